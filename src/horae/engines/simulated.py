@@ -1,0 +1,181 @@
+"""The simulated engine: a virtual clock, exact completion times, and true speeds that nobody else knows.
+
+The clock jumps from one event to the next, or to the time for which the scheduler asked; whatever lies between changes
+nothing and costs nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import floor, inf
+
+from horae.engines.engine import Moment
+from horae.model.cells import Cluster
+from horae.model.commands import Command, Start, Stop, Survey
+from horae.model.errors import JobError
+from horae.model.events import Ending, Event, Health, JobEnded, JobStarted, JobSubmitted, NodeChanged, Surveyed
+from horae.model.jobs import Arrival
+from horae.model.shapes import Option, Shape
+
+
+@dataclass(slots=True)
+class _Run:
+    """A job on GPUs."""
+
+    arrival: Arrival
+    epoch: int
+    gpus: tuple[int, ...]
+    started_at: float
+    productive_at: float  # after the restart
+    steps_at_start: float
+    steps_per_second: float
+
+    def steps(self, now: float) -> float:
+        done = self.steps_at_start + max(now - self.productive_at, 0.0) * self.steps_per_second
+        return min(done, self.arrival.truth.steps_total)
+
+    def ends(self) -> tuple[float, Ending]:
+        truth = self.arrival.truth
+        last = min(truth.steps_total, truth.fails_at_step)
+        at = self.productive_at + max(last - self.steps_at_start, 0.0) / self.steps_per_second
+        return at, Ending.FINISHED if last == truth.steps_total else Ending.FAILED
+
+
+class SimulatedEngine:
+    """`outside` are events from operators and hardware: faults, repairs, drains, cancellations, policy changes.
+
+    With `checkpoint_seconds` at 0 every step is safe at once; otherwise a node that fails takes with it all that its
+    jobs have done since their last checkpoint. A job that is told to stop always saves its work first.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        arrivals: Iterable[Arrival],
+        outside: Iterable[Event] = (),
+        checkpoint_seconds: float = 0.0,
+    ) -> None:
+        self.now = 0.0
+        self._cluster = cluster
+        self._checkpoint_seconds = checkpoint_seconds
+        self._arrivals: Iterator[Arrival] = iter(arrivals)
+        self._next_arrival = next(self._arrivals, None)
+        self._outside = sorted(outside, key=lambda event: event.at)[::-1]
+        self._ends: list[tuple[float, int, str]] = []  # time, epoch, job: a heap
+        self._runs: dict[str, _Run] = {}
+        self._jobs: dict[str, Arrival] = {}
+        self._saved: dict[str, float] = {}  # by job: steps that are safe
+
+    def wait(self, until: float) -> Moment | None:
+        arrives_at = self._next_arrival.job.submitted_at if self._next_arrival else inf
+        at = min(until, arrives_at, self._ends[0][0] if self._ends else inf)
+        if self._outside:
+            at = min(at, self._outside[-1].at)
+        if at == inf:
+            return None
+        self.now = max(self.now, at)
+        events = self._take_ends()
+        self._take_outside(events)
+        self._take_arrivals(events)
+        return Moment(self.now, events)
+
+    def execute(self, commands: Sequence[Command]) -> Sequence[Event]:
+        replies: list[Event] = []
+        for command in commands:
+            match command:
+                case Start():
+                    replies.extend(self._start(command))
+                case Stop():
+                    replies.extend(self._stop(command))
+                case Survey():
+                    running = tuple((run_id, run.epoch, self._safe(run)) for run_id, run in self._runs.items())
+                    replies.append(Surveyed(self.now, running))
+        return replies
+
+    def _take_ends(self) -> list[Event]:
+        events: list[Event] = []
+        while self._ends and self._ends[0][0] <= self.now:
+            _, epoch, job_id = heapq.heappop(self._ends)
+            run = self._runs.get(job_id)
+            if run is not None and run.epoch == epoch:
+                _, ending = run.ends()
+                done = run.arrival.truth.steps_total if ending is Ending.FINISHED else self._saved.get(job_id, 0.0)
+                events.append(self._end(run, ending, done))
+        return events
+
+    def _take_outside(self, events: list[Event]) -> None:
+        while self._outside and self._outside[-1].at <= self.now:
+            event = self._outside.pop()
+            if isinstance(event, NodeChanged) and event.health is Health.FAILED:
+                events.extend(self._lose(event.node))
+            events.append(event)
+
+    def _take_arrivals(self, events: list[Event]) -> None:
+        while self._next_arrival is not None and self._next_arrival.job.submitted_at <= self.now:
+            arrival = self._next_arrival
+            self._jobs[arrival.job.id] = arrival
+            events.append(JobSubmitted(arrival.job.submitted_at, arrival.job))
+            self._next_arrival = next(self._arrivals, None)
+
+    def _start(self, command: Start) -> tuple[Event, ...]:
+        (job_id,), (told,) = command.job_ids, command.steps_done
+        run = self._runs.get(job_id)
+        if run is None or run.epoch < command.epoch:
+            arrival = self._jobs.get(job_id)
+            if arrival is None:
+                return ()  # it ended for good; the message is late
+            resumes = job_id in self._saved
+            saved = max(self._saved.get(job_id, 0.0), told)
+            speed = speed_at(arrival.truth.options, command.shape, self._cluster.levels)
+            productive_at = self.now + (arrival.job.restart_seconds if resumes else 0.0)
+            run = _Run(arrival, command.epoch, command.gpus, self.now, productive_at, saved, speed)
+            self._runs[job_id] = run
+            self._saved[job_id] = saved
+            heapq.heappush(self._ends, (run.ends()[0], command.epoch, job_id))
+        return (JobStarted(self.now, job_id, command.epoch),)
+
+    def _stop(self, command: Stop) -> tuple[Event, ...]:
+        run = self._runs.get(command.job_id)
+        if run is None or run.epoch != command.epoch:
+            return ()
+        steps = run.steps(self.now)
+        finished = steps >= run.arrival.truth.steps_total
+        return (self._end(run, Ending.FINISHED if finished else Ending.STOPPED, steps),)
+
+    def _lose(self, node: str) -> list[Event]:
+        gpus = self._cluster.gpus_of_node(node)
+        lost = [run for run in self._runs.values() if any(gpus.start <= gpu < gpus.stop for gpu in run.gpus)]
+        return [self._end(run, Ending.LOST, self._safe(run)) for run in lost]
+
+    def _safe(self, run: _Run) -> float:
+        """Steps that survive a crash."""
+        if not self._checkpoint_seconds:
+            return run.steps(self.now)
+        checkpoints = floor((self.now - run.productive_at) / self._checkpoint_seconds)
+        return run.steps(run.productive_at + max(checkpoints, 0) * self._checkpoint_seconds)
+
+    def _end(self, run: _Run, ending: Ending, steps: float) -> JobEnded:
+        job = run.arrival.job
+        del self._runs[job.id]
+        self._saved[job.id] = steps
+        if ending is Ending.FINISHED:
+            del self._jobs[job.id], self._saved[job.id]
+        return JobEnded(self.now, job.id, run.epoch, ending, steps)
+
+
+def speed_at(options: Sequence[Option], shape: Shape, levels: Sequence[str]) -> float:
+    """The speed in an obtained shape: that of the tightest option which allows it."""
+    obtained = levels.index(shape.level)
+    best = inf
+    speed = 0.0
+    for option in options:
+        asked = option.shape
+        if asked.accelerator == shape.accelerator and asked.gpus == shape.gpus and asked.level in levels:
+            level = levels.index(asked.level)
+            if obtained <= level < best:
+                best, speed = level, option.steps_per_second
+    if not speed:
+        raise JobError(f"no true speed is known for {shape}", field="speed", remedy="give one for each shape accepted")
+    return speed

@@ -1,0 +1,229 @@
+"""Steps 4 and 5: one pass of trial placement over the claims, best first.
+
+Whether a claim fits is known only by placing it. Each GPU has a standing: taken, free, or held by a lease that yields
+to claims before its own. The pass looks only at claims that want something they do not have; a holder that nobody
+displaces keeps its GPUs without being looked at. Capacity only shrinks during a pass, so once a demand has failed, all
+later claims of that demand fail with it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from horae.model.arrays import Bools, Ints
+from horae.model.plans import Claims, Contest, Departure, Placement, RoundPlan, Spot
+from horae.model.reasons import BehindHead, Moved, NoRoom, Preempted, Won
+from horae.model.shapes import Demand, Shape
+from horae.model.status import Status
+from horae.model.table import NOBODY, JobColumns
+
+TAKEN = -1
+FREE = int(np.iinfo(np.int64).max)
+_RUNNING = int(Status.RUNNING)
+UNCLAIMED = FREE - 1  # held by a job with no claim: it may stay until somebody needs the room
+
+
+class Placer(Protocol):
+    """What the pass must know of placement."""
+
+    def place(self, free: Bools, demand: Demand, shape: Shape) -> Spot | None: ...
+
+    def place_over(self, contest: Contest, demand: Demand, shape: Shape) -> Spot | None: ...
+
+    def obtained(self, spot: Spot, shape: Shape) -> Shape: ...
+
+    def count(self, free: Bools, shape: Shape) -> int: ...
+
+
+class Ground(NamedTuple):
+    """The GPUs of one pool as the pass finds them."""
+
+    pool: str
+    usable: Bools  # of this pool, healthy, and held for nobody
+    holder: Ints  # epoch of the lease on each GPU
+    demands: tuple[Demand, ...]
+    ids: tuple[str, ...]  # by row
+
+
+def admit(claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> RoundPlan:
+    wanting = _wanting(claims, jobs)
+    extensions = _extensions(claims, jobs)
+    if not len(wanting):
+        return RoundPlan(extensions=extensions)
+    return _Pass(claims, jobs, ground, placer).run(wanting, extensions)
+
+
+def contestable(jobs: JobColumns) -> Bools:
+    """Who may be asked to leave: beyond its minimum run time, its lease and within its budget of preemptions."""
+    return (
+        (jobs.status == _RUNNING)
+        & (jobs.now >= jobs.since + jobs.protected_seconds)
+        & (jobs.now >= jobs.lease_until)
+        & (jobs.preemptions_left > 0)
+    )
+
+
+def _satisfied(claims: Claims, jobs: JobColumns) -> Bools:
+    """By claim: the job holds just that already."""
+    running = jobs.running[claims.row]
+    return running if claims.option is None else running & (claims.option == jobs.option[claims.row])
+
+
+def _wanting(claims: Claims, jobs: JobColumns) -> Ints:
+    """Positions of claims that ask for something new: of pending jobs, and of holders that would rather move."""
+    if claims.option is None:
+        return jobs.pending[claims.row].nonzero()[0]
+    movable = jobs.pending | contestable(jobs) if claims.preemptive else jobs.pending
+    satisfied = _satisfied(claims, jobs)
+    # A holder gives up nothing for a claim that ranks below the one that keeps it where it is.
+    keep = np.full(len(jobs), len(claims.row))
+    positions = np.flatnonzero(satisfied)
+    keep[claims.row[positions][::-1]] = positions[::-1]
+    wanting = movable[claims.row] & ~satisfied & (np.arange(len(claims.row)) < keep[claims.row])
+    return np.flatnonzero(wanting)
+
+
+def _extensions(claims: Claims, jobs: JobColumns) -> tuple[tuple[int, float], ...]:
+    """Holders whose lease has run out and who won a new one where they are."""
+    if claims.lease_seconds is None:
+        return ()
+    won = np.flatnonzero((claims.lease_seconds > 0) & _satisfied(claims, jobs))
+    rows = claims.row[won]
+    due = jobs.now >= jobs.lease_until[rows]
+    serials = jobs.serial[rows][due].tolist()
+    return tuple(zip(serials, claims.lease_seconds[won][due].tolist(), strict=True))
+
+
+class _Pass:
+    def __init__(self, claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> None:
+        self.claims = claims
+        self.jobs = jobs
+        self.ground = ground
+        self.placer = placer
+        self.holder = ground.holder
+        self.standing = self._standings()
+        self.placements: list[Placement] = []
+        self.departures: dict[int, Departure] = {}  # by row
+        self.won: set[int] = set()  # rows
+        self.failed: set[tuple[int, int]] = set()  # (demand, option)
+        self.blocked: dict[int, NoRoom] = {}
+
+    def _standings(self) -> Ints:
+        """By GPU: the position up to which its holder yields to others; FREE and TAKEN at the ends."""
+        usable, holder = self.ground.usable, self.holder
+        standing = np.where(usable & (holder == NOBODY), FREE, TAKEN)
+        if not self.claims.preemptive:
+            return standing
+        jobs, claims = self.jobs, self.claims
+        rows = np.flatnonzero(contestable(jobs))
+        if len(rows):
+            keep = np.full(len(jobs), UNCLAIMED)
+            positions = np.flatnonzero(_satisfied(claims, jobs))[::-1]
+            keep[claims.row[positions]] = positions
+            rows = rows[np.argsort(jobs.epoch[rows])]
+            epochs = jobs.epoch[rows]
+            held = np.flatnonzero(usable & (holder != NOBODY))
+            index = np.minimum(np.searchsorted(epochs, holder[held]), len(rows) - 1)
+            known = epochs[index] == holder[held]
+            standing[held[known]] = keep[rows[index[known]]]
+        return standing
+
+    def run(self, wanting: Ints, extensions: tuple[tuple[int, float], ...]) -> RoundPlan:
+        claims, jobs = self.claims, self.jobs
+        head: BehindHead | None = None
+        self.displaced: list[int] = []  # positions of claims of those who lost their GPUs, a heap
+        demand_of = jobs.demand[claims.row[wanting]]
+        while len(wanting) or self.displaced:
+            if self.displaced and (not len(wanting) or self.displaced[0] < wanting[0]):
+                position = heapq.heappop(self.displaced)
+            else:
+                position = int(wanting[0])
+                wanting, demand_of = wanting[1:], demand_of[1:]
+            row = int(claims.row[position])
+            option = NOBODY if claims.option is None else int(claims.option[position])
+            demand = int(jobs.demand[row])
+            if row in self.won or (demand, option) in self.failed:
+                continue
+            if self._try(position, row, option):
+                continue
+            self.failed.add((demand, option))
+            if claims.blocking:
+                head = BehindHead(self.ground.ids[row], self.blocked[demand])
+                break
+            rest = demand_of != demand
+            if claims.option is not None:
+                rest |= claims.option[wanting] != option
+            wanting, demand_of = wanting[rest], demand_of[rest]
+        return RoundPlan(
+            placements=tuple(self.placements),
+            departures=tuple(self.departures.values()),
+            extensions=extensions,
+            blocked=self.blocked,
+            head=head,
+        )
+
+    def _try(self, position: int, row: int, option: int) -> bool:
+        demand = self.ground.demands[self.jobs.demand[row]]
+        options = range(len(demand.shapes)) if option == NOBODY else (option,)
+        free = self.standing == FREE
+        for choice in options:
+            spot = self.placer.place(free, demand, demand.shapes[choice])
+            if spot is not None:
+                self._win(position, row, choice, spot)
+                return True
+        if self.claims.preemptive:
+            yielding = (self.standing > position) & ~free
+            if yielding.any():
+                contest = Contest(free, yielding, self.holder, self.standing)
+                for choice in options:
+                    shape = demand.shapes[choice]
+                    spot = self.placer.place_over(contest, demand, shape)
+                    if spot is not None:
+                        self._win(position, row, choice, spot)
+                        return True
+        number = int(self.jobs.demand[row])
+        if number not in self.blocked:
+            shape = demand.shapes[options[0]]
+            self.blocked[number] = NoRoom(self.ground.pool, shape, self.placer.count(free, shape))
+        return False
+
+    def _win(self, position: int, row: int, option: int, spot: Spot) -> None:
+        jobs, gpus = self.jobs, spot.gpus
+        shape = self.ground.demands[jobs.demand[row]].shapes[option]
+        lease_seconds = self.claims.lease_seconds
+        self.won.add(row)
+        self.placements.append(
+            Placement(
+                serial=int(jobs.serial[row]),
+                option=option,
+                shape=self.placer.obtained(spot, shape),
+                gpus=gpus,
+                lease_seconds=0.0 if lease_seconds is None else float(lease_seconds[position]),
+                reason=Won(position),
+            )
+        )
+        leaving = set(self.holder[gpus].tolist()) - {NOBODY}
+        self.standing[gpus] = TAKEN
+        for epoch in sorted(leaving):
+            self._displace(epoch, position, row)
+        if jobs.epoch[row] != NOBODY and row not in self.departures:
+            self._vacate(row, Moved(self.placements[-1].shape))
+        elif row in self.departures:
+            self.departures[row] = Departure(int(jobs.serial[row]), Moved(self.placements[-1].shape))
+
+    def _displace(self, epoch: int, position: int, by: int) -> None:
+        """The lease must end: what it held beyond the winner's needs is free, and it may try its claims elsewhere."""
+        for row in np.flatnonzero(self.jobs.epoch == epoch).tolist():
+            if row == by or row in self.departures:
+                continue
+            self._vacate(row, Preempted(self.ground.ids[by]))
+            for later in np.flatnonzero(self.claims.row[position + 1 :] == row).tolist():
+                heapq.heappush(self.displaced, position + 1 + later)
+
+    def _vacate(self, row: int, reason: Preempted | Moved) -> None:
+        self.departures[row] = Departure(int(self.jobs.serial[row]), reason)
+        left = (self.holder == self.jobs.epoch[row]) & (self.standing != TAKEN)
+        self.standing[left] = FREE

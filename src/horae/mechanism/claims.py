@@ -1,0 +1,100 @@
+"""Step 3: every kind of decision becomes one ordered list of claims."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+
+from horae.model.arrays import Floats, Ints
+from horae.model.decisions import Decision, Grant, Grants, Ranking, Shares
+from horae.model.plans import Claims
+from horae.model.table import JobColumns
+
+
+def claim(decision: Decision, jobs: JobColumns) -> Claims:
+    match decision:
+        case Ranking():
+            return _from_ranking(decision)
+        case Shares():
+            return _from_shares(decision, jobs)
+        case Grants():
+            return _from_grants(decision, jobs)
+
+
+def rotates(decision: Decision, jobs: JobColumns) -> bool:
+    """Whether the next round may differ from this one although nothing happens and the decision stands."""
+    if not isinstance(decision, Shares):
+        return False
+    wanted = decision.fraction > 0
+    return bool((wanted.any(axis=1) & ~jobs.running).any() or (wanted.sum(axis=1) > 1).any())
+
+
+def soonest_lease_end(decision: Decision, jobs: JobColumns) -> float:
+    """When the next lease runs out and its GPUs may be contested."""
+    if not isinstance(decision, Grants):
+        return inf
+    return float(np.min(jobs.lease_until[jobs.running & (jobs.lease_until > jobs.now)], initial=inf))
+
+
+def _from_ranking(ranking: Ranking) -> Claims:
+    return Claims(
+        row=ranking.order,
+        option=None,
+        lease_seconds=None,
+        preemptive=ranking.preemptive,
+        blocking=ranking.blocking,
+    )
+
+
+def round_priorities(fraction: Floats, received_seconds: Floats) -> Floats:
+    """Gavel, section 5: the target over what was received; endless where nothing was received of a positive target."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        priority = fraction / received_seconds
+    return np.where(fraction > 0, priority, 0.0)
+
+
+def _from_shares(shares: Shares, jobs: JobColumns) -> Claims:
+    fraction = shares.fraction
+    received = jobs.received_seconds - jobs.received_mark
+    priority = round_priorities(fraction, received)
+    row, option = np.nonzero(fraction > 0)
+    order = np.lexsort(
+        (
+            option,
+            jobs.serial[row],
+            -fraction[row, option],
+            -jobs.deficit[row, option],
+            -priority[row, option],
+        )
+    )
+    return Claims(
+        row=row[order],
+        option=option[order],
+        lease_seconds=None,
+        preemptive=True,
+        blocking=False,
+    )
+
+
+def _from_grants(decision: Grants, jobs: JobColumns) -> Claims:
+    rest = _from_ranking(decision.rest)
+    parts = [split(grant, jobs) for grant in decision.grants]
+    rows = [part for part, _ in parts]
+    seconds = [part for _, part in parts]
+    row = np.concatenate([*rows, rest.row])
+    return Claims(
+        row=row,
+        option=None,
+        lease_seconds=np.concatenate([*seconds, np.zeros(len(rest.row))]),
+        preemptive=rest.preemptive,
+        blocking=rest.blocking,
+    )
+
+
+def split(grant: Grant, jobs: JobColumns) -> tuple[Ints, Floats]:
+    """An app's GPUs go to its jobs in the order of submission; what its holders have now counts first."""
+    rows = np.flatnonzero(jobs.app == grant.app)
+    rows = rows[np.lexsort((jobs.serial[rows], ~jobs.running[rows]))]
+    rows = rows[np.cumsum(jobs.gpus[rows]) <= grant.gpus]
+    return rows, np.full(len(rows), grant.lease_seconds)

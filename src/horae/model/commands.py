@@ -1,0 +1,32 @@
+"""What the scheduler tells the engine. Every command may arrive twice; the epoch makes the second one harmless."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from horae.model.shapes import Shape
+
+
+class Start(NamedTuple):
+    """Run this bundle on these GPUs. `shape` is what was obtained: its level may be finer than what was asked for."""
+
+    epoch: int
+    job_ids: tuple[str, ...]  # a bundle: one job, or two that share the GPUs
+    gpus: tuple[int, ...]
+    shape: Shape
+    steps_done: tuple[float, ...]  # where each job resumes
+
+
+class Stop(NamedTuple):
+    """Let this job save its work and leave; kill it after the grace period."""
+
+    epoch: int
+    job_id: str
+    grace_seconds: float
+
+
+class Survey(NamedTuple):
+    """Tell what is running (answered by `Surveyed`)."""
+
+
+Command: TypeAlias = Start | Stop | Survey

@@ -1,0 +1,56 @@
+"""What a policy may answer. The three kinds are closed: a mechanism knows how to carry out each of them.
+
+Rows are positions in the view's columns. `stands_until` is when the answer may change although nothing happens; until
+then, and as long as nothing does happen, nobody needs to ask again.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from horae.model.arrays import Floats, Ints
+
+_NO_ROWS: Ints = np.empty(0, dtype=np.int64)
+
+
+class Ranking(NamedTuple):
+    """An order: best first."""
+
+    order: Ints
+    preemptive: bool = False
+    blocking: bool = False  # nobody passes the first that does not fit
+    tier: Ints | None = None  # by row: the queue it stands in, for those who ask why
+    promoted: Ints = _NO_ROWS  # their attained service is counted anew from here
+    stands_until: float = inf
+
+
+class Shares(NamedTuple):
+    """By row and option: the fraction of time it should run there. A mechanism turns fractions into rounds."""
+
+    fraction: Floats
+    stands_until: float = inf
+
+
+class Grant(NamedTuple):
+    """An app has won GPUs for the length of a lease; its jobs share them."""
+
+    app: int
+    gpus: int
+    lease_seconds: float
+
+
+class Grants(NamedTuple):
+    """What was won, in order, and who comes after that."""
+
+    grants: tuple[Grant, ...]
+    rest: Ranking
+
+    @property
+    def stands_until(self) -> float:
+        return self.rest.stands_until
+
+
+Decision: TypeAlias = Ranking | Shares | Grants

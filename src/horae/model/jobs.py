@@ -1,0 +1,98 @@
+"""Jobs and apps, as they are submitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf, isfinite
+
+from horae.model.errors import JobError
+from horae.model.shapes import Demand, Option
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    id: str
+    submitted_at: float
+    options: tuple[Option, ...]  # acceptable shapes, in order of preference
+    app: str = ""  # "" means an app of its own
+    tenant: str = "default"
+    weight: float = 1.0
+    priority: int = 0
+    steps_total: float | None = None  # None: unknown
+    deadline_at: float = inf
+    restart_seconds: float = 0.0  # lost whenever the job resumes from a checkpoint
+    min_runtime_seconds: float = 0.0  # never preempted earlier
+    preemptions_max: float = inf  # never preempted more often
+    grace_seconds: float = 0.0  # from the signal to the kill
+    retries_max: int = 0  # how often it may fail and be tried again
+    member_gpus: int = 1  # see Demand; where a shape may span nodes, no member does
+    cpus_per_gpu: float = 0.0
+    memory_bytes_per_gpu: float = 0.0
+    command: str = ""  # for engines that run real processes
+    workdir: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            raise JobError("the job has no id", field="id", remedy="give each job a name of its own")
+        if not self.options:
+            raise JobError(f"job {self.id!r} accepts no shape", field="gpus", remedy="name at least one GPU type")
+        for option in self.options:
+            if option.shape.gpus < 1:
+                raise JobError(
+                    f"job {self.id!r} asks for {option.shape.gpus} GPUs", field="gpus", remedy="ask for 1 or more"
+                )
+            if not (option.steps_per_second > 0 and isfinite(option.steps_per_second)):
+                raise JobError(
+                    f"job {self.id!r} has speed {option.steps_per_second} on {option.shape.accelerator}",
+                    field="speed",
+                    remedy="give a positive number of steps a second, or leave the type out",
+                )
+        if not isfinite(self.submitted_at):
+            raise JobError(
+                f"job {self.id!r} was submitted at {self.submitted_at}", field="submit", remedy="give seconds"
+            )
+        if self.steps_total is not None and not (self.steps_total > 0 and isfinite(self.steps_total)):
+            raise JobError(
+                f"job {self.id!r} has {self.steps_total} steps", field="steps", remedy="give a positive number"
+            )
+        if self.member_gpus < 1:
+            raise JobError(
+                f"job {self.id!r} has members of {self.member_gpus} GPUs", field="member_gpus", remedy="give 1 or more"
+            )
+        if not self.weight > 0:
+            raise JobError(f"job {self.id!r} has weight {self.weight}", field="weight", remedy="give a positive number")
+
+    @property
+    def app_id(self) -> str:
+        return self.app or self.id
+
+    @property
+    def gpus(self) -> int:
+        """The gang of the reference shape, for formulas that need one number."""
+        return self.options[0].shape.gpus
+
+    @property
+    def demand(self) -> Demand:
+        return Demand(
+            shapes=tuple(option.shape for option in self.options),
+            member_gpus=self.member_gpus,
+            cpus_per_gpu=self.cpus_per_gpu,
+            memory_bytes_per_gpu=self.memory_bytes_per_gpu,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What only the engine knows of a job: how much work there really is, and how fast it really runs."""
+
+    steps_total: float
+    options: tuple[Option, ...]
+    fails_at_step: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One row of a workload: the job as submitted, and the truth about it."""
+
+    job: Job
+    truth: Truth = field(repr=False)

@@ -1,0 +1,93 @@
+"""From a decision to what will be done: claims, leases, and the plan of one round. Tuples, for there are millions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
+
+from horae.model.arrays import Bools, Floats, Ints
+from horae.model.decisions import Decision
+from horae.model.reasons import BehindHead, NoRoom, StopReason, Won
+from horae.model.shapes import Shape
+
+Bundle: TypeAlias = tuple[int, ...]  # serials: one job, or two that share GPUs
+
+
+class Claims(NamedTuple):
+    """Every kind of decision in one form: who may have what, best first. A row may claim several options in turn."""
+
+    row: Ints
+    option: Ints | None  # None: any of the job's options, in its order of preference
+    lease_seconds: Floats | None  # for how long a winner cannot be contested; None: it always can be
+    preemptive: bool
+    blocking: bool
+
+
+class Spot(NamedTuple):
+    """GPUs for a gang, and the level of the smallest cell that holds them all."""
+
+    gpus: Ints
+    level: int
+
+
+class Contest(NamedTuple):
+    """By GPU: whether it is free, whether its holder would yield, who that is, and in what order holders go."""
+
+    free: Bools
+    yielding: Bools
+    holder: Ints  # epoch of the lease
+    rank: Ints  # the later, the sooner it goes
+
+
+class Placement(NamedTuple):
+    """A winner and its GPUs. Where others still hold some of them, they leave first."""
+
+    serial: int
+    option: int
+    shape: Shape  # as obtained
+    gpus: Ints
+    lease_seconds: float
+    reason: Won
+
+
+class Departure(NamedTuple):
+    serial: int
+    reason: StopReason
+
+
+class RoundPlan(NamedTuple):
+    """What changes; who is not named keeps what it has, or waits for the reason given for its demand."""
+
+    placements: tuple[Placement, ...] = ()
+    departures: tuple[Departure, ...] = ()
+    extensions: tuple[tuple[int, float], ...] = ()  # (serial, lease seconds) of holders that won again
+    blocked: Mapping[int, NoRoom] = MappingProxyType({})  # by demand
+    head: BehindHead | None = None  # for all others, where the policy lets nobody pass
+
+
+class Lease(NamedTuple):
+    """GPUs in use by a bundle. The epoch numbers leases over the whole run; no epoch is used twice."""
+
+    epoch: int
+    bundle: Bundle
+    gpus: Ints
+    shape: Shape
+
+
+class Hold(NamedTuple):
+    """GPUs kept for a job until the leases that are still on them have ended."""
+
+    placement: Placement
+    awaited: frozenset[int]  # epochs
+    expires_at: float
+
+
+class Round(NamedTuple):
+    """One decision of one pool and the plan it led to, for the journal and for those who ask why."""
+
+    at: float
+    pool: str
+    decision: Decision
+    job_ids: tuple[str, ...]  # by row of the decision
+    plan: RoundPlan

@@ -1,0 +1,53 @@
+"""A pool: part of the cluster with a policy of its own, and when that policy is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from math import ceil, floor, inf
+
+from horae.model.cells import Cluster
+from horae.model.errors import InputError
+
+
+class Cadence(Enum):
+    EVENTS = "events"  # whenever something has happened
+    ROUNDS = "rounds"  # at multiples of round_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSpec:
+    name: str
+    policy: str = "fifo"
+    options: Mapping[str, object] = field(default_factory=dict)
+    cadence: Cadence = Cadence.EVENTS
+    round_seconds: float = 360.0  # under EVENTS: the least time between two looks at something that changes by itself
+    tenants: tuple[str, ...] = ()  # none: all tenants without a pool of their own
+    nodes: tuple[str, ...] = ()  # none: all nodes without a pool of their own
+
+    def __post_init__(self) -> None:
+        if not 0 < self.round_seconds < inf:
+            raise InputError(
+                f"pool {self.name!r} has rounds of {self.round_seconds} seconds",
+                field="round_seconds",
+                remedy="give a positive number",
+            )
+
+    def boundary(self, at: float) -> float:
+        """The first round boundary at or after this time; a hair later counts as on it."""
+        return inf if at == inf else ceil(at / self.round_seconds - 1e-9) * self.round_seconds
+
+    def boundary_after(self, at: float) -> float:
+        return (floor(at / self.round_seconds + 1e-9) + 1) * self.round_seconds
+
+
+@dataclass(frozen=True)
+class Setup:
+    """All that a scheduler is made of; with the events, it determines a run to the last bit."""
+
+    cluster: Cluster
+    pools: tuple[PoolSpec, ...]
+    seed: int = 0
+    acknowledge_seconds: float = 30.0  # a command unanswered for so long is sent again
+    survey_seconds: float = inf  # how often the engine is asked for everything it runs

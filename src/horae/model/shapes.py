@@ -1,0 +1,33 @@
+"""What a gang may be given: a GPU type, a number of GPUs, and the level of the smallest cell that must hold it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    accelerator: str
+    gpus: int
+    level: str
+
+    def __str__(self) -> str:
+        return f"{self.gpus} x {self.accelerator} in one {self.level}"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A shape that a job accepts, with the speed it is believed to reach there."""
+
+    shape: Shape
+    steps_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """All that placement must know of a job; jobs of equal demand fit or fail alike."""
+
+    shapes: tuple[Shape, ...]  # in order of preference; the first is the reference shape
+    member_gpus: int  # the gang is cut into members of this many GPUs (the last may be smaller); none spans nodes
+    cpus_per_gpu: float
+    memory_bytes_per_gpu: float

@@ -1,0 +1,75 @@
+"""The life of a job: one table of transitions, and no other way to change a status."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from horae.model.errors import InvalidTransition
+
+
+class Status(IntEnum):
+    PENDING = 0  # waits for a decision
+    HOLDING = 1  # GPUs are held for it until their present holders have left
+    STARTING = 2  # the engine was told to start it
+    RUNNING = 3
+    STOPPING = 4  # told to save its work and leave
+    CANCELLING = 5  # told to leave for good
+    FINISHED = 6
+    FAILED = 7
+    CANCELLED = 8
+    REFUSED = 9
+
+
+class Signal(IntEnum):
+    HOLD = 0  # GPUs that others are leaving are held for it
+    RELEASE = 1  # they no longer are
+    START = 2
+    ACKNOWLEDGE = 3  # the engine reports it as running
+    STOP = 4
+    CANCEL = 5
+    LEAVE = 6  # it left its GPUs with work left
+    FINISH = 7
+    FAIL = 8
+
+
+FINAL = frozenset({Status.FINISHED, Status.FAILED, Status.CANCELLED, Status.REFUSED})
+ON_GPUS = frozenset({Status.STARTING, Status.RUNNING, Status.STOPPING, Status.CANCELLING})
+
+TRANSITIONS: dict[tuple[Status, Signal], Status] = {
+    (Status.PENDING, Signal.HOLD): Status.HOLDING,
+    (Status.PENDING, Signal.START): Status.STARTING,
+    (Status.PENDING, Signal.CANCEL): Status.CANCELLED,
+    (Status.HOLDING, Signal.RELEASE): Status.PENDING,
+    (Status.HOLDING, Signal.START): Status.STARTING,
+    (Status.HOLDING, Signal.CANCEL): Status.CANCELLED,
+    (Status.STARTING, Signal.ACKNOWLEDGE): Status.RUNNING,
+    (Status.STARTING, Signal.STOP): Status.STOPPING,
+    (Status.STARTING, Signal.CANCEL): Status.CANCELLING,
+    (Status.STARTING, Signal.LEAVE): Status.PENDING,
+    (Status.STARTING, Signal.FINISH): Status.FINISHED,
+    (Status.STARTING, Signal.FAIL): Status.FAILED,
+    (Status.RUNNING, Signal.STOP): Status.STOPPING,
+    (Status.RUNNING, Signal.CANCEL): Status.CANCELLING,
+    (Status.RUNNING, Signal.LEAVE): Status.PENDING,
+    (Status.RUNNING, Signal.FINISH): Status.FINISHED,
+    (Status.RUNNING, Signal.FAIL): Status.FAILED,
+    (Status.STOPPING, Signal.CANCEL): Status.CANCELLING,
+    (Status.STOPPING, Signal.LEAVE): Status.PENDING,
+    (Status.STOPPING, Signal.FINISH): Status.FINISHED,
+    (Status.STOPPING, Signal.FAIL): Status.FAILED,
+    (Status.CANCELLING, Signal.LEAVE): Status.CANCELLED,
+    (Status.CANCELLING, Signal.FINISH): Status.FINISHED,
+    (Status.CANCELLING, Signal.FAIL): Status.CANCELLED,
+}
+
+
+_NOWHERE = -1
+_AFTER = [[int(TRANSITIONS.get((status, signal), _NOWHERE)) for signal in Signal] for status in Status]
+
+
+def after(job: str, status: int, signal: Signal) -> int:
+    """The status that follows; an impossible one is a bug of the scheduler and tells which job and why."""
+    following = _AFTER[status][signal]
+    if following == _NOWHERE:
+        raise InvalidTransition(job, Status(status).name, signal.name)
+    return following

@@ -1,0 +1,276 @@
+"""The live jobs of one pool as columns.
+
+Rows are dense and in no particular order: a job that leaves is replaced by the last row. Whoever needs an order asks
+for one (`submitted_at`, then `serial`). What accrues with time is stored as a base and the moment since when it grows,
+so that a value does not depend on how often anybody looked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from math import inf, nan
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horae.model.arrays import Bools, Floats, Ints
+from horae.model.jobs import Job
+from horae.model.status import Status
+
+NOBODY = -1  # no lease, no option, no hold
+_PENDING, _STARTING, _RUNNING = int(Status.PENDING), int(Status.STARTING), int(Status.RUNNING)
+
+# Whole numbers, one a job.
+_INTS = (
+    "serial",  # order of submission; the tie-breaker of last resort
+    "gpus",  # of the reference shape
+    "priority",
+    "app",
+    "tenant",
+    "demand",  # jobs of one number fit or fail alike
+    "status",
+    "epoch",  # of the present lease
+    "option",  # held under it
+    "held_gpus",
+)
+# Reals, one a job.
+_FLOATS = (
+    "submitted_at",
+    "weight",
+    "steps_total",  # nan: unknown
+    "steps_base",  # safe at the last report
+    "deadline_at",
+    "restart_seconds",
+    "protected_seconds",  # from the start of a lease, against preemption
+    "preemptions_left",
+    "since",  # start of the present lease
+    "productive_at",  # end of its restart
+    "lease_until",  # before that the lease is not contestable
+    "run_base",  # seconds on GPUs before this lease
+    "service_base",  # GPU-seconds before this lease
+    "service_mark",  # GPU-seconds at the last promotion
+    "queued_at",  # when it last became pending
+    "app_submitted_at",
+    "app_integral",  # integral of the number of apps up to the app's first job
+)
+# One for each option of a job. The shape is its number in the shape book, NOBODY beyond the last option.
+_OPTION_INTS = ("shape",)
+_OPTION_FLOATS = (
+    "speed",  # estimated steps a second
+    "received_base",  # seconds held before this lease
+    "target",  # fraction of time under the shares in force
+    "received_mark",  # seconds received when those were computed
+    "deficit",  # seconds owed from earlier shares
+)
+_NAMES = frozenset((*_INTS, *_FLOATS, *_OPTION_INTS, *_OPTION_FLOATS))
+
+
+class JobColumns:
+    """The rows of a table at one moment, read only. Rows are positions in these columns.
+
+    A column is cut to the live rows when it is first asked for; most policies need few of them.
+    """
+
+    now: float
+    serial: Ints
+    submitted_at: Floats
+    gpus: Ints
+    weight: Floats
+    priority: Ints
+    app: Ints
+    tenant: Ints
+    demand: Ints
+    steps_total: Floats
+    steps_base: Floats
+    deadline_at: Floats
+    restart_seconds: Floats
+    protected_seconds: Floats
+    preemptions_left: Floats
+    status: Ints
+    epoch: Ints
+    option: Ints
+    held_gpus: Ints
+    since: Floats
+    productive_at: Floats
+    lease_until: Floats
+    run_base: Floats
+    service_base: Floats
+    service_mark: Floats
+    queued_at: Floats
+    app_submitted_at: Floats
+    app_integral: Floats
+    shape: Ints
+    speed: Floats
+    received_base: Floats
+    target: Floats
+    received_mark: Floats
+    deficit: Floats
+
+    def __init__(self, now: float, columns: Mapping[str, NDArray[Any]], count: int) -> None:
+        self.now = now
+        self._columns = columns
+        self._count = count
+
+    def __getattr__(self, name: str) -> NDArray[Any]:
+        if name not in _NAMES:
+            raise AttributeError(name)
+        column = self._columns[name][: self._count]
+        self.__dict__[name] = column
+        return column
+
+    def __len__(self) -> int:
+        return self._count
+
+    @cached_property
+    def running(self) -> Bools:
+        """On GPUs and meant to stay there."""
+        return (self.status == _RUNNING) | (self.status == _STARTING)
+
+    @cached_property
+    def pending(self) -> Bools:
+        return self.status == _PENDING
+
+    @cached_property
+    def on_gpus(self) -> Bools:
+        return self.epoch != NOBODY
+
+    @cached_property
+    def lease_seconds(self) -> Floats:
+        """Seconds under the present lease; zero for those without one."""
+        return np.where(self.on_gpus, self.now - self.since, 0.0)
+
+    @cached_property
+    def run_seconds(self) -> Floats:
+        return self.run_base + self.lease_seconds
+
+    @cached_property
+    def service_gpu_seconds(self) -> Floats:
+        """Attained service: GPUs times seconds, over the job's life."""
+        return self.service_base + self.held_gpus * self.lease_seconds
+
+    @cached_property
+    def service_since_promotion(self) -> Floats:
+        return self.service_gpu_seconds - self.service_mark
+
+    @cached_property
+    def waiting_seconds(self) -> Floats:
+        """Seconds in the queue since the job last became pending; zero for those that do not wait."""
+        return np.where(self.pending, self.now - self.queued_at, 0.0)
+
+    @cached_property
+    def received_seconds(self) -> Floats:
+        """By job and option: seconds held over the job's life."""
+        received = self.received_base.copy()
+        rows = np.flatnonzero(self.on_gpus)
+        received[rows, self.option[rows]] += self.lease_seconds[rows]
+        return received
+
+    @cached_property
+    def reference_speed(self) -> Floats:
+        return self.speed[:, 0]
+
+    @cached_property
+    def steps_left(self) -> Floats:
+        """Believed work left; nan where the total is unknown."""
+        rows = np.flatnonzero(self.on_gpus)
+        done = self.steps_base.copy()
+        productive = np.maximum(self.now - self.productive_at[rows], 0.0)
+        done[rows] += productive * self.speed[rows, self.option[rows]]
+        return np.maximum(self.steps_total - done, 0.0)
+
+    @cached_property
+    def seconds_total(self) -> Floats:
+        """Believed run time in the reference shape; unknown counts as endless."""
+        return np.nan_to_num(self.steps_total / self.reference_speed, nan=inf, posinf=inf)
+
+    @cached_property
+    def seconds_left(self) -> Floats:
+        return np.nan_to_num(self.steps_left / self.reference_speed, nan=inf, posinf=inf)
+
+
+class JobTable:
+    """The mutable table; only the scheduler writes to it.
+
+    Columns of one type are the rows of one block, so that a job comes, moves and goes with one copy a block.
+    """
+
+    def __init__(self, options: int = 1, capacity: int = 64) -> None:
+        self.count = 0
+        self.ids: list[str] = []
+        self.jobs: list[Job] = []
+        self.row: dict[int, int] = {}  # serial to row
+        self.columns: dict[str, NDArray[Any]] = {}
+        self._read_only: dict[str, NDArray[Any]] = {}
+        self._blocks: tuple[NDArray[Any], ...] = ()
+        self._grow(capacity, options)
+
+    def _grow(self, capacity: int, options: int) -> None:
+        fresh: tuple[NDArray[Any], ...] = (
+            np.zeros((len(_INTS), capacity), dtype=np.int64),
+            np.zeros((len(_FLOATS), capacity)),
+            np.full((len(_OPTION_INTS), capacity, options), NOBODY, dtype=np.int64),
+            np.zeros((len(_OPTION_FLOATS), capacity, options)),
+        )
+        for new, old in zip(fresh, self._blocks, strict=False):
+            new[tuple(slice(size) for size in old.shape)] = old
+        self._blocks = fresh
+        self._capacity, self._options = capacity, options
+        for names, block in zip((_INTS, _FLOATS, _OPTION_INTS, _OPTION_FLOATS), fresh, strict=True):
+            for name, column in zip(names, block, strict=True):
+                self.columns[name] = column
+                self._read_only[name] = column.view()
+                self._read_only[name].flags.writeable = False
+
+    def add(self, serial: int, job: Job, numbers: dict[str, float], shapes: list[int]) -> None:
+        """Append a pending job; `numbers` are the columns that only the scheduler knows."""
+        if self.count == self._capacity or len(shapes) > self._options:
+            self._grow(max(self._capacity, 2 * self.count), max(self._options, len(shapes)))
+        row = self.count
+        self.count += 1
+        self.ids.append(job.id)
+        self.jobs.append(job)
+        self.row[serial] = row
+        values = {
+            "serial": serial,
+            "submitted_at": job.submitted_at,
+            "gpus": job.gpus,
+            "weight": job.weight,
+            "priority": job.priority,
+            "steps_total": nan if job.steps_total is None else job.steps_total,
+            "deadline_at": job.deadline_at,
+            "restart_seconds": job.restart_seconds,
+            # A move costs the victim its restart, so a lease must last at least that long to have been worth it.
+            "protected_seconds": max(job.min_runtime_seconds, job.restart_seconds),
+            "preemptions_left": job.preemptions_max,
+            "status": _PENDING,
+            "epoch": NOBODY,
+            "option": NOBODY,
+            "queued_at": job.submitted_at,
+            **numbers,
+        }
+        ints, floats, option_ints, option_floats = self._blocks
+        ints[:, row] = [values.get(name, 0) for name in _INTS]
+        floats[:, row] = [values.get(name, 0.0) for name in _FLOATS]
+        option_ints[0, row] = NOBODY
+        option_ints[0, row, : len(shapes)] = shapes
+        option_floats[:, row] = 0.0
+        option_floats[0, row, : len(shapes)] = [option.steps_per_second for option in job.options]
+
+    def remove(self, serial: int) -> None:
+        """Take a job out; the last row takes its place."""
+        row = self.row.pop(serial)
+        self.count -= 1
+        last = self.count
+        if row != last:
+            for block in self._blocks:
+                block[:, row] = block[:, last]
+            self.ids[row] = self.ids[last]
+            self.jobs[row] = self.jobs[last]
+            self.row[int(self.columns["serial"][row])] = row
+        self.ids.pop()
+        self.jobs.pop()
+
+    def view(self, now: float) -> JobColumns:
+        return JobColumns(now, self._read_only, self.count)

@@ -1,0 +1,44 @@
+"""All that a policy may know of one pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple, Protocol
+
+from horae.model.arrays import Floats, Ints
+from horae.model.decisions import Decision
+from horae.model.shapes import Shape
+from horae.model.table import JobColumns
+
+
+class View(NamedTuple):
+    now: float
+    seed: int
+    round_seconds: float
+    accelerators: tuple[str, ...]
+    capacity: Ints  # by accelerator: usable GPUs of the pool
+    shapes: tuple[Shape, ...]  # the numbers in `jobs.shape` point here
+    shape_accelerator: Ints  # by shape: its accelerator
+    shape_gpus: Ints
+    jobs: JobColumns
+    apps: int  # contending now
+    app_seconds: float  # integral of the number of apps over time
+    fit: Callable[[str, int], str | None]  # the level at which that many GPUs would fit right now
+
+    def apps_average(self) -> Floats:
+        """By job: the time-average number of apps contending over its app's life so far (Themis, section 4)."""
+        jobs = self.jobs
+        age = self.now - jobs.app_submitted_at
+        grown = self.app_seconds - jobs.app_integral
+        young = age <= 0
+        average: Floats = grown / (age + young)
+        average[young] = self.apps
+        return average
+
+
+class Policy(Protocol):
+    """Pure and deterministic; keeps no history of its own."""
+
+    name: ClassVar[str]
+
+    def decide(self, view: View) -> Decision: ...

@@ -1,0 +1,20 @@
+"""First in, first out: nobody starts before those who came earlier, unless backfilling is allowed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from horae.model.decisions import Ranking
+from horae.model.view import View
+
+
+@dataclass(frozen=True)
+class Fifo:
+    name: ClassVar[str] = "fifo"
+    backfill: bool = False  # let later jobs pass a head that does not fit
+
+    def decide(self, view: View) -> Ranking:
+        return Ranking(np.argsort(view.jobs.serial), blocking=not self.backfill)

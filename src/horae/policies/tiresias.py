@@ -1,0 +1,74 @@
+"""Tiresias (NSDI'19), discretised two-dimensional least attained service.
+
+A job moves down a queue whenever its GPU-time passes the next limit, so short jobs finish early without anybody knowing
+which are short, and jobs of one queue do not preempt each other back and forth. A job that has waited much longer than
+it has run goes back to the top.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import ClassVar
+
+import numpy as np
+
+from horae.model.arrays import Bools, Floats
+from horae.model.decisions import Ranking
+from horae.model.errors import PolicyError
+from horae.model.table import JobColumns
+from horae.model.view import View
+
+
+@dataclass(frozen=True)
+class Tiresias:
+    name: ClassVar[str] = "tiresias"
+    limits: tuple[float, ...] = (3250.0, 7200.0, 18000.0)  # GPU-seconds
+    promote_after: float = 8.0  # times its run time in the queue; 0: never
+
+    def __post_init__(self) -> None:
+        if any(not (isfinite(limit) and limit > 0) for limit in self.limits) or sorted(self.limits) != list(
+            self.limits
+        ):
+            raise PolicyError(
+                f"limits {list(self.limits)} are not increasing GPU-seconds",
+                field="limits",
+                remedy="e.g. [3250, 18000]",
+            )
+        if not self.promote_after >= 0:
+            raise PolicyError(
+                f"promote_after is {self.promote_after}", field="promote_after", remedy="give 0 (never) or a factor"
+            )
+
+    def decide(self, view: View) -> Ranking:
+        jobs = view.jobs
+        limits = np.array(self.limits)
+        promoted = self._starved(jobs)
+        service = np.where(promoted, 0.0, jobs.service_since_promotion)
+        tier = np.searchsorted(limits, service, side="right")
+        order = np.lexsort((jobs.serial, jobs.submitted_at, tier))
+        return Ranking(
+            order,
+            preemptive=True,
+            tier=tier,
+            promoted=np.flatnonzero(promoted),
+            stands_until=min(self._next_demotion(jobs, limits, service), self._next_promotion(jobs, promoted)),
+        )
+
+    def _starved(self, jobs: JobColumns) -> Bools:
+        if not self.promote_after:
+            return np.zeros(len(jobs), dtype=bool)
+        demoted = jobs.service_since_promotion >= self.limits[0] if self.limits else np.zeros(len(jobs), dtype=bool)
+        return jobs.pending & demoted & (jobs.waiting_seconds >= self.promote_after * jobs.run_seconds)
+
+    def _next_demotion(self, jobs: JobColumns, limits: Floats, service: Floats) -> float:
+        rows = np.flatnonzero(jobs.on_gpus)
+        above = np.append(limits, inf)[np.searchsorted(limits, service[rows], side="right")]
+        return float(np.min(jobs.now + (above - service[rows]) / jobs.held_gpus[rows], initial=inf))
+
+    def _next_promotion(self, jobs: JobColumns, promoted: Bools) -> float:
+        if not self.promote_after or not self.limits:
+            return inf
+        waits = jobs.pending & ~promoted & (jobs.service_since_promotion >= self.limits[0])
+        due = jobs.queued_at[waits] + self.promote_after * jobs.run_seconds[waits]
+        return float(np.min(due, initial=inf))

@@ -1,0 +1,5 @@
+"""The pure core: `Scheduler.handle(event)` answers with commands. It has no clock, no files, no idea of its engine."""
+
+from horae.scheduler.core import Reaction, Scheduler
+
+__all__ = ["Reaction", "Scheduler"]

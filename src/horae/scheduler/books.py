@@ -1,0 +1,39 @@
+"""Numbers for things that recur: shapes and demands. Equal things get the same number."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from horae.model.arrays import Ints
+from horae.model.shapes import Demand, Shape
+
+
+class ShapeBook:
+    def __init__(self, accelerators: tuple[str, ...]) -> None:
+        self._accelerators = {name: index for index, name in enumerate(accelerators)}
+        self._number: dict[Shape, int] = {}
+        self.all: tuple[Shape, ...] = ()
+        self.accelerator: Ints = np.empty(0, dtype=np.int64)  # NOBODY for a type that the cluster lacks
+        self.gpus: Ints = np.empty(0, dtype=np.int64)
+
+    def number(self, shape: Shape) -> int:
+        number = self._number.get(shape)
+        if number is None:
+            number = self._number[shape] = len(self.all)
+            self.all += (shape,)
+            self.accelerator = np.append(self.accelerator, self._accelerators.get(shape.accelerator, -1))
+            self.gpus = np.append(self.gpus, shape.gpus)
+        return number
+
+
+class DemandBook:
+    def __init__(self) -> None:
+        self._number: dict[Demand, int] = {}
+        self.all: tuple[Demand, ...] = ()
+
+    def number(self, demand: Demand) -> int:
+        number = self._number.get(demand)
+        if number is None:
+            number = self._number[demand] = len(self.all)
+            self.all += (demand,)
+        return number

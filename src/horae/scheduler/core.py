@@ -1,0 +1,487 @@
+"""`Scheduler.handle(event)`: facts change the state, a `Tick` makes the pools that are due decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import isfinite
+from typing import Any, NamedTuple
+
+from horae.guarantees.pools import Pools
+from horae.mechanism.admit import Ground, admit
+from horae.mechanism.claims import claim, rotates, soonest_lease_end
+from horae.model.arrays import Bools
+from horae.model.commands import Command, Start, Stop
+from horae.model.decisions import Decision, Ranking, Shares
+from horae.model.events import (
+    Ending,
+    Event,
+    Health,
+    JobCancelled,
+    JobEnded,
+    JobProgressed,
+    JobStarted,
+    JobSubmitted,
+    NodeChanged,
+    PolicyChanged,
+    Surveyed,
+    Tick,
+)
+from horae.model.jobs import Job
+from horae.model.plans import Hold, Lease, Placement, Round, RoundPlan
+from horae.model.pools import Setup
+from horae.model.reasons import Cancelled, Never, NodeLost, NoPool, Preempted, Reason, Refusal, StopReason
+from horae.model.status import FINAL, ON_GPUS, Signal, Status, after
+from horae.model.table import NOBODY
+from horae.model.view import View
+from horae.policies.registry import make_policy
+from horae.scheduler.books import DemandBook, ShapeBook
+from horae.scheduler.check import check_plan
+from horae.scheduler.explain import blocker
+from horae.scheduler.floor import Floor
+from horae.scheduler.mailbox import Mailbox
+from horae.scheduler.pool import Pool
+
+_PENDING = int(Status.PENDING)
+
+
+class Reaction(NamedTuple):
+    """What one event led to: commands for the engine, and the rounds behind them for the journal."""
+
+    commands: tuple[Command, ...]
+    rounds: tuple[Round, ...]
+
+
+_NOTHING = Reaction((), ())
+
+
+class Scheduler:
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.now = 0.0
+        self.ignored = 0  # events that were late, doubled or about nobody
+        self._pools = Pools(setup.cluster, setup.pools)
+        self._floor = Floor(setup.cluster)
+        self._pool = [
+            Pool(index, spec, make_policy(spec.policy, spec.options), self._pools.gpus[index])
+            for index, spec in enumerate(setup.pools)
+        ]
+        for pool in self._pool:
+            pool.count_capacity(setup.cluster, self._floor.open)
+        self._shapes = ShapeBook(setup.cluster.accelerators)
+        self._demands = DemandBook()
+        self._tenants: dict[str, int] = {}
+        self._live: dict[str, tuple[Pool, int]] = {}  # job id: its pool and serial
+        self._id: dict[int, str] = {}  # serial to job id, of live jobs
+        self._ended: dict[str, Status] = {}
+        self._refused: dict[str, Refusal] = {}
+        self._leases: dict[int, Lease] = {}  # by epoch
+        self._holds: dict[int, Hold] = {}  # by serial
+        self._failures: dict[int, int] = {}  # by serial
+        self._serial_next = 0
+        self._epoch_next = 0
+        self._mailbox = Mailbox(setup.acknowledge_seconds, setup.survey_seconds)
+        self._commands: list[Command] = []
+        self._rounds: list[Round] = []
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            JobSubmitted: self._on_submitted,
+            JobCancelled: self._on_cancelled,
+            JobStarted: self._on_started,
+            JobProgressed: self._on_progressed,
+            JobEnded: self._on_ended,
+            NodeChanged: self._on_node,
+            PolicyChanged: self._on_policy,
+            Surveyed: self._on_surveyed,
+            Tick: self._on_tick,
+        }
+
+    def handle(self, event: Event) -> Reaction:
+        self.now = max(self.now, event.at)
+        self._handlers[type(event)](event)
+        if not self._commands and not self._rounds:
+            return _NOTHING
+        reaction = Reaction(tuple(self._commands), tuple(self._rounds))
+        self._commands, self._rounds = [], []
+        return reaction
+
+    @property
+    def next_wakeup_at(self) -> float:
+        """When the scheduler wants a `Tick`, if nothing happens before."""
+        wake_at = self._mailbox.due_at(busy=bool(self._leases))
+        for pool in self._pool:
+            wake_at = min(wake_at, pool.wake_at)
+        for hold in self._holds.values():
+            wake_at = min(wake_at, hold.expires_at)
+        return wake_at
+
+    # The round: views, decide, claim, admit, place, plan
+
+    def _decide_round(self, pool: Pool) -> None:
+        usable = self._floor.usable(pool.open_gpus)
+        view = self._view(pool, usable)  # 1
+        decision = self._decide(pool, view)  # 2
+        claims = claim(decision, view.jobs)  # 3
+        ids = tuple(pool.table.ids)
+        ground = Ground(pool.spec.name, usable, self._floor.holder, self._demands.all, ids)
+        plan = admit(claims, view.jobs, ground, self._floor)  # 4 and 5
+        check_plan(plan, pool, self._pools, self._floor, usable)
+        self._rounds.append(Round(self.now, pool.spec.name, decision, ids, plan))
+        self._carry_out(pool, plan)  # 6
+        pool.decision, pool.plan = decision, plan
+        settled = pool.table.view(self.now)
+        stands_until = self.now if rotates(decision, settled) else decision.stands_until
+        pool.settle(self.now, stands_until, soonest_lease_end(decision, settled))
+
+    def _view(self, pool: Pool, usable: Bools) -> View:
+        return View(
+            now=self.now,
+            seed=self.setup.seed,
+            round_seconds=pool.spec.round_seconds,
+            accelerators=self.setup.cluster.accelerators,
+            capacity=pool.capacity,
+            shapes=self._shapes.all,
+            shape_accelerator=self._shapes.accelerator,
+            shape_gpus=self._shapes.gpus,
+            jobs=pool.table.view(self.now),
+            apps=pool.apps,
+            app_seconds=pool.app_seconds(self.now),
+            fit=partial(self._floor.fit, usable),
+        )
+
+    def _decide(self, pool: Pool, view: View) -> Decision:
+        """Ask the policy, unless its shares still stand: then only the round they are turned into is new."""
+        if isinstance(pool.decision, Shares) and not pool.dirty and self.now < pool.decision.stands_until:
+            return pool.decision
+        decision = pool.policy.decide(view)
+        columns, count = pool.table.columns, pool.table.count
+        if isinstance(decision, Shares):
+            received = view.jobs.received_seconds
+            elapsed = self.now - pool.decided_at if isfinite(pool.decided_at) else 0.0
+            columns["deficit"][:count] += columns["target"][:count] * elapsed - (received - view.jobs.received_mark)
+            columns["target"][:count] = decision.fraction
+            columns["received_mark"][:count] = received
+        elif isinstance(decision, Ranking) and len(decision.promoted):
+            rows = decision.promoted
+            columns["service_mark"][rows] = view.jobs.service_gpu_seconds[rows]
+        return decision
+
+    def _carry_out(self, pool: Pool, plan: RoundPlan) -> None:
+        columns, row = pool.table.columns, pool.table.row
+        for departure in plan.departures:
+            self._stop(pool, departure.serial, departure.reason)
+        for placement in plan.placements:
+            present = {*self._floor.holder[placement.gpus].tolist(), int(columns["epoch"][row[placement.serial]])}
+            awaited = frozenset(present - {NOBODY})
+            if awaited:
+                self._hold(pool, placement, awaited)
+            else:
+                self._start(pool, placement)
+        for serial, lease_seconds in plan.extensions:
+            columns["lease_until"][row[serial]] = self.now + lease_seconds
+
+    # Leases and holds
+
+    def _start(self, pool: Pool, placement: Placement) -> None:
+        table, serial = pool.table, placement.serial
+        columns, row = table.columns, table.row[serial]
+        job = table.jobs[row]
+        epoch = self._epoch_next
+        self._epoch_next += 1
+        self._leases[epoch] = Lease(epoch, (serial,), placement.gpus, placement.shape)
+        self._floor.take(placement.gpus, epoch, self._demands.all[int(columns["demand"][row])])
+        self._signal(pool, serial, Signal.START)
+        columns["epoch"][row] = epoch
+        columns["option"][row] = placement.option
+        columns["held_gpus"][row] = len(placement.gpus)
+        columns["since"][row] = self.now
+        resumes = columns["run_base"][row] > 0
+        columns["productive_at"][row] = self.now + (job.restart_seconds if resumes else 0.0)
+        columns["lease_until"][row] = self.now + placement.lease_seconds
+        steps_done = (float(columns["steps_base"][row]),)
+        self._send(Start(epoch, (job.id,), tuple(placement.gpus.tolist()), placement.shape, steps_done))
+
+    def _hold(self, pool: Pool, placement: Placement, awaited: frozenset[int]) -> None:
+        """Keep the GPUs for their winner; should those who leave take too long, all of it is undone."""
+        leaving = [self._job(serial) for epoch in awaited for serial in self._leases[epoch].bundle]
+        grace_seconds = max(job.grace_seconds for job in leaving)
+        expires_at = self.now + grace_seconds + self.setup.acknowledge_seconds
+        self._holds[placement.serial] = Hold(placement, awaited, expires_at)
+        self._floor.hold(placement.gpus, placement.serial)
+        if self._status(pool, placement.serial) is Status.PENDING:
+            self._signal(pool, placement.serial, Signal.HOLD)
+
+    def _release(self, serial: int) -> None:
+        """Undo a hold: its job waits again, and its GPUs are anybody's."""
+        hold = self._holds.pop(serial, None)
+        if hold is None:
+            return
+        self._floor.release(hold.placement.gpus)
+        pool, _ = self._live[self._id[serial]]
+        if self._status(pool, serial) is Status.HOLDING:
+            self._signal(pool, serial, Signal.RELEASE)
+        pool.touch(self.now)
+
+    def _stop(self, pool: Pool, serial: int, reason: StopReason) -> None:
+        columns, row = pool.table.columns, pool.table.row[serial]
+        self._signal(pool, serial, Signal.CANCEL if isinstance(reason, Cancelled) else Signal.STOP)
+        if isinstance(reason, Preempted):
+            columns["preemptions_left"][row] -= 1
+        job = pool.table.jobs[row]
+        epoch = int(columns["epoch"][row])
+        self._mailbox.answered(Start, epoch, job.id)
+        self._send(Stop(epoch, job.id, job.grace_seconds))
+
+    def _leave(self, pool: Pool, serial: int) -> None:
+        """Book what a job received under its lease, and end the lease with its last job."""
+        columns, row = pool.table.columns, pool.table.row[serial]
+        epoch = int(columns["epoch"][row])
+        seconds = self.now - columns["since"][row]
+        columns["run_base"][row] += seconds
+        columns["service_base"][row] += seconds * columns["held_gpus"][row]
+        columns["received_base"][row, columns["option"][row]] += seconds
+        columns["epoch"][row] = columns["option"][row] = NOBODY
+        columns["held_gpus"][row] = 0
+        lease = self._leases.pop(epoch)
+        bundle = tuple(other for other in lease.bundle if other != serial)
+        if bundle:
+            self._leases[epoch] = Lease(epoch, bundle, lease.gpus, lease.shape)
+        else:
+            self._floor.give_back(lease.gpus)
+
+    def _start_whom_this_frees(self, epoch: int) -> None:
+        """Holds that waited for this lease move on; those that waited for nothing else start."""
+        if epoch in self._leases:
+            return
+        for serial, hold in list(self._holds.items()):
+            if epoch not in hold.awaited:
+                continue
+            awaited = hold.awaited - {epoch}
+            self._holds[serial] = Hold(hold.placement, awaited, hold.expires_at)
+            if not awaited:
+                pool, _ = self._live[self._id[serial]]
+                del self._holds[serial]
+                self._floor.release(hold.placement.gpus)
+                self._start(pool, hold.placement)
+
+    # Events
+
+    def _on_submitted(self, event: JobSubmitted) -> None:
+        job = event.job
+        if job.id in self._live or job.id in self._ended:
+            self.ignored += 1
+            return
+        index = self._pools.pool_of(job.tenant)
+        demand = self._demands.number(job.demand)
+        refusal = NoPool(job.tenant) if index is None else self._never(self._pool[index], demand)
+        if refusal is not None or index is None:
+            assert refusal is not None
+            self._refused[job.id] = refusal
+            self._ended[job.id] = Status.REFUSED
+            return
+        pool = self._pool[index]
+        serial = self._serial_next
+        self._serial_next += 1
+        numbers = pool.join_app(job, self.now)
+        numbers["demand"] = demand
+        numbers["tenant"] = self._tenants.setdefault(job.tenant, len(self._tenants))
+        pool.pending += 1
+        pool.table.add(serial, job, numbers, [self._shapes.number(option.shape) for option in job.options])
+        self._live[job.id] = (pool, serial)
+        self._id[serial] = job.id
+        pool.touch(self.now)
+
+    def _never(self, pool: Pool, number: int) -> Never | None:
+        """Why no job of this demand can ever run in this pool, if that is so; worked out once for each demand."""
+        demand = self._demands.all[number]
+        if number not in pool.fits:
+            pool.fits[number] = any(self._floor.could_ever_fit(pool.gpus, demand, shape) for shape in demand.shapes)
+        if pool.fits[number]:
+            return None
+        shape = demand.shapes[0]
+        return Never(pool.spec.name, shape, self._floor.largest(pool.gpus, demand, shape))
+
+    def _on_cancelled(self, event: JobCancelled) -> None:
+        found = self._live.get(event.job_id)
+        if found is None or self._status(*found) is Status.CANCELLING:
+            self.ignored += 1
+            return
+        pool, serial = found
+        self._release(serial)
+        if self._status(pool, serial) in ON_GPUS:
+            self._stop(pool, serial, Cancelled())
+        else:
+            self._signal(pool, serial, Signal.CANCEL)
+            self._remove(pool, serial)
+
+    def _on_started(self, event: JobStarted) -> None:
+        found = self._current(event.job_id, event.epoch)
+        if found is None:
+            return
+        self._mailbox.answered(Start, event.epoch, event.job_id)
+        if self._status(*found) is Status.STARTING:
+            self._signal(*found, Signal.ACKNOWLEDGE)
+
+    def _on_progressed(self, event: JobProgressed) -> None:
+        found = self._current(event.job_id, event.epoch)
+        if found is not None:
+            self._safe_steps(*found, event.steps, event.at)
+
+    def _on_ended(self, event: JobEnded) -> None:
+        found = self._current(event.job_id, event.epoch)
+        if found is None:
+            return
+        pool, serial = found
+        expected = self._status(pool, serial) is Status.STOPPING and event.ending is Ending.STOPPED
+        self._mailbox.answered(Start, event.epoch, event.job_id)
+        self._mailbox.answered(Stop, event.epoch, event.job_id)
+        self._safe_steps(pool, serial, event.steps, event.at)
+        self._leave(pool, serial)
+        self._signal(pool, serial, self._signal_of(serial, event.ending))
+        status = self._status(pool, serial)
+        if status in FINAL:
+            self._release(serial)
+            self._remove(pool, serial)
+        elif serial in self._holds:
+            self._signal(pool, serial, Signal.HOLD)
+        if not expected:
+            pool.touch(self.now)
+        self._start_whom_this_frees(event.epoch)
+
+    def _signal_of(self, serial: int, ending: Ending) -> Signal:
+        if ending is Ending.FINISHED:
+            return Signal.FINISH
+        if ending is not Ending.FAILED:
+            return Signal.LEAVE
+        failures = self._failures.get(serial, 0) + 1
+        self._failures[serial] = failures
+        return Signal.FAIL if failures > self._job(serial).retries_max else Signal.LEAVE
+
+    def _on_node(self, event: NodeChanged) -> None:
+        if event.node not in self._floor.health or self._floor.health[event.node] is event.health:
+            self.ignored += 1
+            return
+        self._floor.set_health(event.node, event.health)
+        epochs, held_for = self._floor.on_node(event.node)
+        if event.health is not Health.HEALTHY:
+            for serial in held_for.tolist():
+                self._release(serial)
+        if event.health is Health.FAILED:
+            for epoch in epochs.tolist():
+                for serial in self._leases[epoch].bundle:
+                    pool, _ = self._live[self._id[serial]]
+                    if self._status(pool, serial) in (Status.STARTING, Status.RUNNING):
+                        self._stop(pool, serial, NodeLost(event.node))
+        for pool in self._pool:
+            if pool.gpus[self.setup.cluster.gpus_of_node(event.node)].any():
+                pool.count_capacity(self.setup.cluster, self._floor.open)
+                pool.touch(self.now)
+
+    def _on_policy(self, event: PolicyChanged) -> None:
+        for pool in self._pool:
+            if pool.spec.name == event.pool:
+                pool.policy = make_policy(event.policy, event.options)
+                pool.touch(self.now)
+                return
+        self.ignored += 1
+
+    def _on_surveyed(self, event: Surveyed) -> None:
+        """Believe the engine: what it does not run any more has ended, whatever became of the message."""
+        self._mailbox.surveyed(self.now)
+        running = {(job_id, epoch): steps for job_id, epoch, steps in event.running}
+        for job_id, (pool, serial) in list(self._live.items()):
+            row = pool.table.row[serial]
+            epoch = int(pool.table.columns["epoch"][row])
+            status = self._status(pool, serial)
+            # A start may have crossed the survey on its way.
+            if epoch == NOBODY or status is Status.STARTING or pool.table.columns["since"][row] >= event.at:
+                continue
+            steps = running.get((job_id, epoch))
+            if steps is None:
+                self._on_ended(JobEnded(event.at, job_id, epoch, Ending.LOST, 0.0, "not found by a survey"))
+            else:
+                self._safe_steps(pool, serial, steps, event.at)
+        for (job_id, epoch), _ in sorted(running.items()):
+            found = self._live.get(job_id)
+            if found is not None and self._epoch(*found) == epoch:
+                if self._status(*found) is Status.STARTING:
+                    self._on_started(JobStarted(event.at, job_id, epoch))
+            elif epoch < self._epoch_next:
+                # A lease that nobody knows any more, e.g. of a start that was given up: it must not go on.
+                self._commands.append(Stop(epoch, job_id, 0.0))
+
+    def _on_tick(self, event: Tick) -> None:
+        for serial, hold in list(self._holds.items()):
+            if hold.expires_at <= self.now:
+                self._release(serial)
+        self._commands.extend(self._mailbox.overdue(self.now, busy=bool(self._leases)))
+        for pool in self._pool:
+            if pool.wake_at <= self.now:
+                self._decide_round(pool)
+
+    # Small things
+
+    def _send(self, command: Start | Stop) -> None:
+        self._commands.append(command)
+        self._mailbox.sent(command, self.now)
+
+    def _current(self, job_id: str, epoch: int) -> tuple[Pool, int] | None:
+        """The job, if this epoch is its present lease; anything else is old news."""
+        found = self._live.get(job_id)
+        if found is None or self._epoch(*found) != epoch:
+            self.ignored += 1
+            return None
+        return found
+
+    def _epoch(self, pool: Pool, serial: int) -> int:
+        return int(pool.table.columns["epoch"][pool.table.row[serial]])
+
+    def _status(self, pool: Pool, serial: int) -> Status:
+        return Status(pool.table.columns["status"][pool.table.row[serial]])
+
+    def _job(self, serial: int) -> Job:
+        pool, _ = self._live[self._id[serial]]
+        return pool.table.jobs[pool.table.row[serial]]
+
+    def _signal(self, pool: Pool, serial: int, signal: Signal) -> None:
+        columns, row = pool.table.columns, pool.table.row[serial]
+        before = int(columns["status"][row])
+        status = after(pool.table.ids[row], before, signal)
+        columns["status"][row] = status
+        pool.pending += (status == _PENDING) - (before == _PENDING)
+        if status == _PENDING and signal != Signal.RELEASE:
+            columns["queued_at"][row] = self.now
+
+    def _safe_steps(self, pool: Pool, serial: int, steps: float, at: float) -> None:
+        """Take over a report of progress; reported progress is never lost, and nonsense is no report."""
+        columns, row = pool.table.columns, pool.table.row[serial]
+        if isfinite(steps) and steps >= columns["steps_base"][row]:
+            columns["steps_base"][row] = steps
+            columns["productive_at"][row] = max(columns["productive_at"][row], at)
+
+    def _remove(self, pool: Pool, serial: int) -> None:
+        row = pool.table.row[serial]
+        job = pool.table.jobs[row]
+        self._ended[job.id] = Status(pool.table.columns["status"][row])
+        pool.leave_app(job, self.now)
+        pool.table.remove(serial)
+        del self._live[job.id], self._id[serial]
+        self._failures.pop(serial, None)
+        pool.touch(self.now)
+
+    # Questions
+
+    def status(self, job_id: str) -> Status | None:
+        if job_id in self._ended:
+            return self._ended[job_id]
+        return self._status(*self._live[job_id]) if job_id in self._live else None
+
+    def why(self, job_id: str) -> Reason | None:
+        """Why a job waits or was refused; None for one that runs, has ended or is unknown."""
+        if job_id in self._refused:
+            return self._refused[job_id]
+        if job_id not in self._live:
+            return None
+        pool, serial = self._live[job_id]
+        hold = self._holds.get(serial)
+        leaving = [self._id[s] for epoch in sorted(hold.awaited) for s in self._leases[epoch].bundle] if hold else []
+        return blocker(pool, serial, self.now, tuple(leaving))

@@ -1,0 +1,91 @@
+"""Who is on which GPU, for whom it is held, and whether it works."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from horae.model.arrays import Bools, Ints
+from horae.model.cells import Cluster
+from horae.model.events import Health
+from horae.model.plans import Contest, Spot
+from horae.model.shapes import Demand, Shape
+from horae.model.table import NOBODY
+from horae.placement.evict import place_over
+from horae.placement.fit import Riders, place
+
+
+class Floor:
+    """All GPUs of the cluster as columns; also what the admission pass knows of placement."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.holder = np.full(cluster.gpu_count, NOBODY, dtype=np.int64)  # epoch of the lease
+        self.held_for = np.full(cluster.gpu_count, NOBODY, dtype=np.int64)  # serial of the job
+        self._holds = 0
+        self.open = np.ones(cluster.gpu_count, dtype=bool)  # new work may start here
+        self.health: dict[str, Health] = dict.fromkeys(cluster.node_index, Health.HEALTHY)
+        self.riders = Riders(np.zeros(cluster.gpu_count), np.zeros(cluster.gpu_count))
+
+    def usable(self, open_gpus: Bools) -> Bools:
+        """Of these, the GPUs that are held for nobody."""
+        return open_gpus & (self.held_for == NOBODY) if self._holds else open_gpus
+
+    def take(self, gpus: Ints, epoch: int, demand: Demand) -> None:
+        self.holder[gpus] = epoch
+        self.riders.cpus[gpus] = demand.cpus_per_gpu
+        self.riders.memory_bytes[gpus] = demand.memory_bytes_per_gpu
+
+    def give_back(self, gpus: Ints) -> None:
+        self.holder[gpus] = NOBODY
+        self.riders.cpus[gpus] = 0.0
+        self.riders.memory_bytes[gpus] = 0.0
+
+    def hold(self, gpus: Ints, serial: int) -> None:
+        self.held_for[gpus] = serial
+        self._holds += 1
+
+    def release(self, gpus: Ints) -> None:
+        self.held_for[gpus] = NOBODY
+        self._holds -= 1
+
+    def set_health(self, node: str, health: Health) -> None:
+        self.health[node] = health
+        self.open[self.cluster.gpus_of_node(node)] = health is Health.HEALTHY
+
+    def on_node(self, node: str) -> tuple[Ints, Ints]:
+        """Epochs of the leases, and serials of the holds, that touch a node."""
+        gpus = self.cluster.gpus_of_node(node)
+        epochs, serials = np.unique(self.holder[gpus]), np.unique(self.held_for[gpus])
+        return epochs[epochs != NOBODY], serials[serials != NOBODY]
+
+    def place(self, free: Bools, demand: Demand, shape: Shape) -> Spot | None:
+        return place(self.cluster, free, self.riders, demand, shape)
+
+    def place_over(self, contest: Contest, demand: Demand, shape: Shape) -> Spot | None:
+        return place_over(self.cluster, contest, self.riders, demand, shape)
+
+    def obtained(self, spot: Spot, shape: Shape) -> Shape:
+        level = self.cluster.levels[spot.level]
+        return shape if level == shape.level else Shape(shape.accelerator, shape.gpus, level)
+
+    def count(self, free: Bools, shape: Shape) -> int:
+        start, stop = self.cluster.chain_gpus.get(shape.accelerator, (0, 0))
+        return int(np.count_nonzero(free[start:stop]))
+
+    def fit(self, usable: Bools, accelerator: str, gpus: int) -> str | None:
+        """The level at which that many GPUs of a type would fit now."""
+        free = usable & (self.holder == NOBODY)
+        shape = Shape(accelerator, gpus, self.cluster.levels[-1])
+        found = self.place(free, Demand((shape,), 1, 0.0, 0.0), shape)
+        return None if found is None else self.cluster.levels[found.level]
+
+    def largest(self, pool_gpus: Bools, demand: Demand, shape: Shape) -> int:
+        """The largest gang of this kind that an empty pool can hold."""
+        for gpus in range(shape.gpus - 1, 0, -1):
+            if self.could_ever_fit(pool_gpus, demand, Shape(shape.accelerator, gpus, shape.level)):
+                return gpus
+        return 0
+
+    def could_ever_fit(self, pool_gpus: Bools, demand: Demand, shape: Shape) -> bool:
+        nothing = Riders(np.zeros(self.cluster.gpu_count), np.zeros(self.cluster.gpu_count))
+        return place(self.cluster, pool_gpus, nothing, demand, shape) is not None

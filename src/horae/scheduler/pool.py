@@ -1,0 +1,115 @@
+"""One pool at run time: its jobs, its policy, when it decides next, and who contends in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from horae.model.arrays import Bools, Ints
+from horae.model.cells import Cluster
+from horae.model.decisions import Decision, Ranking
+from horae.model.jobs import Job
+from horae.model.plans import RoundPlan
+from horae.model.pools import Cadence, PoolSpec
+from horae.model.table import JobTable
+from horae.model.view import Policy
+
+
+@dataclass
+class _App:
+    number: int
+    jobs: int
+    submitted_at: float
+    integral: float
+
+
+class Pool:
+    def __init__(self, index: int, spec: PoolSpec, policy: Policy, gpus: Bools) -> None:
+        self.index = index
+        self.spec = spec
+        self.policy = policy
+        self.gpus = gpus
+        self.open_gpus = gpus  # of these, where new work may start
+        self.table = JobTable()
+        self.fits: dict[int, bool] = {}  # by demand: whether it fits the pool when that is empty
+        self.pending = 0  # jobs that wait for a decision
+        self.capacity: Ints = np.empty(0, dtype=np.int64)  # by accelerator: GPUs that may be used
+        self.dirty = False  # something happened since the last decision
+        self.wake_at = inf
+        self.decided_at = -inf
+        self.decision: Decision | None = None
+        self.plan = RoundPlan()
+        self._apps: dict[str, _App] = {}
+        self._app_next = 0
+        self._app_seconds = 0.0
+        self._app_counted_at = 0.0
+
+    def count_capacity(self, cluster: Cluster, open_gpus: Bools) -> None:
+        self.open_gpus = self.gpus & open_gpus
+        self.capacity = np.add.reduceat(self.open_gpus, cluster.first_gpu[-1][:-1], dtype=np.int64)
+
+    # When to decide
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether a decision could change nothing: under a ranking, if nobody waits, all keep what they have."""
+        return not self.pending and isinstance(self.decision, Ranking)
+
+    def touch(self, now: float) -> None:
+        """Something happened that may change the decision."""
+        self.dirty = True
+        if self.is_at_rest:
+            return
+        if self.spec.cadence is Cadence.EVENTS:
+            at = now
+        else:
+            at = self.spec.boundary(now)
+            if at <= self.decided_at:
+                at = self.spec.boundary_after(self.decided_at)
+        self.wake_at = min(self.wake_at, at)
+
+    def settle(self, now: float, stands_until: float, lease_until: float) -> None:
+        """A decision was made; when might it change by itself?"""
+        self.dirty = False
+        self.decided_at = now
+        if self.spec.cadence is Cadence.EVENTS:
+            # Something that changes all the time is looked at once a round, a lease's end at once.
+            changes_at = max(stands_until, now + self.spec.round_seconds) if stands_until < inf else inf
+            self.wake_at = min(changes_at, lease_until)
+        else:
+            # A microsecond early is harmless; a round late is not.
+            changes_at = self.spec.boundary(min(stands_until, lease_until) - 1e-6)
+            self.wake_at = max(changes_at, self.spec.boundary_after(now))
+
+    # Who contends
+
+    @property
+    def apps(self) -> int:
+        return len(self._apps)
+
+    def app_seconds(self, now: float) -> float:
+        """Integral of the number of contending apps over time."""
+        return self._app_seconds + len(self._apps) * (now - self._app_counted_at)
+
+    def join_app(self, job: Job, now: float) -> dict[str, float]:
+        self._count_apps(now)
+        app = self._apps.get(job.app_id)
+        if app is None:
+            app = _App(self._app_next, 0, now, self._app_seconds)
+            self._apps[job.app_id] = app
+            self._app_next += 1
+        app.jobs += 1
+        return {"app": app.number, "app_submitted_at": app.submitted_at, "app_integral": app.integral}
+
+    def leave_app(self, job: Job, now: float) -> None:
+        self._count_apps(now)
+        app = self._apps[job.app_id]
+        app.jobs -= 1
+        if not app.jobs:
+            del self._apps[job.app_id]
+
+    def _count_apps(self, now: float) -> None:
+        self._app_seconds = self.app_seconds(now)
+        self._app_counted_at = now
