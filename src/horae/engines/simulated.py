@@ -67,6 +67,7 @@ class SimulatedEngine:
         self._runs: dict[str, _Run] = {}
         self._jobs: dict[str, Arrival] = {}
         self._saved: dict[str, float] = {}  # by job: steps that are safe
+        self._finished: set[str] = set()
 
     def wait(self, until: float) -> Moment | None:
         arrives_at = self._next_arrival.job.submitted_at if self._next_arrival else inf
@@ -123,9 +124,10 @@ class SimulatedEngine:
         (job_id,), (told,) = command.job_ids, command.steps_done
         run = self._runs.get(job_id)
         if run is None or run.epoch < command.epoch:
-            arrival = self._jobs.get(job_id)
-            if arrival is None:
-                return ()  # it ended for good; the message is late
+            if job_id in self._finished:
+                # The news of its end was lost on the way; tell it again.
+                return (JobEnded(self.now, job_id, command.epoch, Ending.FINISHED, told),)
+            arrival = self._jobs[job_id]
             resumes = job_id in self._saved
             saved = max(self._saved.get(job_id, 0.0), told)
             speed = speed_at(arrival.truth.options, command.shape, self._cluster.levels)
@@ -162,6 +164,7 @@ class SimulatedEngine:
         self._saved[job.id] = steps
         if ending is Ending.FINISHED:
             del self._jobs[job.id], self._saved[job.id]
+            self._finished.add(job.id)
         return JobEnded(self.now, job.id, run.epoch, ending, steps)
 
 

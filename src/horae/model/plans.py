@@ -90,4 +90,5 @@ class Round(NamedTuple):
     pool: str
     decision: Decision
     job_ids: tuple[str, ...]  # by row of the decision
+    serials: Ints  # likewise
     plan: RoundPlan

@@ -125,7 +125,7 @@ class Scheduler:
         ground = Ground(pool.spec.name, usable, self._floor.holder, self._demands.all, ids)
         plan = admit(claims, view.jobs, ground, self._floor)  # 4 and 5
         check_plan(plan, pool, self._pools, self._floor, usable)
-        self._rounds.append(Round(self.now, pool.spec.name, decision, ids, plan))
+        self._rounds.append(Round(self.now, pool.spec.name, decision, ids, view.jobs.serial.copy(), plan))
         self._carry_out(pool, plan)  # 6
         pool.decision, pool.plan = decision, plan
         settled = pool.table.view(self.now)

@@ -25,6 +25,10 @@ class Mailbox:
     def answered(self, kind: type, epoch: int, job_id: str) -> None:
         self._open.pop((kind, epoch, job_id), None)
 
+    def contents(self) -> list[str]:
+        """What is still open, for those who compare two mailboxes."""
+        return [*sorted(str(item) for item in self._open.items()), str(self._survey_at)]
+
     def surveyed(self, now: float) -> None:
         self._survey_at = now + self._survey_seconds
 

@@ -93,6 +93,10 @@ class Pool:
         """Integral of the number of contending apps over time."""
         return self._app_seconds + len(self._apps) * (now - self._app_counted_at)
 
+    def contention(self) -> list[str]:
+        """Who contends and since when, for those who compare two pools."""
+        return [*sorted(str(item) for item in self._apps.items()), f"{self._app_seconds} at {self._app_counted_at}"]
+
     def join_app(self, job: Job, now: float) -> dict[str, float]:
         self._count_apps(now)
         app = self._apps.get(job.app_id)

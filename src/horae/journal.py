@@ -1,0 +1,178 @@
+"""The journal: every event, decision and command of a run, one JSON object a line, only ever appended to.
+
+The first line holds the setup. An event is written before anything is done about it, so that after a crash the
+scheduler can be rebuilt by replaying the events; the commands of the last one are then sent again.
+
+    {"journal": 1, "setup": {...}}
+    {"event": "JobSubmitted", "at": 0.0, "job": {...}}
+    {"round": "all", "at": 0.0, "decision": {...}, "plan": {...}}
+    {"command": "Start", "epoch": 0, ...}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, NamedTuple, Protocol, get_args
+
+from horae.model.commands import Command
+from horae.model.decisions import Decision, Grants, Ranking, Shares
+from horae.model.errors import InputError, JournalError
+from horae.model.events import Event
+from horae.model.plain import Plain, from_plain, to_plain
+from horae.model.plans import Round
+from horae.model.pools import Setup
+
+VERSION = 1
+_EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
+
+
+class Answer(Protocol):
+    """What a scheduler answers to one event."""
+
+    @property
+    def commands(self) -> tuple[Command, ...]: ...
+
+    @property
+    def rounds(self) -> tuple[Round, ...]: ...
+
+
+class JournalWriter:
+    """An observer of a run. With `flush`, every event reaches the file before it is acted upon."""
+
+    def __init__(self, file: IO[str], *, flush: bool = False) -> None:
+        self._file = file
+        self._flush = flush
+        self._last_decision: dict[str, str] = {}
+
+    def open(self, setup: Setup) -> None:
+        self._write({"journal": VERSION, "setup": to_plain(setup)})
+
+    def heard(self, event: Event) -> None:
+        self._write({"event": type(event).__name__, **to_plain(event)})
+        if self._flush:
+            self._file.flush()
+
+    def reacted(self, event: Event, reaction: Answer) -> None:
+        for round_ in reaction.rounds:
+            self._write(self._round(round_))
+        for command in reaction.commands:
+            self._write({"command": type(command).__name__, **to_plain(command)})
+
+    def _round(self, round_: Round) -> dict[str, Plain]:
+        """A decision that is the same as the last one of its pool is left out."""
+        line: dict[str, Plain] = {"round": round_.pool, "at": round_.at}
+        decision = decision_to_plain(round_.decision, round_.job_ids)
+        text = json.dumps(decision)
+        if self._last_decision.get(round_.pool) != text:
+            self._last_decision[round_.pool] = text
+            line["decision"] = decision
+        line["plan"] = plan_to_plain(round_)
+        return line
+
+    def _write(self, line: Mapping[str, Plain]) -> None:
+        self._file.write(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n")
+
+
+def decision_to_plain(decision: Decision, job_ids: tuple[str, ...]) -> Plain:
+    """A decision by job id instead of by row."""
+    match decision:
+        case Ranking():
+            plain: dict[str, Plain] = {"ranking": [job_ids[row] for row in decision.order.tolist()]}
+            if decision.tier is not None:
+                plain["tier"] = dict(sorted(zip(job_ids, decision.tier.tolist(), strict=True)))
+            if len(decision.promoted):
+                plain["promoted"] = sorted(job_ids[row] for row in decision.promoted.tolist())
+            return plain
+        case Shares():
+            return {"shares": dict(sorted(zip(job_ids, decision.fraction.tolist(), strict=True)))}
+        case Grants():
+            return {"grants": to_plain(decision.grants), "rest": decision_to_plain(decision.rest, job_ids)}
+
+
+def plan_to_plain(round_: Round) -> Plain:
+    job_id = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
+    plan = round_.plan
+    plain: dict[str, Plain] = {
+        "start": [
+            {"job": job_id[item.serial], "shape": str(item.shape), "because": str(item.reason)}
+            for item in plan.placements
+        ],
+        "stop": [{"job": job_id[item.serial], "because": str(item.reason)} for item in plan.departures],
+        "extend": [job_id[serial] for serial, _ in plan.extensions],
+        "wait": [str(reason) for _, reason in sorted(plan.blocked.items())],
+        "head": str(plan.head) if plan.head else None,
+    }
+    return {key: value for key, value in plain.items() if value}
+
+
+class Entry(NamedTuple):
+    """An event as it was recorded, and all lines that it led to."""
+
+    line: int
+    event: Event
+    lines: tuple[str, ...]
+
+
+class Journal(NamedTuple):
+    setup: Setup
+    entries: Iterator[Entry]
+
+
+def read_journal(path: Path) -> Journal:
+    """The setup at once, the entries as they are asked for."""
+    try:
+        file = path.open(encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise JournalError(str(error.strerror), file=str(path), remedy="name a file made with --journal") from None
+    return parse_journal(file, str(path))
+
+
+def parse_journal(lines: Iterable[str], name: str = "journal") -> Journal:
+    numbered = enumerate(lines, start=1)
+    _, first = next(numbered, (0, ""))
+    header = _load(first, name, 1)
+    if not isinstance(header, dict) or header.get("journal") != VERSION:
+        raise JournalError(
+            f"not a journal of version {VERSION}", file=name, line=1, remedy="name a file made with --journal"
+        )
+    return Journal(_decode(Setup, header["setup"], name, 1), _entries(numbered, name))
+
+
+def _entries(numbered: Iterator[tuple[int, str]], name: str) -> Iterator[Entry]:
+    event: Event | None = None
+    number, led_to = 0, list[str]()
+    for line_number, line in numbered:
+        if not line.endswith("\n"):
+            break  # the writer was cut off in the middle of a line; what came before is whole
+        plain = _load(line, name, line_number)
+        if "event" in plain:
+            if event is not None:
+                yield Entry(number, event, tuple(led_to))
+            kind = _EVENTS.get(plain.pop("event"))
+            if kind is None:
+                raise JournalError("unknown kind of event", file=name, line=line_number, remedy="use a newer Horae")
+            event, number, led_to = _decode(kind, plain, name, line_number), line_number, []
+        else:
+            led_to.append(line)
+    if event is not None:
+        yield Entry(number, event, tuple(led_to))
+
+
+def _load(line: str, name: str, number: int) -> Plain:
+    try:
+        return json.loads(line)
+    except ValueError:
+        raise JournalError("not JSON", file=name, line=number, remedy="the journal is damaged here") from None
+
+
+def _decode(kind: type, plain: Plain, name: str, number: int) -> Plain:
+    try:
+        return from_plain(kind, plain)
+    except InputError as error:
+        raise error.located(file=name, line=number) from None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise JournalError(
+            f"not a {kind.__name__}: {error}", file=name, line=number, remedy="it is damaged here"
+        ) from None
