@@ -12,6 +12,7 @@ from horae.driver import Observer, run
 from horae.engines.simulated import SimulatedEngine
 from horae.journal import Entry, Journal, JournalWriter, parse_journal, read_journal
 from horae.model.commands import Command
+from horae.model.errors import JournalError
 from horae.model.events import Event
 from horae.model.jobs import Arrival
 from horae.model.pools import Setup
@@ -47,10 +48,12 @@ class Replay:
     """What came of feeding a journal's events to a fresh scheduler."""
 
     scheduler: Scheduler
-    unsent: tuple[Command, ...]  # the last event's commands: after a crash nobody knows whether they were sent
+    writer: JournalWriter  # it knows what was written, and can go on from there
     events: int
     commands: int
-    difference: str = ""  # the first line that came out otherwise; empty: all of it is the same, bit for bit
+    unsent: tuple[Command, ...]  # the last event's commands: after a crash nobody knows whether they were sent
+    missing: str  # what the last event led to and a crash kept from being written
+    difference: str  # the first line that came out otherwise; empty: all of it is the same, bit for bit
 
 
 def replay(journal: Journal) -> Replay:
@@ -59,7 +62,7 @@ def replay(journal: Journal) -> Replay:
     writer = JournalWriter(page)
     events, commands = 0, 0
     unsent: tuple[Command, ...] = ()
-    difference = ""
+    missing, difference = "", ""
     entry = next(journal.entries, None)
     while entry is not None:
         reaction = scheduler.handle(entry.event)
@@ -67,16 +70,33 @@ def replay(journal: Journal) -> Replay:
         page.seek(0)
         page.truncate()
         writer.reacted(entry.event, reaction)
+        lines = page.getvalue().splitlines(keepends=True)
         following = next(journal.entries, None)
-        difference = difference or _difference(entry, page.getvalue().splitlines(keepends=True), last=following is None)
+        if following is None:
+            missing = "".join(lines[len(entry.lines) :])
+            lines = lines[: len(entry.lines)]
+        difference = difference or _difference(entry, lines)
         entry = following
-    return Replay(scheduler, unsent, events, commands, difference)
+    return Replay(scheduler, writer, events, commands, unsent, missing, difference)
 
 
-def _difference(entry: Entry, replayed: list[str], *, last: bool) -> str:
-    """The first line that differs. A crash may have cut the last entry short; it is compared as far as it goes."""
-    expected = replayed[: len(entry.lines)] if last else replayed
-    for number, (was, now) in enumerate(zip_longest(entry.lines, expected, fillvalue="nothing"), start=entry.line + 1):
+def recover(path: Path) -> Replay:
+    """Rebuild a scheduler after a crash, and mend its journal so that both can go on."""
+    replayed = replay(read_journal(path))
+    if replayed.difference:
+        raise JournalError(
+            f"does not replay: {replayed.difference}", file=str(path), remedy="use the Horae that wrote it"
+        )
+    whole = path.read_bytes()
+    with path.open("r+b") as file:
+        file.truncate(whole.rfind(b"\n") + 1)  # a line that was cut short
+    file_text = path.open("a", encoding="utf-8", newline="\n")
+    replayed.writer.go_on(file_text, replayed.missing)
+    return replayed
+
+
+def _difference(entry: Entry, replayed: list[str]) -> str:
+    for number, (was, now) in enumerate(zip_longest(entry.lines, replayed, fillvalue="nothing"), start=entry.line + 1):
         if was != now:
             return f"line {number}: recorded {was.strip()}, replayed {now.strip()}"
     return ""

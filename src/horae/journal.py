@@ -49,6 +49,11 @@ class JournalWriter:
     def open(self, setup: Setup) -> None:
         self._write({"journal": VERSION, "setup": to_plain(setup)})
 
+    def go_on(self, file: IO[str], missing: str) -> None:
+        """Continue in this file, first with what a crash kept from being written."""
+        self._file = file
+        file.write(missing)
+
     def heard(self, event: Event) -> None:
         self._write({"event": type(event).__name__, **to_plain(event)})
         if self._flush:

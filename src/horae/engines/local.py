@@ -9,8 +9,8 @@ A job is a shell command in a process group of its own. All it needs to know is 
     HORAE_STEPS_DONE         where to resume
     HORAE_CHECKPOINT         a file for the number of steps that are safe; write another and rename it over this one
 
-A job that is told to stop gets SIGTERM, and SIGKILL when its grace is over. No process of its group outlives the job; one
-that makes a session of its own has left the group, and nobody looks after it.
+A job that is told to stop gets SIGTERM, and SIGKILL when its grace is over. No process of its group outlives the job;
+one that makes a session of its own has left the group, and nobody looks after it.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ class LocalEngine:
     """Time is seconds since the engine was made. `arrivals` are jobs in the order in which they will be submitted;
     `outside` are events from operators and hardware, and those that a failed node takes with it are really killed.
 
-    `directory` gets a folder for each job, with its output and its checkpoint. Jobs go on from the checkpoints that they
-    find there, so a new experiment needs a new directory.
+    `directory` gets a folder for each job, with its output and its checkpoint. Jobs go on from the checkpoints that
+    they find there, so a new experiment needs a new directory.
     """
 
     def __init__(
@@ -220,11 +220,11 @@ class LocalEngine:
     def _take_outside(self, now: float, events: list[Event]) -> None:
         while self._outside and self._outside[-1].at <= now:
             event = self._outside.pop()
+            events.append(event)
             if isinstance(event, NodeChanged) and event.health is Health.FAILED:
                 events.extend(self._lose(event.node))
             elif isinstance(event, JobSubmitted):
                 self._jobs.setdefault(event.job.id, event.job)
-            events.append(event)
 
     def _take_arrivals(self, now: float, events: list[Event]) -> None:
         while self._next_arrival is not None and self._next_arrival.submitted_at <= now:
@@ -272,6 +272,7 @@ class LocalEngine:
         folder = self._directory / folder_name(job_id)
         folder.mkdir(parents=True, exist_ok=True)
         with _output(folder).open("ab") as output:
+            output_at_start_bytes = output.tell()  # before the job moves it: the position is shared
             process = subprocess.Popen(
                 job.command,
                 shell=True,
@@ -282,7 +283,7 @@ class LocalEngine:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-            run = _Run(job, command.epoch, command.gpus, steps_done, folder, output.tell(), process)
+            run = _Run(job, command.epoch, command.gpus, steps_done, folder, output_at_start_bytes, process)
         self._watch(run)
         return run
 

@@ -109,9 +109,9 @@ class SimulatedEngine:
     def _take_outside(self, events: list[Event]) -> None:
         while self._outside and self._outside[-1].at <= self.now:
             event = self._outside.pop()
+            events.append(event)
             if isinstance(event, NodeChanged) and event.health is Health.FAILED:
                 events.extend(self._lose(event.node))
-            events.append(event)
 
     def _take_arrivals(self, events: list[Event]) -> None:
         while self._next_arrival is not None and self._next_arrival.job.submitted_at <= self.now:

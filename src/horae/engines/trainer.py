@@ -2,8 +2,8 @@
 
     python -m horae.engines.trainer --steps 100 --steps-per-second 10 --speed a100=20
 
-It shows all that such a program has to do: resume where it was, say now and then how many steps are safe, and on SIGTERM
-finish its step, save and leave.
+It shows all that such a program has to do: resume where it was, say now and then how many steps are safe, and on
+SIGTERM finish its step, save and leave.
 """
 
 from __future__ import annotations

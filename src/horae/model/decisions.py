@@ -1,7 +1,8 @@
 """What a policy may answer. The three kinds are closed: a mechanism knows how to carry out each of them.
 
 Rows are positions in the view's columns. `stands_until` is when the answer may change although nothing happens; until
-then, and as long as nothing does happen, nobody needs to ask again.
+then, and as long as nothing does happen, nobody needs to ask again. It must hold whatever the plan makes of the answer:
+count who might start as started, and who might be displaced as waiting. Too early costs a look, too late is wrong.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Tiresias:
             preemptive=True,
             tier=tier,
             promoted=np.flatnonzero(promoted),
-            stands_until=min(self._next_demotion(jobs, limits, service), self._next_promotion(jobs, promoted)),
+            stands_until=min(self._next_demotion(view, limits, service), self._next_promotion(jobs, promoted)),
         )
 
     def _starved(self, jobs: JobColumns) -> Bools:
@@ -61,14 +61,19 @@ class Tiresias:
         demoted = jobs.service_since_promotion >= self.limits[0] if self.limits else np.zeros(len(jobs), dtype=bool)
         return jobs.pending & demoted & (jobs.waiting_seconds >= self.promote_after * jobs.run_seconds)
 
-    def _next_demotion(self, jobs: JobColumns, limits: Floats, service: Floats) -> float:
-        rows = np.flatnonzero(jobs.on_gpus)
-        above = np.append(limits, inf)[np.searchsorted(limits, service[rows], side="right")]
-        return float(np.min(jobs.now + (above - service[rows]) / jobs.held_gpus[rows], initial=inf))
+    def _next_demotion(self, view: View, limits: Floats, service: Floats) -> float:
+        """The first moment at which anybody may pass a limit, if all that wait were to start now."""
+        jobs = view.jobs
+        largest = np.where(jobs.shape >= 0, view.shape_gpus[jobs.shape], 0).max(axis=1, initial=1)
+        gpus = np.where(jobs.on_gpus, jobs.held_gpus, largest)
+        above = np.append(limits, inf)[np.searchsorted(limits, service, side="right")]
+        return float(np.min(view.now + (above - service) / gpus, initial=inf))
 
     def _next_promotion(self, jobs: JobColumns, promoted: Bools) -> float:
+        """The first moment at which anybody may have starved, if all that run were to stop now."""
         if not self.promote_after or not self.limits:
             return inf
-        waits = jobs.pending & ~promoted & (jobs.service_since_promotion >= self.limits[0])
-        due = jobs.queued_at[waits] + self.promote_after * jobs.run_seconds[waits]
+        demoted = ~promoted & (jobs.service_since_promotion >= self.limits[0])
+        queued_at = np.where(jobs.pending, jobs.queued_at, jobs.now)
+        due = queued_at[demoted] + self.promote_after * jobs.run_seconds[demoted]
         return float(np.min(due, initial=inf))

@@ -61,6 +61,7 @@ class Pool:
         """Something happened that may change the decision."""
         self.dirty = True
         if self.is_at_rest:
+            self.wake_at = inf
             return
         if self.spec.cadence is Cadence.EVENTS:
             at = now
@@ -82,6 +83,8 @@ class Pool:
             # A microsecond early is harmless; a round late is not.
             changes_at = self.spec.boundary(min(stands_until, lease_until) - 1e-6)
             self.wake_at = max(changes_at, self.spec.boundary_after(now))
+        if self.is_at_rest:
+            self.wake_at = inf
 
     # Who contends
 

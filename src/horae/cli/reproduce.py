@@ -1,0 +1,62 @@
+"""`horae reproduce`: published results, run again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from horae.experiment import simulate
+from horae.model.cells import Cluster, Node
+from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.reports.records import Recorder
+from horae.traces import philly
+
+PHILLY_VCS = ("7f04ca", "2869ce", "0e4a51", "ee9e8c")
+PHILLY_POLICIES = ("fifo", "sjf")
+TOLERANCE = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    vc: str
+    policy: str
+    jobs: int
+    completion_mean_seconds: float
+    published_seconds: float
+
+    @property
+    def difference(self) -> float:
+        return self.completion_mean_seconds / self.published_seconds - 1
+
+    @property
+    def holds(self) -> bool:
+        return abs(self.difference) <= TOLERANCE
+
+
+def reproduce_philly(data: Path) -> list[Comparison]:
+    """Each virtual cluster alone on its nodes: all four in one run, as pools that own their nodes."""
+    nodes, published = philly.philly_nodes(data), philly.published_completion(data)
+    jobs = philly.philly_jobs(data)
+    jobs = jobs.filter(jobs["submit_s"].is_between(*philly.WINDOW) & jobs["vc"].is_in(PHILLY_VCS))
+    comparisons = []
+    for policy in PHILLY_POLICIES:
+        recorder = simulate(philly_setup(nodes, policy), philly.arrivals(jobs))
+        for vc in PHILLY_VCS:
+            mean, count = _mean_completion(recorder, vc)
+            comparisons.append(Comparison(vc, policy, count, mean, published[vc, policy]))
+    return sorted(comparisons, key=lambda item: (PHILLY_VCS.index(item.vc), item.policy))
+
+
+def philly_setup(nodes: dict[str, int], policy: str) -> Setup:
+    names = {vc: tuple(f"{vc}-{index:02}" for index in range(nodes[vc])) for vc in PHILLY_VCS}
+    cluster = Cluster(
+        "philly",
+        tuple(Node(name, philly.ACCELERATOR, philly.GPUS_PER_NODE) for vc in PHILLY_VCS for name in names[vc]),
+    )
+    pools = tuple(PoolSpec(vc, policy, {}, Cadence.EVENTS, tenants=(vc,), nodes=names[vc]) for vc in PHILLY_VCS)
+    return Setup(cluster, pools)
+
+
+def _mean_completion(recorder: Recorder, tenant: str) -> tuple[float, int]:
+    times = [item.ended_at - item.submitted_at for item in recorder.records() if item.tenant == tenant]
+    return sum(times) / len(times), len(times)

@@ -1,0 +1,48 @@
+"""Amounts as people write them: 10m, 2h, 1TB."""
+
+from __future__ import annotations
+
+import re
+from math import isfinite
+
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
+_BYTES |= {"kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40}
+_AMOUNT = re.compile(r"\s*([0-9.+\-eE]+?)\s*([a-zA-Z]*)\s*")
+
+
+def seconds(value: object) -> float:
+    return _amount(value, _SECONDS, "seconds, or a number with s, m, h or d")
+
+
+def memory_bytes(value: object) -> float:
+    return _amount(value, _BYTES, "bytes, or a number with KB, MB, GB, TB, KiB, MiB, GiB or TiB")
+
+
+def _amount(value: object, units: dict[str, float], known: str) -> float:
+    match = _AMOUNT.fullmatch(str(value))
+    if match is not None and not isinstance(value, bool):
+        number, unit = match.groups()
+        try:
+            amount = float(number) * units[unit.lower()]
+        except (ValueError, KeyError):
+            amount = float("nan")
+        if isfinite(amount) and amount >= 0:
+            return amount
+    raise ValueError(f"{value!r} is no amount of {known}")
+
+
+def expand(pattern: str) -> list[str]:
+    """The names that a pattern stands for: "a[00-15]" for sixteen of them, "a" for itself."""
+    match = re.fullmatch(r"(.*?)\[(\d+)-(\d+)\](.*)", pattern)
+    if match is None:
+        if "[" in pattern or "]" in pattern:
+            raise ValueError(f"{pattern!r} is no range of names; write it as a[00-15]")
+        return [pattern]
+    before, first, last, after = match.groups()
+    if int(last) < int(first):
+        raise ValueError(f"{pattern!r} runs backwards")
+    if int(last) - int(first) >= 1_000_000:
+        raise ValueError(f"{pattern!r} names more than a million nodes")
+    width = len(first)
+    return [f"{before}{number:0{width}}{rest}" for number in range(int(first), int(last) + 1) for rest in expand(after)]

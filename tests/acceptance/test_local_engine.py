@@ -1,0 +1,136 @@
+"""Ten real processes share four emulated GPUs: they are demoted, stopped and resumed, and all of them finish."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from horae import driver
+from horae.engines.local import LocalEngine
+from horae.model.cells import Cluster, Node
+from horae.model.commands import Command, Start, Stop
+from horae.model.decisions import Ranking
+from horae.model.events import Ending, Event, JobEnded
+from horae.model.jobs import Job
+from horae.model.plans import Round
+from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.shapes import Option, Shape
+from horae.reports.records import Recorder
+from horae.scheduler import Reaction, Scheduler
+
+CLUSTER = Cluster("bench", (Node("a", "fast", 2), Node("b", "slow", 2)))
+# Without promotions, which would come or not as the machine is slow or fast.
+TIRESIAS = {"limits": (1.0, 3.0), "promote_after": 0.0}
+POOL = PoolSpec("all", policy="tiresias", options=TIRESIAS, cadence=Cadence.ROUNDS, round_seconds=0.5)
+STEPS_PER_SECOND = {"fast": 40.0, "slow": 20.0}
+OPTIONS = tuple(Option(Shape(name, 1, "node"), speed) for name, speed in STEPS_PER_SECOND.items())
+
+
+def a_job(name: str, submitted_at: float, steps: int) -> Job:
+    speeds = " ".join(f"--speed {name}={speed:g}" for name, speed in STEPS_PER_SECOND.items())
+    program = f"{shlex.quote(sys.executable)} -m horae.engines.trainer"
+    return Job(
+        name,
+        submitted_at,
+        OPTIONS,
+        steps_total=float(steps),
+        grace_seconds=10.0,
+        command=f"{program} --steps {steps} --steps-per-second 20 {speeds}",
+    )
+
+
+# Four long jobs fill the cluster and are demoted long before the short ones come, so that these preempt them.
+WORKLOAD = [
+    *(a_job(f"long-{number}", 0.0, steps=140) for number in range(4)),
+    *(a_job(f"short-{number}", 2.6, steps=12) for number in range(6)),
+]
+
+
+@dataclass
+class Witness:
+    """Remembers everything in the order in which it happened."""
+
+    told: list[Event | Command] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+
+    def heard(self, event: Event) -> None:
+        self.told.append(event)
+
+    def reacted(self, event: Event, reaction: Reaction) -> None:
+        self.told.extend(reaction.commands)
+        self.rounds.extend(reaction.rounds)
+
+    def of(self, job_id: str) -> list[Start | Stop | JobEnded]:
+        """What one job was told to do, and how that ended."""
+        story: list[Start | Stop | JobEnded] = []
+        for item in self.told:
+            match item:
+                case Start(job_ids=job_ids) if job_id in job_ids:
+                    story.append(item)
+                case Stop() | JobEnded() if item.job_id == job_id:
+                    story.append(item)
+        return story
+
+    def tiers(self, job_id: str) -> list[int]:
+        """The queues in which a job stood, round by round."""
+        tiers: list[int] = []
+        for decided in self.rounds:
+            assert isinstance(decided.decision, Ranking) and decided.decision.tier is not None
+            if job_id in decided.job_ids:
+                tiers.append(int(decided.decision.tier[decided.job_ids.index(job_id)]))
+        return tiers
+
+
+def test_ten_processes_share_four_gpus_of_two_types_under_tiresias(tmp_path: Path) -> None:
+    witness, recorder = Witness(), Recorder()
+    observers: list[driver.Observer] = [witness, recorder]
+    scheduler = Scheduler(Setup(CLUSTER, (POOL,)))
+    with LocalEngine(CLUSTER, WORKLOAD, tmp_path) as engine:
+        driver.run(scheduler, engine, observers)
+    records = {record.job_id: record for record in recorder.records()}
+    assert {job_id: record.outcome for job_id, record in records.items()} == {job.id: "finished" for job in WORKLOAD}
+    assert any(was_demoted_stopped_and_resumed(witness, job.id) for job in WORKLOAD)
+    assert_every_resumption_continues_what_was_saved(witness)
+    assert_no_gpu_serves_two_jobs_at_once(witness)
+    assert accelerators_used(witness) == set(STEPS_PER_SECOND)
+
+
+def was_demoted_stopped_and_resumed(witness: Witness, job_id: str) -> bool:
+    story = witness.of(job_id)
+    rises = bool((np.diff(witness.tiers(job_id)) > 0).any())
+    for first, stop, ended, second in zip(story, story[1:], story[2:], story[3:], strict=False):
+        match first, stop, ended, second:
+            case Start(), Stop(), JobEnded(ending=Ending.STOPPED), Start():
+                if rises and ended.steps > 0 and second.steps_done == (ended.steps,):
+                    return True
+    return False
+
+
+def assert_every_resumption_continues_what_was_saved(witness: Witness) -> None:
+    for job in WORKLOAD:
+        steps_saved = 0.0
+        for item in witness.of(job.id):
+            if isinstance(item, JobEnded):
+                steps_saved = item.steps
+            elif isinstance(item, Start):
+                assert item.steps_done == (steps_saved,)
+        assert steps_saved == job.steps_total
+
+
+def assert_no_gpu_serves_two_jobs_at_once(witness: Witness) -> None:
+    user: dict[int, int] = {}  # by GPU: the epoch of the lease on it
+    for item in witness.told:
+        if isinstance(item, Start):
+            assert not user.keys() & item.gpus, f"{item} while {user}"
+            user |= dict.fromkeys(item.gpus, item.epoch)
+        elif isinstance(item, JobEnded):
+            user = {gpu: epoch for gpu, epoch in user.items() if epoch != item.epoch}
+    assert not user
+
+
+def accelerators_used(witness: Witness) -> set[str]:
+    return {item.shape.accelerator for item in witness.told if isinstance(item, Start)}
