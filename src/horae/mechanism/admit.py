@@ -1,7 +1,7 @@
 """Steps 4 and 5: one pass of trial placement over the claims, best first.
 
-Whether a claim fits is known only by placing it. Each GPU has a standing: taken, free, or held by a lease that yields
-to claims before its own. The pass looks only at claims that want something they do not have; a holder that nobody
+Whether a claim fits is known only by placing it. A GPU is free, taken, or held by a lease that yields to claims
+before its own. The pass looks only at claims that want something they do not have; a holder that nobody
 displaces keeps its GPUs without being looked at. Capacity only shrinks during a pass, so once a demand has failed, all
 later claims of that demand fail with it.
 """
@@ -21,9 +21,8 @@ from horae.model.status import Status
 from horae.model.table import NOBODY, JobColumns
 
 TAKEN = -1
-FREE = int(np.iinfo(np.int64).max)
 _RUNNING = int(Status.RUNNING)
-UNCLAIMED = FREE - 1  # held by a job with no claim: it may stay until somebody needs the room
+UNCLAIMED = int(np.iinfo(np.int64).max)  # held by a job with no claim: it may stay until somebody needs the room
 
 
 class Placer(Protocol):
@@ -104,7 +103,8 @@ class _Pass:
         self.ground = ground
         self.placer = placer
         self.holder = ground.holder
-        self.standing = self._standings()
+        self.free = ground.usable & (ground.holder == NOBODY)
+        self.standing = self._standings() if claims.preemptive else np.empty(0, dtype=np.int64)
         self.placements: list[Placement] = []
         self.departures: dict[int, Departure] = {}  # by row
         self.won: set[int] = set()  # rows
@@ -112,11 +112,9 @@ class _Pass:
         self.blocked: dict[int, NoRoom] = {}
 
     def _standings(self) -> Ints:
-        """By GPU: the position up to which its holder yields to others; FREE and TAKEN at the ends."""
+        """By GPU: the position of the claim that keeps its holder there; only claims before that may have it."""
         usable, holder = self.ground.usable, self.holder
-        standing = np.where(usable & (holder == NOBODY), FREE, TAKEN)
-        if not self.claims.preemptive:
-            return standing
+        standing = np.full(len(holder), TAKEN)
         jobs, claims = self.jobs, self.claims
         rows = np.flatnonzero(contestable(jobs))
         if len(rows):
@@ -168,16 +166,15 @@ class _Pass:
     def _try(self, position: int, row: int, option: int) -> bool:
         demand = self.ground.demands[self.jobs.demand[row]]
         options = range(len(demand.shapes)) if option == NOBODY else (option,)
-        free = self.standing == FREE
         for choice in options:
-            spot = self.placer.place(free, demand, demand.shapes[choice])
+            spot = self.placer.place(self.free, demand, demand.shapes[choice])
             if spot is not None:
                 self._win(position, row, choice, spot)
                 return True
         if self.claims.preemptive:
-            yielding = (self.standing > position) & ~free
+            yielding = self.standing > position
             if yielding.any():
-                contest = Contest(free, yielding, self.holder, self.standing)
+                contest = Contest(self.free, yielding, self.holder, self.standing)
                 for choice in options:
                     shape = demand.shapes[choice]
                     spot = self.placer.place_over(contest, demand, shape)
@@ -187,7 +184,7 @@ class _Pass:
         number = int(self.jobs.demand[row])
         if number not in self.blocked:
             shape = demand.shapes[options[0]]
-            self.blocked[number] = NoRoom(self.ground.pool, shape, self.placer.count(free, shape))
+            self.blocked[number] = NoRoom(self.ground.pool, shape, self.placer.count(self.free, shape))
         return False
 
     def _win(self, position: int, row: int, option: int, spot: Spot) -> None:
@@ -206,13 +203,18 @@ class _Pass:
             )
         )
         leaving = set(self.holder[gpus].tolist()) - {NOBODY}
-        self.standing[gpus] = TAKEN
+        self._take(gpus)
         for epoch in sorted(leaving):
             self._displace(epoch, position, row)
         if jobs.epoch[row] != NOBODY and row not in self.departures:
             self._vacate(row, Moved(self.placements[-1].shape))
         elif row in self.departures:
             self.departures[row] = Departure(int(jobs.serial[row]), Moved(self.placements[-1].shape))
+
+    def _take(self, gpus: Ints) -> None:
+        self.free[gpus] = False
+        if self.claims.preemptive:
+            self.standing[gpus] = TAKEN
 
     def _displace(self, epoch: int, position: int, by: int) -> None:
         """The lease must end: what it held beyond the winner's needs is free, and it may try its claims elsewhere."""
@@ -226,4 +228,5 @@ class _Pass:
     def _vacate(self, row: int, reason: Preempted | Moved) -> None:
         self.departures[row] = Departure(int(self.jobs.serial[row]), reason)
         left = (self.holder == self.jobs.epoch[row]) & (self.standing != TAKEN)
-        self.standing[left] = FREE
+        self.standing[left] = TAKEN
+        self.free |= left

@@ -1,12 +1,14 @@
-"""What a gang may be given: a GPU type, a number of GPUs, and the level of the smallest cell that must hold it."""
+"""What a gang may be given: a GPU type, a number of GPUs, and the level of the smallest cell that must hold it.
+
+Shapes and demands are keys of many tables, so they are tuples: those hash fast.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     accelerator: str
     gpus: int
     level: str
@@ -15,16 +17,14 @@ class Shape:
         return f"{self.gpus} x {self.accelerator} in one {self.level}"
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """A shape that a job accepts, with the speed it is believed to reach there."""
 
     shape: Shape
     steps_per_second: float
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(NamedTuple):
     """All that placement must know of a job; jobs of equal demand fit or fail alike."""
 
     shapes: tuple[Shape, ...]  # in order of preference; the first is the reference shape

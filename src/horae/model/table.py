@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from math import inf, nan
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,26 +35,27 @@ _INTS = (
     "option",  # held under it
     "held_gpus",
 )
-# Reals, one a job.
+# Reals, one a job. The first of them are known when a job is submitted.
 _FLOATS = (
     "submitted_at",
     "weight",
     "steps_total",  # nan: unknown
-    "steps_base",  # safe at the last report
     "deadline_at",
     "restart_seconds",
     "protected_seconds",  # from the start of a lease, against preemption
     "preemptions_left",
+    "queued_at",  # when it last became pending
+    "app_submitted_at",
+    "app_integral",  # integral of the number of apps up to the app's first job
+    "steps_base",  # safe at the last report
     "since",  # start of the present lease
     "productive_at",  # end of its restart
     "lease_until",  # before that the lease is not contestable
     "run_base",  # seconds on GPUs before this lease
     "service_base",  # GPU-seconds before this lease
     "service_mark",  # GPU-seconds at the last promotion
-    "queued_at",  # when it last became pending
-    "app_submitted_at",
-    "app_integral",  # integral of the number of apps up to the app's first job
 )
+_FLOATS_AT_START = _FLOATS.index("steps_base")
 # One for each option of a job. The shape is its number in the shape book, NOBODY beyond the last option.
 _OPTION_INTS = ("shape",)
 _OPTION_FLOATS = (
@@ -190,6 +191,17 @@ class JobColumns:
         return np.nan_to_num(self.steps_left / self.reference_speed, nan=inf, posinf=inf)
 
 
+class Entry(NamedTuple):
+    """What only the scheduler knows of a new job: its numbers."""
+
+    app: int
+    tenant: int
+    demand: int
+    shapes: tuple[int, ...]  # by option
+    app_submitted_at: float
+    app_integral: float
+
+
 class JobTable:
     """The mutable table; only the scheduler writes to it.
 
@@ -223,8 +235,9 @@ class JobTable:
                 self._read_only[name] = column.view()
                 self._read_only[name].flags.writeable = False
 
-    def add(self, serial: int, job: Job, numbers: dict[str, float], shapes: list[int]) -> None:
-        """Append a pending job; `numbers` are the columns that only the scheduler knows."""
+    def add(self, serial: int, job: Job, entry: Entry) -> None:
+        """Append a pending job."""
+        shapes = entry.shapes
         if self.count == self._capacity or len(shapes) > self._options:
             self._grow(max(self._capacity, 2 * self.count), max(self._options, len(shapes)))
         row = self.count
@@ -232,27 +245,19 @@ class JobTable:
         self.ids.append(job.id)
         self.jobs.append(job)
         self.row[serial] = row
-        values = {
-            "serial": serial,
-            "submitted_at": job.submitted_at,
-            "gpus": job.gpus,
-            "weight": job.weight,
-            "priority": job.priority,
-            "steps_total": nan if job.steps_total is None else job.steps_total,
-            "deadline_at": job.deadline_at,
-            "restart_seconds": job.restart_seconds,
-            # A move costs the victim its restart, so a lease must last at least that long to have been worth it.
-            "protected_seconds": max(job.min_runtime_seconds, job.restart_seconds),
-            "preemptions_left": job.preemptions_max,
-            "status": _PENDING,
-            "epoch": NOBODY,
-            "option": NOBODY,
-            "queued_at": job.submitted_at,
-            **numbers,
-        }
         ints, floats, option_ints, option_floats = self._blocks
-        ints[:, row] = [values.get(name, 0) for name in _INTS]
-        floats[:, row] = [values.get(name, 0.0) for name in _FLOATS]
+        # In the order of the columns; what is not named here is zero.
+        ints[:, row] = (
+            serial, job.gpus, job.priority, entry.app, entry.tenant, entry.demand, _PENDING, NOBODY, NOBODY, 0,
+        )  # fmt: skip
+        floats[:, row] = 0.0
+        steps_total = nan if job.steps_total is None else job.steps_total
+        # A move costs the victim its restart, so a lease must last at least that long to have been worth it.
+        protected_seconds = max(job.min_runtime_seconds, job.restart_seconds)
+        floats[:_FLOATS_AT_START, row] = (
+            job.submitted_at, job.weight, steps_total, job.deadline_at, job.restart_seconds, protected_seconds,
+            job.preemptions_max, job.submitted_at, entry.app_submitted_at, entry.app_integral,
+        )  # fmt: skip
         option_ints[0, row] = NOBODY
         option_ints[0, row, : len(shapes)] = shapes
         option_floats[:, row] = 0.0

@@ -32,7 +32,7 @@ from horae.model.plans import Hold, Lease, Placement, Round, RoundPlan
 from horae.model.pools import Setup
 from horae.model.reasons import Cancelled, Never, NodeLost, NoPool, Preempted, Reason, Refusal, StopReason
 from horae.model.status import FINAL, ON_GPUS, Signal, Status, after
-from horae.model.table import NOBODY
+from horae.model.table import NOBODY, Entry
 from horae.model.view import View
 from horae.policies.registry import make_policy
 from horae.scheduler.books import DemandBook, ShapeBook
@@ -43,6 +43,7 @@ from horae.scheduler.mailbox import Mailbox
 from horae.scheduler.pool import Pool
 
 _PENDING = int(Status.PENDING)
+_UNSETTLED = frozenset({_PENDING, int(Status.HOLDING), int(Status.STOPPING)})
 
 
 class Reaction(NamedTuple):
@@ -281,11 +282,11 @@ class Scheduler:
         pool = self._pool[index]
         serial = self._serial_next
         self._serial_next += 1
-        numbers = pool.join_app(job, self.now)
-        numbers["demand"] = demand
-        numbers["tenant"] = self._tenants.setdefault(job.tenant, len(self._tenants))
-        pool.pending += 1
-        pool.table.add(serial, job, numbers, [self._shapes.number(option.shape) for option in job.options])
+        app = pool.join_app(job, self.now)
+        tenant = self._tenants.setdefault(job.tenant, len(self._tenants))
+        shapes = tuple([self._shapes.number(option.shape) for option in job.options])
+        pool.table.add(serial, job, Entry(app.number, tenant, demand, shapes, app.submitted_at, app.integral))
+        pool.unsettled += 1
         self._live[job.id] = (pool, serial)
         self._id[serial] = job.id
         pool.touch(self.now)
@@ -447,7 +448,7 @@ class Scheduler:
         before = int(columns["status"][row])
         status = after(pool.table.ids[row], before, signal)
         columns["status"][row] = status
-        pool.pending += (status == _PENDING) - (before == _PENDING)
+        pool.unsettled += (status in _UNSETTLED) - (before in _UNSETTLED)
         if status == _PENDING and signal != Signal.RELEASE:
             columns["queued_at"][row] = self.now
 

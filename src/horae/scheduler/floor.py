@@ -24,6 +24,7 @@ class Floor:
         self._holds = 0
         self.open = np.ones(cluster.gpu_count, dtype=bool)  # new work may start here
         self.health: dict[str, Health] = dict.fromkeys(cluster.node_index, Health.HEALTHY)
+        self._riding = False  # whether any job ever asked for CPUs or memory
         self.riders = Riders(np.zeros(cluster.gpu_count), np.zeros(cluster.gpu_count))
 
     def usable(self, open_gpus: Bools) -> Bools:
@@ -32,13 +33,16 @@ class Floor:
 
     def take(self, gpus: Ints, epoch: int, demand: Demand) -> None:
         self.holder[gpus] = epoch
-        self.riders.cpus[gpus] = demand.cpus_per_gpu
-        self.riders.memory_bytes[gpus] = demand.memory_bytes_per_gpu
+        if demand.cpus_per_gpu or demand.memory_bytes_per_gpu:
+            self._riding = True
+            self.riders.cpus[gpus] = demand.cpus_per_gpu
+            self.riders.memory_bytes[gpus] = demand.memory_bytes_per_gpu
 
     def give_back(self, gpus: Ints) -> None:
         self.holder[gpus] = NOBODY
-        self.riders.cpus[gpus] = 0.0
-        self.riders.memory_bytes[gpus] = 0.0
+        if self._riding:
+            self.riders.cpus[gpus] = 0.0
+            self.riders.memory_bytes[gpus] = 0.0
 
     def hold(self, gpus: Ints, serial: int) -> None:
         self.held_for[gpus] = serial

@@ -18,7 +18,9 @@ from horae.model.view import Policy
 
 
 @dataclass
-class _App:
+class App:
+    """An app while any of its jobs is alive."""
+
     number: int
     jobs: int
     submitted_at: float
@@ -34,14 +36,14 @@ class Pool:
         self.open_gpus = gpus  # of these, where new work may start
         self.table = JobTable()
         self.fits: dict[int, bool] = {}  # by demand: whether it fits the pool when that is empty
-        self.pending = 0  # jobs that wait for a decision
+        self.unsettled = 0  # jobs that wait, or will: for a decision, or for others to leave, or to leave themselves
         self.capacity: Ints = np.empty(0, dtype=np.int64)  # by accelerator: GPUs that may be used
         self.dirty = False  # something happened since the last decision
         self.wake_at = inf
         self.decided_at = -inf
         self.decision: Decision | None = None
         self.plan = RoundPlan()
-        self._apps: dict[str, _App] = {}
+        self._apps: dict[str, App] = {}
         self._app_next = 0
         self._app_seconds = 0.0
         self._app_counted_at = 0.0
@@ -55,7 +57,7 @@ class Pool:
     @property
     def is_at_rest(self) -> bool:
         """Whether a decision could change nothing: under a ranking, if nobody waits, all keep what they have."""
-        return not self.pending and isinstance(self.decision, Ranking)
+        return not self.unsettled and isinstance(self.decision, Ranking)
 
     def touch(self, now: float) -> None:
         """Something happened that may change the decision."""
@@ -100,15 +102,15 @@ class Pool:
         """Who contends and since when, for those who compare two pools."""
         return [*sorted(str(item) for item in self._apps.items()), f"{self._app_seconds} at {self._app_counted_at}"]
 
-    def join_app(self, job: Job, now: float) -> dict[str, float]:
+    def join_app(self, job: Job, now: float) -> App:
         self._count_apps(now)
         app = self._apps.get(job.app_id)
         if app is None:
-            app = _App(self._app_next, 0, now, self._app_seconds)
+            app = App(self._app_next, 0, now, self._app_seconds)
             self._apps[job.app_id] = app
             self._app_next += 1
         app.jobs += 1
-        return {"app": app.number, "app_submitted_at": app.submitted_at, "app_integral": app.integral}
+        return app
 
     def leave_app(self, job: Job, now: float) -> None:
         self._count_apps(now)

@@ -40,7 +40,7 @@ def _pool(pool: Pool) -> Plain:
         "wake_at": str(pool.wake_at),
         "decided_at": str(pool.decided_at),
         "dirty": pool.dirty,
-        "pending": pool.pending,
+        "unsettled": pool.unsettled,
         "apps": pool.contention(),
         # Rows in the order of submission: where a job stands in the table says nothing.
         "jobs": {

@@ -1,0 +1,288 @@
+"""The scheduler, event by event: table tests of single rules."""
+
+from __future__ import annotations
+
+import pytest
+
+from horae.model.cells import Cluster, Node
+from horae.model.commands import Command, Start, Stop, Survey
+from horae.model.errors import InvalidTransition, PolicyError
+from horae.model.events import (
+    Ending,
+    Event,
+    Health,
+    JobCancelled,
+    JobEnded,
+    JobProgressed,
+    JobStarted,
+    JobSubmitted,
+    NodeChanged,
+    PolicyChanged,
+    Surveyed,
+    Tick,
+)
+from horae.model.jobs import Job
+from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.reasons import AwaitsVictims, BehindHead, Never, NoPool, NoRoom
+from horae.model.shapes import Option, Shape
+from horae.model.status import Signal, Status, after
+from horae.scheduler import Scheduler
+
+
+def lab(policy: str = "fifo", cadence: Cadence = Cadence.EVENTS, **spec: object) -> Setup:
+    nodes = tuple(Node(f"n{index}", "gpu", 4) for index in range(2))
+    pool = PoolSpec("all", policy, cadence=cadence, round_seconds=10.0, **spec)  # type: ignore[arg-type]
+    return Setup(Cluster("lab", nodes), (pool,), acknowledge_seconds=30.0)
+
+
+def job(name: str, gpus: int = 4, level: str = "node", at: float = 0.0, **fields: object) -> Job:
+    return Job(name, at, (Option(Shape("gpu", gpus, level), 1.0),), **fields)  # type: ignore[arg-type]
+
+
+def tell(scheduler: Scheduler, *events: Event) -> list[Command]:
+    """Tell these, and a tick where one is due; all commands that come of it."""
+    commands: list[Command] = []
+    for event in events:
+        commands.extend(scheduler.handle(event).commands)
+        if scheduler.next_wakeup_at <= event.at:
+            commands.extend(scheduler.handle(Tick(event.at)).commands)
+    return commands
+
+
+def submit(scheduler: Scheduler, *jobs: Job) -> list[Command]:
+    commands: list[Command] = []
+    for each in jobs:
+        commands.extend(tell(scheduler, JobSubmitted(each.submitted_at, each)))
+    for command in commands:
+        if isinstance(command, Start):
+            tell(scheduler, JobStarted(scheduler.now, command.job_ids[0], command.epoch))
+    return commands
+
+
+def starts(commands: list[Command]) -> list[tuple[str, tuple[int, ...]]]:
+    return [(command.job_ids[0], command.gpus) for command in commands if isinstance(command, Start)]
+
+
+def test_a_job_starts_when_it_fits_and_is_running_once_confirmed() -> None:
+    scheduler = Scheduler(lab())
+    commands = tell(scheduler, JobSubmitted(0.0, job("a")))
+    assert starts(commands) == [("a", (0, 1, 2, 3))]
+    assert scheduler.status("a") is Status.STARTING
+    tell(scheduler, JobStarted(0.0, "a", 0))
+    assert scheduler.status("a") is Status.RUNNING
+
+
+def test_all_events_of_an_instant_are_heard_before_anybody_decides() -> None:
+    scheduler = Scheduler(lab("sjf"))
+    submit(scheduler, job("x", steps_total=5.0), job("y", steps_total=5.0))
+    for each in (job("long", at=1.0, steps_total=100.0), job("short", at=1.0, steps_total=1.0)):
+        assert scheduler.handle(JobSubmitted(1.0, each)).commands == ()
+    assert scheduler.handle(JobEnded(1.0, "x", 0, Ending.FINISHED, 5.0)).commands == ()
+    assert starts(list(scheduler.handle(Tick(1.0)).commands)) == [("short", (0, 1, 2, 3))]
+
+
+def test_nobody_passes_the_head_of_a_strict_queue_and_all_know_why_they_wait() -> None:
+    scheduler = Scheduler(lab())
+    commands = submit(scheduler, job("a", 3), job("big", 8, "cluster"), job("small", 1))
+    assert starts(commands) == [("a", (0, 1, 2))]
+    assert scheduler.why("big") == NoRoom("all", Shape("gpu", 8, "cluster"), 5)
+    assert scheduler.why("small") == BehindHead("big", NoRoom("all", Shape("gpu", 8, "cluster"), 5))
+
+
+def test_backfilling_lets_others_pass() -> None:
+    scheduler = Scheduler(lab(options={"backfill": True}))
+    commands = submit(scheduler, job("a", 3), job("big", 8, "cluster"), job("small", 1))
+    assert [name for name, _ in starts(commands)] == ["a", "small"]
+
+
+def test_a_gang_that_can_never_fit_is_refused_with_the_largest_that_would() -> None:
+    scheduler = Scheduler(lab())
+    submit(scheduler, job("wide", 5, "node"), job("huge", 9, "cluster"))
+    assert scheduler.status("wide") is Status.REFUSED
+    assert scheduler.why("wide") == Never("all", Shape("gpu", 5, "node"), 4)
+    assert scheduler.why("huge") == Never("all", Shape("gpu", 9, "cluster"), 8)
+
+
+def test_a_failed_node_makes_nothing_impossible_for_ever() -> None:
+    scheduler = Scheduler(lab())
+    tell(scheduler, NodeChanged(0.0, "n0", Health.FAILED))
+    submit(scheduler, job("big", 8, "cluster"))
+    assert scheduler.status("big") is Status.PENDING
+    assert starts(tell(scheduler, NodeChanged(5.0, "n0", Health.HEALTHY))) == [("big", tuple(range(8)))]
+
+
+def test_a_tenant_without_a_pool_is_refused() -> None:
+    setup = Setup(lab().cluster, (PoolSpec("theirs", tenants=("them",), nodes=("n0",)),))
+    scheduler = Scheduler(setup)
+    submit(scheduler, job("a", tenant="us"))
+    assert scheduler.why("a") == NoPool("us")
+
+
+def test_rounds_decide_at_boundaries_only() -> None:
+    scheduler = Scheduler(lab(cadence=Cadence.ROUNDS))
+    assert tell(scheduler, JobSubmitted(3.0, job("a", at=3.0))) == []
+    assert scheduler.next_wakeup_at == 10.0
+    assert starts(tell(scheduler, Tick(10.0))) == [("a", (0, 1, 2, 3))]
+
+
+def full_house(policy: str = "las", **fields: object) -> Scheduler:
+    """Two running jobs that fill the lab, and time enough for both to be preempted."""
+    scheduler = Scheduler(lab(policy))
+    submit(scheduler, job("a", grace_seconds=5.0, **fields), job("b", grace_seconds=5.0, **fields))
+    return scheduler
+
+
+def test_preemption_stops_the_fewest_and_starts_the_winner_when_they_have_left() -> None:
+    scheduler = full_house()
+    commands = tell(scheduler, JobSubmitted(100.0, job("c", at=100.0)))
+    assert commands == [Stop(1, "b", 5.0)]
+    assert scheduler.status("c") is Status.HOLDING
+    assert scheduler.why("c") == AwaitsVictims(("b",))
+    commands = tell(scheduler, JobEnded(104.0, "b", 1, Ending.STOPPED, 90.0))
+    assert starts(commands) == [("c", (4, 5, 6, 7))]
+
+
+def test_a_hold_that_expires_is_undone_and_another_victim_is_found() -> None:
+    scheduler = full_house()
+    tell(scheduler, JobSubmitted(100.0, job("c", at=100.0)))
+    assert tell(scheduler, Tick(134.0)) == []  # grace of 5 s and 30 s to answer are not over yet
+    assert scheduler.why("c") == AwaitsVictims(("b",))
+    assert tell(scheduler, Tick(135.0)) == [Stop(1, "b", 5.0), Survey(), Stop(0, "a", 5.0)]
+    assert scheduler.why("c") == AwaitsVictims(("a",))
+    tell(scheduler, JobEnded(136.0, "b", 1, Ending.STOPPED, 1.0))
+    assert scheduler.status("c") is Status.HOLDING  # what b left is not what was promised
+
+
+def test_a_job_within_its_minimum_run_time_is_not_preempted() -> None:
+    scheduler = full_house(min_runtime_seconds=500.0)
+    assert tell(scheduler, JobSubmitted(100.0, job("c", at=100.0))) == []
+    assert isinstance(scheduler.why("c"), NoRoom)
+
+
+def test_a_job_is_not_preempted_before_it_has_run_as_long_as_a_restart_costs() -> None:
+    scheduler = full_house(restart_seconds=500.0)
+    assert tell(scheduler, JobSubmitted(100.0, job("c", at=100.0))) == []
+
+
+def test_a_budget_of_preemptions_is_kept() -> None:
+    scheduler = full_house(preemptions_max=0.0)
+    assert tell(scheduler, JobSubmitted(100.0, job("c", at=100.0))) == []
+
+
+def test_a_failed_node_stops_the_whole_gang_and_it_resumes_where_it_was_safe() -> None:
+    scheduler = Scheduler(lab())
+    submit(scheduler, job("big", 8, "cluster"))
+    commands = tell(scheduler, NodeChanged(50.0, "n1", Health.FAILED))
+    assert commands == [Stop(0, "big", 0.0)]
+    tell(scheduler, JobEnded(50.0, "big", 0, Ending.LOST, 40.0))
+    commands = tell(scheduler, NodeChanged(60.0, "n1", Health.HEALTHY))
+    (start,) = commands
+    assert isinstance(start, Start)
+    assert start.steps_done == (40.0,)
+
+
+def test_a_draining_node_lets_jobs_end_and_starts_none() -> None:
+    scheduler = Scheduler(lab())
+    submit(scheduler, job("a"))
+    assert tell(scheduler, NodeChanged(1.0, "n0", Health.DRAINING)) == []
+    submit(scheduler, job("b", at=2.0), job("c", at=2.0))
+    assert scheduler.status("b") is Status.RUNNING
+    tell(scheduler, JobEnded(9.0, "a", 0, Ending.FINISHED, 9.0))
+    assert scheduler.status("c") is Status.PENDING
+
+
+def test_cancelling_a_waiting_job_removes_it_and_a_running_one_stops_first() -> None:
+    scheduler = full_house()
+    submit(scheduler, job("c", at=0.0))
+    tell(scheduler, JobCancelled(1.0, "c"))
+    assert scheduler.status("c") is Status.CANCELLED
+    assert tell(scheduler, JobCancelled(1.0, "a")) == [Stop(0, "a", 5.0)]
+    assert scheduler.status("a") is Status.CANCELLING
+    tell(scheduler, JobEnded(2.0, "a", 0, Ending.STOPPED, 1.0))
+    assert scheduler.status("a") is Status.CANCELLED
+
+
+def test_a_job_that_fails_is_tried_again_as_often_as_it_may() -> None:
+    scheduler = Scheduler(lab())
+    submit(scheduler, job("a", retries_max=1))
+    commands = tell(scheduler, JobEnded(5.0, "a", 0, Ending.FAILED, 3.0))
+    assert starts(commands) == [("a", (0, 1, 2, 3))]
+    tell(scheduler, JobEnded(9.0, "a", 1, Ending.FAILED, 3.0))
+    assert scheduler.status("a") is Status.FAILED
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        JobStarted(1.0, "nobody", 0),
+        JobStarted(1.0, "a", 7),
+        JobEnded(1.0, "a", 7, Ending.FINISHED, 1.0),
+        JobEnded(1.0, "nobody", 0, Ending.FINISHED, 1.0),
+        JobCancelled(1.0, "nobody"),
+        NodeChanged(1.0, "nowhere", Health.FAILED),
+        NodeChanged(1.0, "n0", Health.HEALTHY),
+        JobSubmitted(1.0, job("a")),
+        PolicyChanged(1.0, "nowhere", "fifo"),
+    ],
+    ids=str,
+)
+def test_what_is_late_doubled_or_about_nobody_changes_nothing(event: Event) -> None:
+    scheduler = Scheduler(lab())
+    submit(scheduler, job("a"))
+    before = scheduler.ignored
+    assert tell(scheduler, event) == []
+    assert scheduler.ignored == before + 1
+    assert scheduler.status("a") is Status.RUNNING
+
+
+def test_an_unanswered_command_is_sent_again_with_a_survey() -> None:
+    scheduler = Scheduler(lab())
+    (start,) = tell(scheduler, JobSubmitted(0.0, job("a")))
+    assert scheduler.next_wakeup_at == 30.0
+    assert tell(scheduler, Tick(30.0)) == [start, Survey()]
+
+
+def test_a_survey_reveals_an_end_that_nobody_told() -> None:
+    scheduler = Scheduler(lab())
+    submit(scheduler, job("a"))
+    tell(scheduler, JobProgressed(5.0, "a", 0, 5.0))
+    commands = tell(scheduler, Surveyed(10.0, ()))
+    (start,) = commands
+    assert isinstance(start, Start) and start.epoch == 1 and start.steps_done == (5.0,)
+
+
+def test_a_survey_ends_a_lease_that_nobody_knows() -> None:
+    scheduler = Scheduler(lab())
+    submit(scheduler, job("a"))
+    tell(scheduler, JobEnded(1.0, "a", 0, Ending.FINISHED, 1.0))
+    assert tell(scheduler, Surveyed(2.0, (("a", 0, 1.0),))) == [Stop(0, "a", 0.0)]
+
+
+def test_reported_progress_never_goes_back() -> None:
+    scheduler = Scheduler(lab())
+    submit(scheduler, job("a"))
+    for steps in (7.0, float("nan"), -1.0, 3.0):
+        tell(scheduler, JobProgressed(1.0, "a", 0, steps))
+    (start,) = tell(scheduler, JobEnded(2.0, "a", 0, Ending.LOST, 0.0))
+    assert isinstance(start, Start) and start.steps_done == (7.0,)
+
+
+def test_a_policy_can_be_changed_while_jobs_run() -> None:
+    scheduler = full_house("fifo")
+    assert tell(scheduler, JobSubmitted(100.0, job("c", at=100.0))) == []
+    assert tell(scheduler, PolicyChanged(100.0, "all", "las")) == [Stop(1, "b", 5.0)]
+    with pytest.raises(PolicyError, match="no policy"):
+        scheduler.handle(PolicyChanged(101.0, "all", "magic"))
+
+
+def test_an_impossible_transition_tells_its_story() -> None:
+    with pytest.raises(InvalidTransition, match="job a is PENDING and got the signal FINISH"):
+        after("a", Status.PENDING, Signal.FINISH)
+
+
+def test_cpus_ride_along() -> None:
+    cluster = Cluster("lab", (Node("n0", "gpu", 4, cpus=8.0), Node("n1", "gpu", 4, cpus=8.0)))
+    scheduler = Scheduler(Setup(cluster, (PoolSpec("all"),)))
+    commands = submit(scheduler, *(job(name, 1, cpus_per_gpu=5.0) for name in ("a", "b", "c")))
+    assert starts(commands) == [("a", (0,)), ("b", (4,))]
+    assert isinstance(scheduler.why("c"), NoRoom)

@@ -1,0 +1,108 @@
+"""From shares and grants to claims."""
+
+from __future__ import annotations
+
+import numpy as np
+from builders import arrival, cluster, simulate
+
+from horae.mechanism.claims import claim, round_priorities, split
+from horae.model.decisions import Grant, Grants, Ranking, Shares
+from horae.model.jobs import Job
+from horae.model.pools import Cadence
+from horae.model.shapes import Option, Shape
+from horae.model.table import Entry, JobColumns, JobTable
+
+TYPES = ("V100", "P100", "K80")
+
+
+def table(received: list[list[float]], gpus: int = 1, apps: list[int] | None = None) -> JobColumns:
+    """Pending jobs that accept each of the types, with the seconds that they had on each."""
+    jobs = JobTable()
+    options = tuple(Option(Shape(name, gpus, "node"), 1.0) for name in TYPES)
+    for serial in range(len(received)):
+        app = apps[serial] if apps else serial
+        jobs.add(serial, Job(f"j{serial}", 0.0, options), Entry(app, 0, 0, (0, 1, 2), 0.0, 0.0))
+    jobs.columns["received_base"][: len(received)] = received
+    return jobs.view(0.0)
+
+
+FRACTIONS = np.array([[0.6, 0.4, 0.0], [0.2, 0.6, 0.2], [0.2, 0.0, 0.8]])
+ROUNDS = [[3.0, 1.0, 0.0], [1.0, 3.0, 0.0], [0.0, 0.0, 4.0]]
+
+
+def test_the_priorities_of_gavels_example() -> None:
+    priorities = round_priorities(FRACTIONS, np.array(ROUNDS))
+    expected = [[0.2, 0.4, 0.0], [0.2, 0.2, np.inf], [np.inf, 0.0, 0.2]]
+    np.testing.assert_allclose(priorities, expected)
+
+
+def test_the_winners_of_gavels_example() -> None:
+    claims = claim(Shares(FRACTIONS), table(ROUNDS))
+    assert claims.option is not None
+    winners: dict[int, str] = {}
+    for row, option in zip(claims.row.tolist(), claims.option.tolist(), strict=True):
+        if row not in winners and TYPES[option] not in winners.values():
+            winners[row] = TYPES[option]
+    assert winners == {0: "P100", 1: "K80", 2: "V100"}
+
+
+def test_a_job_without_a_share_claims_nothing() -> None:
+    claims = claim(Shares(np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])), table([[0.0] * 3] * 2))
+    assert claims.row.tolist() == [0]
+
+
+def test_an_apps_grant_goes_to_its_jobs_in_the_order_of_submission() -> None:
+    jobs = table([[0.0] * 3] * 4, gpus=2, apps=[7, 8, 7, 7])
+    rows, seconds = split(Grant(7, 5, 60.0), jobs)
+    assert rows.tolist() == [0, 2]  # two gangs of 2; a third would need 6
+    assert seconds.tolist() == [60.0, 60.0]
+
+
+def test_grants_come_before_the_rest() -> None:
+    jobs = table([[0.0] * 3] * 3, apps=[0, 1, 2])
+    claims = claim(Grants((Grant(2, 1, 60.0),), Ranking(np.array([1, 0, 2]))), jobs)
+    assert claims.row.tolist() == [2, 1, 0, 2]
+    assert claims.lease_seconds is not None
+    assert claims.lease_seconds.tolist() == [60.0, 0.0, 0.0, 0.0]
+
+
+def test_equal_shares_give_two_jobs_half_the_time_each() -> None:
+    """One GPU, two endless-looking jobs of 100 s each: they alternate, and end within a round of each other."""
+    recorder = simulate(
+        cluster(nodes=1, gpus=1),
+        [arrival("a", 0, 1, 100), arrival("b", 0, 1, 100)],
+        "equal-share",
+        Cadence.ROUNDS,
+        round_seconds=10.0,
+    )
+    ended = {record.job_id: record.ended_at for record in recorder.records()}
+    assert ended == {"a": 190.0, "b": 200.0}
+
+
+def test_equal_shares_follow_weights() -> None:
+    """Weights 3 and 1 on one GPU: until the first ends it has had three quarters of the time, but for a round."""
+    recorder = simulate(
+        cluster(nodes=1, gpus=1),
+        [arrival("a", 0, 1, 300, weight=3.0), arrival("b", 0, 1, 300)],
+        "equal-share",
+        Cadence.ROUNDS,
+        round_seconds=10.0,
+    )
+    ended = {record.job_id: record.ended_at for record in recorder.records()}
+    assert abs(ended["a"] - 400.0) <= 10.0
+    assert ended["b"] == 600.0
+
+
+def test_a_lease_is_not_contested_before_it_ends() -> None:
+    """Under highest-rho with leases of 50 s, the one who waits gets its turn when the lease ends, not before."""
+    recorder = simulate(
+        cluster(nodes=1, gpus=1),
+        [arrival("long", 0, 1, 1000), arrival("short", 1, 1, 10)],
+        "highest-rho",
+        Cadence.ROUNDS,
+        round_seconds=10.0,
+        lease_seconds=50.0,
+    )
+    records = {record.job_id: record for record in recorder.records()}
+    assert records["short"].started_at == 50.0
+    assert records["long"].starts == 2
