@@ -1,0 +1,98 @@
+"""`make bench`: speed and memory, as figures and ratios. Writes bench/results.json and bench/scaling.png.
+
+Every case runs alone in a process of its own, journal off. The machine's own speed (a plain Python loop) is measured in
+the same process, so that runs on different or busy machines can be compared by their ratio to it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import cases
+
+HERE = Path(__file__).parent
+CASES: dict[str, Callable[[], cases.Result]] = {
+    "philly, 10,879 jobs, fifo on events": cases.philly_fifo,
+    "philly, 10,879 jobs, tiresias in rounds": cases.philly_tiresias,
+    "itp, 69,351 jobs, tiresias in rounds": cases.itp_tiresias,
+    "108 GPUs, 2,032 jobs, fifo in rounds": cases.small_fifo_rounds,
+    "generated, 10,000 jobs, fifo on events": lambda: cases.generated_fifo(10_000),
+    "generated, 100,000 jobs, fifo on events": lambda: cases.generated_fifo(100_000),
+    "generated, 1,000,000 jobs, fifo on events": lambda: cases.generated_fifo(1_000_000),
+}
+LIMITS_SECONDS = {
+    "philly, 10,879 jobs, fifo on events": 2.0,
+    "philly, 10,879 jobs, tiresias in rounds": 10.0,
+    "itp, 69,351 jobs, tiresias in rounds": 60.0,
+}
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        print(json.dumps(CASES[sys.argv[1]]().as_dict()))
+        return
+    results: dict[str, dict[str, float]] = {}
+    for name in CASES:
+        if name.startswith(("philly", "itp")) and "HORAE_DATA" not in os.environ:
+            print(f"{name}: skipped, set HORAE_DATA to the folder with the published traces", flush=True)
+            continue
+        command = [sys.executable, "-m", "bench", name]
+        answer = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, check=True)
+        results[name] = json.loads(answer.stdout)
+        print(_line(name, results[name]), flush=True)
+    ratios = _ratios(results)
+    for name, value in ratios.items():
+        print(f"{name}: {value:.2f}")
+    report = {"python": platform.python_version(), "cases": results, "ratios": ratios}
+    (HERE / "results.json").write_text(json.dumps(report, indent=2) + "\n")
+    _plot(results)
+
+
+def _line(name: str, result: dict[str, float]) -> str:
+    limit = LIMITS_SECONDS.get(name)
+    target = f", wanted under {limit:g} s" if limit else ""
+    return (
+        f"{name}: {result['seconds']:.2f} s{target}; {result['microseconds_per_job']:.0f} µs a job, "
+        f"{result['jobs_per_second']:,.0f} jobs/s, {result['peak_memory_mib']:.0f} MiB, "
+        f"{result['loops_per_job']:,.0f} turns of an empty loop a job"
+    )
+
+
+def _ratios(results: dict[str, dict[str, float]]) -> dict[str, float]:
+    ratios = {}
+    small, large = (results[f"generated, {count} jobs, fifo on events"] for count in ("10,000", "1,000,000"))
+    ratios["cost of a job among 1,000,000 over one among 10,000"] = (
+        large["microseconds_per_job"] / small["microseconds_per_job"]
+    )
+    ours = results["108 GPUs, 2,032 jobs, fifo in rounds"]["jobs_per_second"]
+    ratios["jobs a second over a public simulator's 25.7 (2,032 jobs in 79 CPU-seconds)"] = ours / (2032 / 79)
+    return ratios
+
+
+def _plot(results: dict[str, dict[str, float]]) -> None:
+    import matplotlib  # noqa: PLC0415
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot  # noqa: PLC0415
+
+    points = [(item["jobs"], item["microseconds_per_job"]) for name, item in results.items() if "generated" in name]
+    figure, axes = pyplot.subplots(figsize=(6, 4))
+    axes.plot(*zip(*sorted(points), strict=True), marker="o")
+    axes.set_xscale("log")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("jobs in the run")
+    axes.set_ylabel("µs a job")
+    axes.set_title("FIFO on events, 1,152 GPUs at load 0.8")
+    axes.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(HERE / "scaling.png", dpi=120)
+
+
+if __name__ == "__main__":
+    main()
