@@ -120,7 +120,8 @@ class Witness:
     def judge(self, event: Event, reaction: Reaction, scheduler: Scheduler) -> None:
         self.hear(event)
         for round_ in reaction.rounds:
-            starting = {round_.job_ids[round_.serials.tolist().index(item.serial)] for item in round_.plan.placements}
+            name = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
+            starting = {name[item.serial] for item in round_.plan.placements}
             for departure in round_.plan.departures:
                 if isinstance(departure.reason, Preempted) and departure.reason.by not in starting:
                     raise Violation(f"nobody preempted unless the preemptor starts: {departure.reason}")

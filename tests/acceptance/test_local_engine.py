@@ -81,7 +81,8 @@ class Witness:
         for decided in self.rounds:
             assert isinstance(decided.decision, Ranking) and decided.decision.tier is not None
             if job_id in decided.job_ids:
-                tiers.append(int(decided.decision.tier[decided.job_ids.index(job_id)]))
+                row = int(decided.rows[decided.job_ids.index(job_id)])
+                tiers.append(int(decided.decision.tier[row]))
         return tiers
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from horae.model.cells import Cluster, Node
@@ -29,14 +31,14 @@ from horae.model.status import Signal, Status, after
 from horae.scheduler import Scheduler
 
 
-def lab(policy: str = "fifo", cadence: Cadence = Cadence.EVENTS, **spec: object) -> Setup:
+def lab(policy: str = "fifo", cadence: Cadence = Cadence.EVENTS, **spec: Any) -> Setup:
     nodes = tuple(Node(f"n{index}", "gpu", 4) for index in range(2))
-    pool = PoolSpec("all", policy, cadence=cadence, round_seconds=10.0, **spec)  # type: ignore[arg-type]
+    pool = PoolSpec("all", policy, cadence=cadence, round_seconds=10.0, **spec)
     return Setup(Cluster("lab", nodes), (pool,), acknowledge_seconds=30.0)
 
 
-def job(name: str, gpus: int = 4, level: str = "node", at: float = 0.0, **fields: object) -> Job:
-    return Job(name, at, (Option(Shape("gpu", gpus, level), 1.0),), **fields)  # type: ignore[arg-type]
+def job(name: str, gpus: int = 4, level: str = "node", at: float = 0.0, **fields: Any) -> Job:
+    return Job(name, at, (Option(Shape("gpu", gpus, level), 1.0),), **fields)
 
 
 def tell(scheduler: Scheduler, *events: Event) -> list[Command]:
@@ -125,7 +127,7 @@ def test_rounds_decide_at_boundaries_only() -> None:
     assert starts(tell(scheduler, Tick(10.0))) == [("a", (0, 1, 2, 3))]
 
 
-def full_house(policy: str = "las", **fields: object) -> Scheduler:
+def full_house(policy: str = "las", **fields: Any) -> Scheduler:
     """Two running jobs that fill the lab, and time enough for both to be preempted."""
     scheduler = Scheduler(lab(policy))
     submit(scheduler, job("a", grace_seconds=5.0, **fields), job("b", grace_seconds=5.0, **fields))

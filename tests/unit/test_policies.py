@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from builders import arrival, cluster, job, simulate, with_truth
 
@@ -11,7 +13,7 @@ from horae.policies.registry import POLICIES, make_policy
 from horae.reports.records import Record
 
 
-def run(policy: str, *jobs: tuple[str, float, int, float], gpus: int = 1, **options: object) -> dict[str, Record]:
+def run(policy: str, *jobs: tuple[str, float, int, float], gpus: int = 1, **options: Any) -> dict[str, Record]:
     """Jobs (name, submitted, gpus, seconds) on one node, in rounds of 10 s."""
     arrivals = [arrival(name, at, gang, seconds) for name, at, gang, seconds in jobs]
     recorder = simulate(cluster(nodes=1, gpus=gpus), arrivals, policy, Cadence.ROUNDS, round_seconds=10.0, **options)

@@ -9,6 +9,7 @@ later claims of that demand fail with it.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -44,7 +45,7 @@ class Ground(NamedTuple):
     usable: Bools  # of this pool, healthy, and held for nobody
     holder: Ints  # epoch of the lease on each GPU
     demands: tuple[Demand, ...]
-    ids: tuple[str, ...]  # by row
+    ids: Sequence[str]  # by row
 
 
 def admit(claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> RoundPlan:
@@ -133,13 +134,12 @@ class _Pass:
         claims, jobs = self.claims, self.jobs
         head: BehindHead | None = None
         self.displaced: list[int] = []  # positions of claims of those who lost their GPUs, a heap
-        demand_of = jobs.demand[claims.row[wanting]]
         while len(wanting) or self.displaced:
             if self.displaced and (not len(wanting) or self.displaced[0] < wanting[0]):
                 position = heapq.heappop(self.displaced)
             else:
                 position = int(wanting[0])
-                wanting, demand_of = wanting[1:], demand_of[1:]
+                wanting = wanting[1:]
             row = int(claims.row[position])
             option = NOBODY if claims.option is None else int(claims.option[position])
             demand = int(jobs.demand[row])
@@ -151,10 +151,10 @@ class _Pass:
             if claims.blocking:
                 head = BehindHead(self.ground.ids[row], self.blocked[demand])
                 break
-            rest = demand_of != demand
+            others = jobs.demand[claims.row[wanting]] != demand
             if claims.option is not None:
-                rest |= claims.option[wanting] != option
-            wanting, demand_of = wanting[rest], demand_of[rest]
+                others |= claims.option[wanting] != option
+            wanting = wanting[others]
         return RoundPlan(
             placements=tuple(self.placements),
             departures=tuple(self.departures.values()),
@@ -202,19 +202,16 @@ class _Pass:
                 reason=Won(position),
             )
         )
-        leaving = set(self.holder[gpus].tolist()) - {NOBODY}
-        self._take(gpus)
-        for epoch in sorted(leaving):
+        self.free[gpus] = False
+        if not self.claims.preemptive:
+            return
+        self.standing[gpus] = TAKEN
+        for epoch in sorted(set(self.holder[gpus].tolist()) - {NOBODY}):
             self._displace(epoch, position, row)
         if jobs.epoch[row] != NOBODY and row not in self.departures:
             self._vacate(row, Moved(self.placements[-1].shape))
         elif row in self.departures:
             self.departures[row] = Departure(int(jobs.serial[row]), Moved(self.placements[-1].shape))
-
-    def _take(self, gpus: Ints) -> None:
-        self.free[gpus] = False
-        if self.claims.preemptive:
-            self.standing[gpus] = TAKEN
 
     def _displace(self, epoch: int, position: int, by: int) -> None:
         """The lease must end: what it held beyond the winner's needs is free, and it may try its claims elsewhere."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -119,6 +120,20 @@ class Cluster:
             {name: int(np.diff(first[cells[name][0] : cells[name][1] + 1]).max()) for name in self.accelerators}
             for first, cells in zip(self.first_gpu, self.chain_cells, strict=True)
         )
+
+    @cached_property
+    def node_word(self) -> Mapping[str, type[np.unsignedinteger[Any]] | None]:
+        """By accelerator: the machine word with a byte for each GPU of a node, where all nodes have 1, 2, 4 or 8."""
+        words: dict[int, type[np.unsignedinteger[Any]]] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+        sizes: dict[str, set[int]] = {}
+        for node in self.nodes:
+            sizes.setdefault(node.accelerator, set()).add(node.gpus)
+        return {name: words.get(min(found)) if len(found) == 1 else None for name, found in sizes.items()}
+
+    @cached_property
+    def is_flat(self) -> bool:
+        """Whether there are no levels but gpu, node and cluster."""
+        return len(self.levels) == 3
 
     @cached_property
     def node_index(self) -> Mapping[str, int]:

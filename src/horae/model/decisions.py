@@ -18,7 +18,7 @@ _NO_ROWS: Ints = np.empty(0, dtype=np.int64)
 
 
 class Ranking(NamedTuple):
-    """An order: best first."""
+    """An order: best first. One that does not preempt need not name the holders; they keep what they have."""
 
     order: Ints
     preemptive: bool = False

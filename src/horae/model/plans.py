@@ -89,6 +89,7 @@ class Round(NamedTuple):
     at: float
     pool: str
     decision: Decision
-    job_ids: tuple[str, ...]  # by row of the decision
-    serials: Ints  # likewise
     plan: RoundPlan
+    rows: Ints  # that the decision speaks of
+    job_ids: tuple[str, ...]  # of these rows, in this order
+    serials: Ints  # likewise

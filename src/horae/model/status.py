@@ -32,8 +32,8 @@ class Signal(IntEnum):
     FAIL = 8
 
 
-FINAL = frozenset({Status.FINISHED, Status.FAILED, Status.CANCELLED, Status.REFUSED})
-ON_GPUS = frozenset({Status.STARTING, Status.RUNNING, Status.STOPPING, Status.CANCELLING})
+FINAL = frozenset(map(int, (Status.FINISHED, Status.FAILED, Status.CANCELLED, Status.REFUSED)))
+ON_GPUS = frozenset(map(int, (Status.STARTING, Status.RUNNING, Status.STOPPING, Status.CANCELLING)))
 
 TRANSITIONS: dict[tuple[Status, Signal], Status] = {
     (Status.PENDING, Signal.HOLD): Status.HOLDING,

@@ -16,8 +16,6 @@ from horae.model.cells import Cluster
 from horae.model.plans import Spot
 from horae.model.shapes import Demand, Shape
 
-_NONE = np.iinfo(np.int64).max
-
 
 @dataclass(frozen=True, slots=True)
 class Riders:
@@ -33,8 +31,7 @@ def place(cluster: Cluster, available: Bools, riders: Riders, demand: Demand, sh
     if bounds is None or shape.level not in cluster.levels:
         return None
     free = available[bounds[0] : bounds[1]]
-    starts = cluster.chain_starts[cluster.node_level][shape.accelerator]
-    by_node = np.add.reduceat(free, starts, dtype=np.int64)
+    by_node = _free_by_node(cluster, shape.accelerator, free)
     if demand.cpus_per_gpu or demand.memory_bytes_per_gpu:
         by_node = np.minimum(by_node, _carried(cluster, available, riders, demand, shape.accelerator))
     search = _Search(cluster, shape.accelerator, bounds[0], free, by_node)
@@ -50,6 +47,15 @@ def place(cluster: Cluster, available: Bools, riders: Riders, demand: Demand, sh
         if found is not None:
             return Spot(found, level if shape.gpus > 1 else 0)
     return None
+
+
+def _free_by_node(cluster: Cluster, accelerator: str, free: Bools) -> Ints:
+    word = cluster.node_word[accelerator]
+    if word is not None:
+        # The GPUs of a node are the bytes of one machine word, each 0 or 1: counting its bits counts them.
+        return np.bitwise_count(free.view(word))
+    starts = cluster.chain_starts[cluster.node_level][accelerator]
+    return np.add.reduceat(free, starts, dtype=np.int64)
 
 
 def _carried(cluster: Cluster, available: Bools, riders: Riders, demand: Demand, accelerator: str) -> Ints:
@@ -84,9 +90,9 @@ class _Search:
 
     def in_one_cell(self, level: int, gpus: int) -> Ints | None:
         counts = self._count(level)
-        if level == self.node_level == len(self.cluster.levels) - 2:
-            # No level above distinguishes nodes: the fullest, and of equals the first.
-            cell = int(np.where(counts >= gpus, counts, _NONE).argmin())
+        if self.cluster.is_flat:
+            # Unsigned, what is too small becomes very large: the least slack is the fullest node that fits.
+            cell = int((counts.astype(np.uint64) - np.uint64(gpus)).argmin())
             return self._pick(level, cell, gpus) + self.first_gpu if counts[cell] >= gpus else None
         candidates = np.flatnonzero(counts >= gpus)
         if level < self.node_level and len(candidates):
@@ -98,6 +104,7 @@ class _Search:
 
     def across_nodes(self, level: int, gpus: int, member_gpus: int) -> Ints | None:
         members, remainder = divmod(gpus, member_gpus)
+        self.by_node = self.by_node.astype(np.int64)
         nodes = np.arange(len(self.by_node))
         cell_of_node = self._ancestor(self.node_level, nodes, level)
         by_cell = np.bincount(cell_of_node, weights=self.by_node // member_gpus)

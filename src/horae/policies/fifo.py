@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from horae.model.decisions import Ranking
 from horae.model.view import View
 
@@ -17,4 +15,5 @@ class Fifo:
     backfill: bool = False  # let later jobs pass a head that does not fit
 
     def decide(self, view: View) -> Ranking:
-        return Ranking(np.argsort(view.jobs.serial), blocking=not self.backfill)
+        waiting = view.jobs.pending.nonzero()[0]
+        return Ranking(waiting[view.jobs.serial[waiting].argsort()], blocking=not self.backfill)

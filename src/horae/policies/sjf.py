@@ -18,5 +18,6 @@ class Sjf:
 
     def decide(self, view: View) -> Ranking:
         jobs = view.jobs
-        order = np.lexsort((jobs.serial, jobs.submitted_at, jobs.seconds_total))
-        return Ranking(order, blocking=not self.backfill)
+        waiting = jobs.pending.nonzero()[0]
+        order = np.lexsort((jobs.serial[waiting], jobs.seconds_total[waiting]))
+        return Ranking(waiting[order], blocking=not self.backfill)

@@ -7,6 +7,8 @@ from functools import partial
 from math import isfinite
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from horae.guarantees.pools import Pools
 from horae.mechanism.admit import Ground, admit
 from horae.mechanism.claims import claim, rotates, soonest_lease_end
@@ -42,8 +44,10 @@ from horae.scheduler.floor import Floor
 from horae.scheduler.mailbox import Mailbox
 from horae.scheduler.pool import Pool
 
-_PENDING = int(Status.PENDING)
-_UNSETTLED = frozenset({_PENDING, int(Status.HOLDING), int(Status.STOPPING)})
+# As plain numbers, for they are compared with numbers of the table all the time.
+_PENDING, _HOLDING, _STARTING = int(Status.PENDING), int(Status.HOLDING), int(Status.STARTING)
+_RUNNING, _STOPPING, _CANCELLING = int(Status.RUNNING), int(Status.STOPPING), int(Status.CANCELLING)
+_UNSETTLED = frozenset({_PENDING, _HOLDING, _STOPPING})
 
 
 class Reaction(NamedTuple):
@@ -54,6 +58,13 @@ class Reaction(NamedTuple):
 
 
 _NOTHING = Reaction((), ())
+
+
+def _round(pool: Pool, view: View, decision: Decision, plan: RoundPlan) -> Round:
+    """Names for the rows of a decision, while they still mean what they meant."""
+    rows = decision.order if isinstance(decision, Ranking) else np.arange(len(view.jobs))
+    job_ids = tuple(map(pool.table.ids.__getitem__, rows.tolist()))
+    return Round(view.now, pool.spec.name, decision, plan, rows, job_ids, view.jobs.serial[rows])
 
 
 class Scheduler:
@@ -122,11 +133,10 @@ class Scheduler:
         view = self._view(pool, usable)  # 1
         decision = self._decide(pool, view)  # 2
         claims = claim(decision, view.jobs)  # 3
-        ids = tuple(pool.table.ids)
-        ground = Ground(pool.spec.name, usable, self._floor.holder, self._demands.all, ids)
+        ground = Ground(pool.spec.name, usable, self._floor.holder, self._demands.all, pool.table.ids)
         plan = admit(claims, view.jobs, ground, self._floor)  # 4 and 5
         check_plan(plan, pool, self._pools, self._floor, usable)
-        self._rounds.append(Round(self.now, pool.spec.name, decision, ids, view.jobs.serial.copy(), plan))
+        self._rounds.append(_round(pool, view, decision, plan))
         self._carry_out(pool, plan)  # 6
         pool.decision, pool.plan = decision, plan
         settled = pool.table.view(self.now)
@@ -208,7 +218,7 @@ class Scheduler:
         expires_at = self.now + grace_seconds + self.setup.acknowledge_seconds
         self._holds[placement.serial] = Hold(placement, awaited, expires_at)
         self._floor.hold(placement.gpus, placement.serial)
-        if self._status(pool, placement.serial) is Status.PENDING:
+        if self._status(pool, placement.serial) == _PENDING:
             self._signal(pool, placement.serial, Signal.HOLD)
 
     def _release(self, serial: int) -> None:
@@ -218,7 +228,7 @@ class Scheduler:
             return
         self._floor.release(hold.placement.gpus)
         pool, _ = self._live[self._id[serial]]
-        if self._status(pool, serial) is Status.HOLDING:
+        if self._status(pool, serial) == _HOLDING:
             self._signal(pool, serial, Signal.RELEASE)
         pool.touch(self.now)
 
@@ -303,7 +313,7 @@ class Scheduler:
 
     def _on_cancelled(self, event: JobCancelled) -> None:
         found = self._live.get(event.job_id)
-        if found is None or self._status(*found) is Status.CANCELLING:
+        if found is None or self._status(*found) == _CANCELLING:
             self.ignored += 1
             return
         pool, serial = found
@@ -319,7 +329,7 @@ class Scheduler:
         if found is None:
             return
         self._mailbox.answered(Start, event.epoch, event.job_id)
-        if self._status(*found) is Status.STARTING:
+        if self._status(*found) == _STARTING:
             self._signal(*found, Signal.ACKNOWLEDGE)
 
     def _on_progressed(self, event: JobProgressed) -> None:
@@ -332,14 +342,13 @@ class Scheduler:
         if found is None:
             return
         pool, serial = found
-        expected = self._status(pool, serial) is Status.STOPPING and event.ending is Ending.STOPPED
+        expected = self._status(pool, serial) == _STOPPING and event.ending is Ending.STOPPED
         self._mailbox.answered(Start, event.epoch, event.job_id)
         self._mailbox.answered(Stop, event.epoch, event.job_id)
         self._safe_steps(pool, serial, event.steps, event.at)
         self._leave(pool, serial)
         self._signal(pool, serial, self._signal_of(serial, event.ending))
-        status = self._status(pool, serial)
-        if status in FINAL:
+        if self._status(pool, serial) in FINAL:
             self._release(serial)
             self._remove(pool, serial)
         elif serial in self._holds:
@@ -370,7 +379,7 @@ class Scheduler:
             for epoch in epochs.tolist():
                 for serial in self._leases[epoch].bundle:
                     pool, _ = self._live[self._id[serial]]
-                    if self._status(pool, serial) in (Status.STARTING, Status.RUNNING):
+                    if self._status(pool, serial) in (_STARTING, _RUNNING):
                         self._stop(pool, serial, NodeLost(event.node))
         for pool in self._pool:
             if pool.gpus[self.setup.cluster.gpus_of_node(event.node)].any():
@@ -394,7 +403,7 @@ class Scheduler:
             epoch = int(pool.table.columns["epoch"][row])
             status = self._status(pool, serial)
             # A start may have crossed the survey on its way.
-            if epoch == NOBODY or status is Status.STARTING or pool.table.columns["since"][row] >= event.at:
+            if epoch == NOBODY or status == _STARTING or pool.table.columns["since"][row] >= event.at:
                 continue
             steps = running.get((job_id, epoch))
             if steps is None:
@@ -404,7 +413,7 @@ class Scheduler:
         for (job_id, epoch), _ in sorted(running.items()):
             found = self._live.get(job_id)
             if found is not None and self._epoch(*found) == epoch:
-                if self._status(*found) is Status.STARTING:
+                if self._status(*found) == _STARTING:
                     self._on_started(JobStarted(event.at, job_id, epoch))
             elif epoch < self._epoch_next:
                 # A lease that nobody knows any more, e.g. of a start that was given up: it must not go on.
@@ -436,8 +445,8 @@ class Scheduler:
     def _epoch(self, pool: Pool, serial: int) -> int:
         return int(pool.table.columns["epoch"][pool.table.row[serial]])
 
-    def _status(self, pool: Pool, serial: int) -> Status:
-        return Status(pool.table.columns["status"][pool.table.row[serial]])
+    def _status(self, pool: Pool, serial: int) -> int:
+        return int(pool.table.columns["status"][pool.table.row[serial]])
 
     def _job(self, serial: int) -> Job:
         pool, _ = self._live[self._id[serial]]
@@ -474,7 +483,7 @@ class Scheduler:
     def status(self, job_id: str) -> Status | None:
         if job_id in self._ended:
             return self._ended[job_id]
-        return self._status(*self._live[job_id]) if job_id in self._live else None
+        return Status(self._status(*self._live[job_id])) if job_id in self._live else None
 
     def why(self, job_id: str) -> Reason | None:
         """Why a job waits or was refused; None for one that runs, has ended or is unknown."""
