@@ -61,7 +61,7 @@ class SimulatedEngine:
         self._cluster = cluster
         self._checkpoint_seconds = checkpoint_seconds
         self._arrivals: Iterator[Arrival] = iter(arrivals)
-        self._next_arrival = next(self._arrivals, None)
+        self._await_arrival()
         self._outside = sorted(outside, key=lambda event: event.at)[::-1]
         self._ends: list[tuple[float, int, str]] = []  # time, epoch, job: a heap
         self._runs: dict[str, _Run] = {}
@@ -70,17 +70,20 @@ class SimulatedEngine:
         self._finished: set[str] = set()
 
     def wait(self, until: float) -> Moment | None:
-        arrives_at = self._next_arrival.job.submitted_at if self._next_arrival else inf
-        at = min(until, arrives_at, self._ends[0][0] if self._ends else inf)
-        if self._outside:
-            at = min(at, self._outside[-1].at)
+        ends_at = self._ends[0][0] if self._ends else inf
+        outside_at = self._outside[-1].at if self._outside else inf
+        at = min(until, ends_at, outside_at, self._arrives_at)
         if at == inf:
             return None
-        self.now = max(self.now, at)
-        events = self._take_ends()
-        self._take_outside(events)
-        self._take_arrivals(events)
-        return Moment(self.now, events)
+        self.now = now = max(self.now, at)
+        events: list[Event] = []
+        if ends_at <= now:
+            self._take_ends(events)
+        if outside_at <= now:
+            self._take_outside(events)
+        if self._arrives_at <= now:
+            self._take_arrivals(events)
+        return Moment(now, events)
 
     def execute(self, commands: Sequence[Command]) -> Sequence[Event]:
         replies: list[Event] = []
@@ -95,8 +98,7 @@ class SimulatedEngine:
                     replies.append(Surveyed(self.now, running))
         return replies
 
-    def _take_ends(self) -> list[Event]:
-        events: list[Event] = []
+    def _take_ends(self, events: list[Event]) -> None:
         while self._ends and self._ends[0][0] <= self.now:
             _, epoch, job_id = heapq.heappop(self._ends)
             run = self._runs.get(job_id)
@@ -104,7 +106,6 @@ class SimulatedEngine:
                 _, ending = run.ends()
                 done = run.arrival.truth.steps_total if ending is Ending.FINISHED else self._saved.get(job_id, 0.0)
                 events.append(self._end(run, ending, done))
-        return events
 
     def _take_outside(self, events: list[Event]) -> None:
         while self._outside and self._outside[-1].at <= self.now:
@@ -114,11 +115,15 @@ class SimulatedEngine:
                 events.extend(self._lose(event.node))
 
     def _take_arrivals(self, events: list[Event]) -> None:
-        while self._next_arrival is not None and self._next_arrival.job.submitted_at <= self.now:
-            arrival = self._next_arrival
-            self._jobs[arrival.job.id] = arrival
-            events.append(JobSubmitted(arrival.job.submitted_at, arrival.job))
-            self._next_arrival = next(self._arrivals, None)
+        while self._next_arrival is not None and self._arrives_at <= self.now:
+            job = self._next_arrival.job
+            self._jobs[job.id] = self._next_arrival
+            events.append(JobSubmitted(job.submitted_at, job))
+            self._await_arrival()
+
+    def _await_arrival(self) -> None:
+        self._next_arrival = next(self._arrivals, None)
+        self._arrives_at = self._next_arrival.job.submitted_at if self._next_arrival else inf
 
     def _start(self, command: Start) -> tuple[Event, ...]:
         (job_id,), (told,) = command.job_ids, command.steps_done

@@ -7,10 +7,9 @@ so that a value does not depend on how often anybody looked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
 from math import inf, nan
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,8 @@ from numpy.typing import NDArray
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.jobs import Job
 from horae.model.status import Status
+
+Value = TypeVar("Value")
 
 NOBODY = -1  # no lease, no option, no hold
 _PENDING, _STARTING, _RUNNING = int(Status.PENDING), int(Status.STARTING), int(Status.RUNNING)
@@ -65,102 +66,124 @@ _OPTION_FLOATS = (
     "received_mark",  # seconds received when those were computed
     "deficit",  # seconds owed from earlier shares
 )
-_NAMES = frozenset((*_INTS, *_FLOATS, *_OPTION_INTS, *_OPTION_FLOATS))
+
+
+class _Lazy(Generic[Value]):
+    """An attribute worked out when it is first asked for, and plain from then on.
+
+    Like functools.cached_property without its lock: a round looks at a dozen of these, and rounds are many.
+    """
+
+    def __init__(self, work_out: Callable[[Any], Value]) -> None:
+        self._work_out = work_out
+        self.__doc__ = work_out.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> _Lazy[Value]: ...
+    @overload
+    def __get__(self, owner: object, kind: type) -> Value: ...
+    def __get__(self, owner: object | None, kind: type) -> _Lazy[Value] | Value:
+        if owner is None:
+            return self
+        value = self._work_out(owner)
+        owner.__dict__[self._name] = value
+        return value
+
+
+def _ints(name: str) -> _Lazy[Ints]:
+    """A column of the table, cut to the live rows."""
+    return _Lazy(lambda rows: rows._columns[name][: rows._count])
+
+
+def _floats(name: str) -> _Lazy[Floats]:
+    return _Lazy(lambda rows: rows._columns[name][: rows._count])
 
 
 class JobColumns:
-    """The rows of a table at one moment, read only. Rows are positions in these columns.
+    """The rows of a table at one moment, read only. Rows are positions in these columns."""
 
-    A column is cut to the live rows when it is first asked for; most policies need few of them.
-    """
-
-    now: float
-    serial: Ints
-    submitted_at: Floats
-    gpus: Ints
-    weight: Floats
-    priority: Ints
-    app: Ints
-    tenant: Ints
-    demand: Ints
-    steps_total: Floats
-    steps_base: Floats
-    deadline_at: Floats
-    restart_seconds: Floats
-    protected_seconds: Floats
-    preemptions_left: Floats
-    status: Ints
-    epoch: Ints
-    option: Ints
-    held_gpus: Ints
-    since: Floats
-    productive_at: Floats
-    lease_until: Floats
-    run_base: Floats
-    service_base: Floats
-    service_mark: Floats
-    queued_at: Floats
-    app_submitted_at: Floats
-    app_integral: Floats
-    shape: Ints
-    speed: Floats
-    received_base: Floats
-    target: Floats
-    received_mark: Floats
-    deficit: Floats
+    serial = _ints("serial")
+    gpus = _ints("gpus")
+    priority = _ints("priority")
+    app = _ints("app")
+    tenant = _ints("tenant")
+    demand = _ints("demand")
+    status = _ints("status")
+    epoch = _ints("epoch")
+    option = _ints("option")
+    held_gpus = _ints("held_gpus")
+    submitted_at = _floats("submitted_at")
+    weight = _floats("weight")
+    steps_total = _floats("steps_total")
+    deadline_at = _floats("deadline_at")
+    restart_seconds = _floats("restart_seconds")
+    protected_seconds = _floats("protected_seconds")
+    preemptions_left = _floats("preemptions_left")
+    queued_at = _floats("queued_at")
+    app_submitted_at = _floats("app_submitted_at")
+    app_integral = _floats("app_integral")
+    steps_base = _floats("steps_base")
+    since = _floats("since")
+    productive_at = _floats("productive_at")
+    lease_until = _floats("lease_until")
+    run_base = _floats("run_base")
+    service_base = _floats("service_base")
+    service_mark = _floats("service_mark")
+    shape = _ints("shape")
+    speed = _floats("speed")
+    received_base = _floats("received_base")
+    target = _floats("target")
+    received_mark = _floats("received_mark")
+    deficit = _floats("deficit")
 
     def __init__(self, now: float, columns: Mapping[str, NDArray[Any]], count: int) -> None:
         self.now = now
         self._columns = columns
         self._count = count
 
-    def __getattr__(self, name: str) -> NDArray[Any]:
-        if name not in _NAMES:
-            raise AttributeError(name)
-        column = self._columns[name][: self._count]
-        self.__dict__[name] = column
-        return column
-
     def __len__(self) -> int:
         return self._count
 
-    @cached_property
+    @_Lazy
     def running(self) -> Bools:
         """On GPUs and meant to stay there."""
         return (self.status == _RUNNING) | (self.status == _STARTING)
 
-    @cached_property
+    @_Lazy
     def pending(self) -> Bools:
         return self.status == _PENDING
 
-    @cached_property
+    @_Lazy
     def on_gpus(self) -> Bools:
         return self.epoch != NOBODY
 
-    @cached_property
+    @_Lazy
     def lease_seconds(self) -> Floats:
         """Seconds under the present lease; zero for those without one."""
         return np.where(self.on_gpus, self.now - self.since, 0.0)
 
-    @cached_property
+    @_Lazy
     def run_seconds(self) -> Floats:
         return self.run_base + self.lease_seconds
 
-    @cached_property
+    @_Lazy
     def service_gpu_seconds(self) -> Floats:
         """Attained service: GPUs times seconds, over the job's life."""
         return self.service_base + self.held_gpus * self.lease_seconds
 
-    @cached_property
+    @_Lazy
     def service_since_promotion(self) -> Floats:
         return self.service_gpu_seconds - self.service_mark
 
-    @cached_property
+    @_Lazy
     def waiting_seconds(self) -> Floats:
         """Seconds in the queue since the job last became pending; zero for those that do not wait."""
         return np.where(self.pending, self.now - self.queued_at, 0.0)
 
-    @cached_property
+    @_Lazy
     def received_seconds(self) -> Floats:
         """By job and option: seconds held over the job's life."""
         received = self.received_base.copy()
@@ -168,11 +191,11 @@ class JobColumns:
         received[rows, self.option[rows]] += self.lease_seconds[rows]
         return received
 
-    @cached_property
+    @_Lazy
     def reference_speed(self) -> Floats:
         return self.speed[:, 0]
 
-    @cached_property
+    @_Lazy
     def steps_left(self) -> Floats:
         """Believed work left; nan where the total is unknown."""
         rows = np.flatnonzero(self.on_gpus)
@@ -181,12 +204,12 @@ class JobColumns:
         done[rows] += productive * self.speed[rows, self.option[rows]]
         return np.maximum(self.steps_total - done, 0.0)
 
-    @cached_property
+    @_Lazy
     def seconds_total(self) -> Floats:
         """Believed run time in the reference shape; unknown counts as endless."""
         return np.nan_to_num(self.steps_total / self.reference_speed, nan=inf, posinf=inf)
 
-    @cached_property
+    @_Lazy
     def seconds_left(self) -> Floats:
         return np.nan_to_num(self.steps_left / self.reference_speed, nan=inf, posinf=inf)
 

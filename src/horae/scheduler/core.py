@@ -242,20 +242,22 @@ class Scheduler:
         self._mailbox.answered(Start, epoch, job.id)
         self._send(Stop(epoch, job.id, job.grace_seconds))
 
-    def _leave(self, pool: Pool, serial: int) -> None:
-        """Book what a job received under its lease, and end the lease with its last job."""
+    def _book(self, pool: Pool, serial: int) -> None:
+        """Remember what a job that will go on received under the lease that it has left."""
         columns, row = pool.table.columns, pool.table.row[serial]
-        epoch = int(columns["epoch"][row])
         seconds = self.now - columns["since"][row]
         columns["run_base"][row] += seconds
         columns["service_base"][row] += seconds * columns["held_gpus"][row]
         columns["received_base"][row, columns["option"][row]] += seconds
         columns["epoch"][row] = columns["option"][row] = NOBODY
         columns["held_gpus"][row] = 0
+
+    def _leave(self, epoch: int, serial: int) -> None:
+        """A job has left its GPUs; they are free when the last of its bundle has."""
         lease = self._leases.pop(epoch)
-        bundle = tuple(other for other in lease.bundle if other != serial)
-        if bundle:
-            self._leases[epoch] = Lease(epoch, bundle, lease.gpus, lease.shape)
+        if len(lease.bundle) > 1:
+            others = tuple(other for other in lease.bundle if other != serial)
+            self._leases[epoch] = Lease(epoch, others, lease.gpus, lease.shape)
         else:
             self._floor.give_back(lease.gpus)
 
@@ -342,20 +344,21 @@ class Scheduler:
         if found is None:
             return
         pool, serial = found
-        expected = self._status(pool, serial) == _STOPPING and event.ending is Ending.STOPPED
-        self._mailbox.answered(Start, event.epoch, event.job_id)
-        self._mailbox.answered(Stop, event.epoch, event.job_id)
-        self._safe_steps(pool, serial, event.steps, event.at)
-        self._leave(pool, serial)
-        self._signal(pool, serial, self._signal_of(serial, event.ending))
-        if self._status(pool, serial) in FINAL:
+        before = self._status(pool, serial)
+        self._mailbox.ended(event.epoch, event.job_id)
+        self._leave(event.epoch, serial)
+        if self._signal(pool, serial, self._signal_of(serial, event.ending)) in FINAL:
             self._release(serial)
             self._remove(pool, serial)
-        elif serial in self._holds:
-            self._signal(pool, serial, Signal.HOLD)
-        if not expected:
-            pool.touch(self.now)
-        self._start_whom_this_frees(event.epoch)
+        else:
+            self._safe_steps(pool, serial, event.steps, event.at)
+            self._book(pool, serial)
+            if serial in self._holds:
+                self._signal(pool, serial, Signal.HOLD)
+            if before != _STOPPING or event.ending is not Ending.STOPPED:
+                pool.touch(self.now)  # nobody has reckoned with it
+        if self._holds:
+            self._start_whom_this_frees(event.epoch)
 
     def _signal_of(self, serial: int, ending: Ending) -> Signal:
         if ending is Ending.FINISHED:
@@ -452,7 +455,7 @@ class Scheduler:
         pool, _ = self._live[self._id[serial]]
         return pool.table.jobs[pool.table.row[serial]]
 
-    def _signal(self, pool: Pool, serial: int, signal: Signal) -> None:
+    def _signal(self, pool: Pool, serial: int, signal: Signal) -> int:
         columns, row = pool.table.columns, pool.table.row[serial]
         before = int(columns["status"][row])
         status = after(pool.table.ids[row], before, signal)
@@ -460,6 +463,7 @@ class Scheduler:
         pool.unsettled += (status in _UNSETTLED) - (before in _UNSETTLED)
         if status == _PENDING and signal != Signal.RELEASE:
             columns["queued_at"][row] = self.now
+        return status
 
     def _safe_steps(self, pool: Pool, serial: int, steps: float, at: float) -> None:
         """Take over a report of progress; reported progress is never lost, and nonsense is no report."""

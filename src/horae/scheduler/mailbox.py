@@ -25,6 +25,12 @@ class Mailbox:
     def answered(self, kind: type, epoch: int, job_id: str) -> None:
         self._open.pop((kind, epoch, job_id), None)
 
+    def ended(self, epoch: int, job_id: str) -> None:
+        """Whatever was asked of this lease, it is over."""
+        if self._open:
+            self.answered(Start, epoch, job_id)
+            self.answered(Stop, epoch, job_id)
+
     def contents(self) -> list[str]:
         """What is still open, for those who compare two mailboxes."""
         return [*sorted(str(item) for item in self._open.items()), str(self._survey_at)]
