@@ -15,6 +15,7 @@ from horae.mechanism.claims import claim, rotates, soonest_lease_end
 from horae.model.arrays import Bools
 from horae.model.commands import Command, Start, Stop
 from horae.model.decisions import Decision, Ranking, Shares
+from horae.model.errors import BrokenInvariant
 from horae.model.events import (
     Ending,
     Event,
@@ -254,7 +255,9 @@ class Scheduler:
 
     def _leave(self, epoch: int, serial: int) -> None:
         """A job has left its GPUs; they are free when the last of its bundle has."""
-        lease = self._leases.pop(epoch)
+        lease = self._leases.pop(epoch, None)
+        if lease is None or serial not in lease.bundle:
+            raise BrokenInvariant(f"job {self._id[serial]} ends lease {epoch}, which is not its own")
         if len(lease.bundle) > 1:
             others = tuple(other for other in lease.bundle if other != serial)
             self._leases[epoch] = Lease(epoch, others, lease.gpus, lease.shape)
