@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ import numpy as np
 
 from horae import driver
 from horae.engines.local import LocalEngine
+from horae.experiment import replay_file
+from horae.journal import JournalWriter
 from horae.model.cells import Cluster, Node
 from horae.model.commands import Command, Start, Stop
 from horae.model.decisions import Ranking
@@ -88,16 +91,44 @@ class Witness:
 
 def test_ten_processes_share_four_gpus_of_two_types_under_tiresias(tmp_path: Path) -> None:
     witness, recorder = Witness(), Recorder()
-    observers: list[driver.Observer] = [witness, recorder]
-    scheduler = Scheduler(Setup(CLUSTER, (POOL,)))
-    with LocalEngine(CLUSTER, WORKLOAD, tmp_path) as engine:
-        driver.run(scheduler, engine, observers)
+    setup = Setup(CLUSTER, (POOL,))
+    journal = tmp_path / "journal.jsonl"
+    with journal.open("w", encoding="utf-8") as file, LocalEngine(CLUSTER, WORKLOAD, tmp_path / "jobs") as engine:
+        writer = JournalWriter(file, flush=True)
+        writer.open(setup)
+        observers: list[driver.Observer] = [writer, witness, recorder]
+        driver.run(Scheduler(setup), engine, observers)
     records = {record.job_id: record for record in recorder.records()}
     assert {job_id: record.outcome for job_id, record in records.items()} == {job.id: "finished" for job in WORKLOAD}
     assert any(was_demoted_stopped_and_resumed(witness, job.id) for job in WORKLOAD)
     assert_every_resumption_continues_what_was_saved(witness)
     assert_no_gpu_serves_two_jobs_at_once(witness)
     assert accelerators_used(witness) == set(STEPS_PER_SECOND)
+    assert_the_journal_tells_a_story_of_demotion_stop_and_resumption(journal)
+    replayed = replay_file(journal)
+    assert (replayed.difference, replayed.events > 40) == ("", True)
+
+
+def assert_the_journal_tells_a_story_of_demotion_stop_and_resumption(journal: Path) -> None:
+    """In the file as anybody can read it: a job sinks to a lower queue, is stopped, and resumes at what it saved."""
+    lines = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
+    told = 0
+    for job in WORKLOAD:
+        tiers = [
+            line["decision"]["tier"][job.id] for line in lines if job.id in line.get("decision", {}).get("tier", {})
+        ]
+        stops = [line["epoch"] for line in lines if line.get("command") == "Stop" and line["job_id"] == job.id]
+        saved = {
+            line["epoch"]: line["steps"]
+            for line in lines
+            if line.get("event") == "JobEnded" and line["job_id"] == job.id and line["ending"] == "stopped"
+        }
+        starts = [line for line in lines if line.get("command") == "Start" and line["job_ids"] == [job.id]]
+        for epoch in stops:
+            later = [start for start in starts if start["epoch"] > epoch]
+            if saved.get(epoch) and max(tiers) > tiers[0] and later and later[0]["steps_done"] == [saved[epoch]]:
+                told += 1
+    assert told
 
 
 def was_demoted_stopped_and_resumed(witness: Witness, job_id: str) -> bool:

@@ -168,10 +168,11 @@ class Scheduler:
         columns, count = pool.table.columns, pool.table.count
         if isinstance(decision, Shares):
             received = view.jobs.received_seconds
-            elapsed = self.now - pool.decided_at if isfinite(pool.decided_at) else 0.0
+            elapsed = self.now - pool.shared_at
             columns["deficit"][:count] += columns["target"][:count] * elapsed - (received - view.jobs.received_mark)
             columns["target"][:count] = decision.fraction
             columns["received_mark"][:count] = received
+            pool.shared_at = self.now
         elif isinstance(decision, Ranking) and len(decision.promoted):
             rows = decision.promoted
             columns["service_mark"][rows] = view.jobs.service_gpu_seconds[rows]
@@ -396,6 +397,8 @@ class Scheduler:
         for pool in self._pool:
             if pool.spec.name == event.pool:
                 pool.policy = make_policy(event.policy, event.options)
+                for name in ("target", "deficit"):
+                    pool.table.columns[name][:] = 0.0  # what the former policy owed is not the new one's debt
                 pool.touch(self.now)
                 return
         self.ignored += 1

@@ -41,6 +41,7 @@ class Pool:
         self.dirty = False  # something happened since the last decision
         self.wake_at = inf
         self.decided_at = -inf
+        self.shared_at = 0.0  # when the shares in force were computed
         self.decision: Decision | None = None
         self.plan = RoundPlan()
         self._apps: dict[str, App] = {}

@@ -39,6 +39,7 @@ def _pool(pool: Pool) -> Plain:
         "policy": repr(pool.policy),
         "wake_at": str(pool.wake_at),
         "decided_at": str(pool.decided_at),
+        "shared_at": pool.shared_at,
         "dirty": pool.dirty,
         "unsettled": pool.unsettled,
         "apps": pool.contention(),

@@ -1,0 +1,74 @@
+"""The simulator skips rounds that change nothing; a run that looks at every round must come out the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from builders import arrival, cluster, simulate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from horae.model.pools import Cadence
+from horae.reports.records import Record
+from horae.scheduler.pool import Pool
+
+jobs = st.lists(
+    st.tuples(
+        st.integers(0, 400),  # submitted
+        st.sampled_from([1, 1, 2, 3, 4]),  # gpus
+        st.integers(1, 300),  # seconds
+        st.sampled_from([0.0, 7.0]),  # restart
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+@contextmanager
+def every_round() -> Iterator[None]:
+    """While this lasts, a pool with any jobs decides at every boundary, at rest or not."""
+
+    def settle(self: Pool, now: float, stands_until: float, lease_until: float) -> None:
+        self.dirty, self.decided_at = False, now
+        self.wake_at = self.spec.boundary_after(now) if self.table.count else float("inf")
+
+    never = property(lambda self: False)
+    with patch.object(Pool, "settle", settle), patch.object(Pool, "is_at_rest", never):
+        yield
+
+
+@given(
+    workload=jobs,
+    policy=st.sampled_from(
+        [
+            ("fifo", {}),
+            ("sjf", {"backfill": True}),
+            ("las", {}),
+            ("tiresias", {"limits": (50.0, 300.0), "promote_after": 0.0}),
+            ("tiresias", {"limits": (50.0, 300.0), "promote_after": 2.0}),
+            ("highest-rho", {"lease_seconds": 60.0}),
+            ("equal-share", {}),
+        ]
+    ),
+)
+@settings(deadline=None, max_examples=100)
+def test_a_run_that_skips_equals_one_that_looks_at_every_round(
+    workload: list[tuple[int, int, int, float]], policy: tuple[str, dict[str, object]]
+) -> None:
+    name, options = policy
+
+    def outcome() -> list[Record]:
+        arrivals = [
+            arrival(f"j{i}", at, gpus, seconds, restart_seconds=restart)
+            for i, (at, gpus, seconds, restart) in enumerate(workload)
+        ]
+        machines = cluster(nodes=2, gpus=4)
+        recorder = simulate(machines, arrivals, name, Cadence.ROUNDS, round_seconds=10.0, **options)  # type: ignore[arg-type]
+        return sorted(recorder.records(), key=lambda record: record.job_id)
+
+    skipped = outcome()
+    with every_round():
+        assert outcome() == skipped
+    assert len(skipped) == len(workload)
