@@ -64,7 +64,7 @@ def generated_fifo(jobs: int) -> Result:
 def _measure(nodes: tuple[Node, ...], policy: str, cadence: Cadence, arrivals: Iterable[Arrival]) -> Result:
     setup = Setup(Cluster("bench", nodes), (PoolSpec("all", policy, {}, cadence),))
     started = time.process_time()
-    recorder = simulate(setup, arrivals)
+    recorder = simulate(setup, arrivals).recorder
     seconds = time.process_time() - started
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert not recorder.live, "some jobs did not end"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -12,12 +12,23 @@ from horae.driver import Observer, run
 from horae.engines.simulated import SimulatedEngine
 from horae.journal import Entry, Journal, JournalWriter, parse_journal, read_journal
 from horae.model.commands import Command
-from horae.model.errors import JournalError
+from horae.model.errors import InputError, JournalError
 from horae.model.events import Event
 from horae.model.jobs import Arrival
 from horae.model.pools import Setup
+from horae.model.reasons import Reason, Refusal
 from horae.reports.records import Recorder
 from horae.scheduler import Scheduler
+
+
+@dataclass(frozen=True)
+class Run:
+    """A workload that was run to its end."""
+
+    gpu_count: int
+    recorder: Recorder
+    refused: Mapping[str, Refusal]  # by job id: why it can never run
+    unfinished: Mapping[str, Reason | None]  # accepted, and yet there is nothing left that could move them
 
 
 def simulate(
@@ -28,19 +39,31 @@ def simulate(
     checkpoint_seconds: float = 0.0,
     journal: Path | None = None,
     observers: Sequence[Observer] = (),
-) -> Recorder:
+) -> Run:
     """Run a workload to its end in virtual time. The scheduler is made first: bad input leaves no file behind."""
     recorder = Recorder()
     scheduler = Scheduler(setup)
     engine = SimulatedEngine(setup.cluster, arrivals, outside, checkpoint_seconds)
     if journal is None:
         run(scheduler, engine, [recorder, *observers])
-        return recorder
-    with journal.open("w", encoding="utf-8", newline="\n") as file:
-        writer = JournalWriter(file)
-        writer.open(setup)
-        run(scheduler, engine, [writer, recorder, *observers])
-    return recorder
+        return _outcome(recorder, scheduler)
+    try:
+        with journal.open("w", encoding="utf-8", newline="\n") as file:
+            writer = JournalWriter(file)
+            writer.open(setup)
+            run(scheduler, engine, [writer, recorder, *observers])
+    except OSError as error:
+        raise JournalError(
+            f"cannot be written: {error.strerror}", file=str(journal), remedy="name a file in a folder of yours"
+        ) from None
+    return _outcome(recorder, scheduler)
+
+
+def _outcome(recorder: Recorder, scheduler: Scheduler) -> Run:
+    why = {job_id: scheduler.why(job_id) for job_id in recorder.live}
+    refused = {job_id: reason for job_id, reason in why.items() if isinstance(reason, Refusal)}
+    unfinished = {job_id: reason for job_id, reason in why.items() if job_id not in refused}
+    return Run(scheduler.setup.cluster.gpu_count, recorder, refused, unfinished)
 
 
 @dataclass(frozen=True)
@@ -65,7 +88,10 @@ def replay(journal: Journal) -> Replay:
     missing, difference = "", ""
     entry = next(journal.entries, None)
     while entry is not None:
-        reaction = scheduler.handle(entry.event)
+        try:
+            reaction = scheduler.handle(entry.event)
+        except InputError as error:
+            raise error.located(line=entry.line) from None
         events, commands, unsent = events + 1, commands + len(reaction.commands), reaction.commands
         page.seek(0)
         page.truncate()
@@ -82,7 +108,7 @@ def replay(journal: Journal) -> Replay:
 
 def recover(path: Path) -> Replay:
     """Rebuild a scheduler after a crash, and mend its journal so that both can go on."""
-    replayed = replay(read_journal(path))
+    replayed = replay_file(path)
     if replayed.difference:
         raise JournalError(
             f"does not replay: {replayed.difference}", file=str(path), remedy="use the Horae that wrote it"
@@ -103,7 +129,10 @@ def _difference(entry: Entry, replayed: list[str]) -> str:
 
 
 def replay_file(path: Path) -> Replay:
-    return replay(read_journal(path))
+    try:
+        return replay(read_journal(path))
+    except InputError as error:
+        raise error.located(file=str(path)) from None
 
 
 def replay_text(text: str) -> Replay:

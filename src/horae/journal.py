@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol, get_args
 
@@ -25,6 +26,7 @@ from horae.model.plans import Round
 from horae.model.pools import Setup
 
 VERSION = 1
+_DAMAGED = "the journal is damaged here: take a whole copy of it"
 _EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
 
 
@@ -50,9 +52,10 @@ class JournalWriter:
         self._write({"journal": VERSION, "setup": to_plain(setup)})
 
     def go_on(self, file: IO[str], missing: str) -> None:
-        """Continue in this file, first with what a crash kept from being written."""
-        self._file = file
+        """Continue in this file, first with what a crash kept from being written; from here on it is live."""
+        self._file, self._flush = file, True
         file.write(missing)
+        file.flush()
 
     def heard(self, event: Event) -> None:
         self._write({"event": type(event).__name__, **to_plain(event)})
@@ -68,7 +71,8 @@ class JournalWriter:
     def _round(self, round_: Round) -> dict[str, Plain]:
         """A decision that is the same as the last one of its pool is left out."""
         line: dict[str, Plain] = {"round": round_.pool, "at": round_.at}
-        decision = decision_to_plain(round_.decision, round_.job_ids)
+        names = dict(zip(round_.rows.tolist(), round_.job_ids, strict=True))
+        decision = decision_to_plain(round_.decision, names)
         text = json.dumps(decision)
         if self._last_decision.get(round_.pool) != text:
             self._last_decision[round_.pool] = text
@@ -80,20 +84,20 @@ class JournalWriter:
         self._file.write(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n")
 
 
-def decision_to_plain(decision: Decision, job_ids: tuple[str, ...]) -> Plain:
+def decision_to_plain(decision: Decision, names: Mapping[int, str]) -> Plain:
     """A decision by job id instead of by row."""
     match decision:
         case Ranking():
-            plain: dict[str, Plain] = {"ranking": [job_ids[row] for row in decision.order.tolist()]}
+            plain: dict[str, Plain] = {"ranking": [names[row] for row in decision.order.tolist()]}
             if decision.tier is not None:
-                plain["tier"] = dict(sorted(zip(job_ids, decision.tier.tolist(), strict=True)))
+                plain["tier"] = dict(sorted((names[row], tier) for row, tier in enumerate(decision.tier.tolist())))
             if len(decision.promoted):
-                plain["promoted"] = sorted(job_ids[row] for row in decision.promoted.tolist())
+                plain["promoted"] = sorted(names[row] for row in decision.promoted.tolist())
             return plain
         case Shares():
-            return {"shares": dict(sorted(zip(job_ids, decision.fraction.tolist(), strict=True)))}
+            return {"shares": dict(sorted((names[row], share) for row, share in enumerate(decision.fraction.tolist())))}
         case Grants():
-            return {"grants": to_plain(decision.grants), "rest": decision_to_plain(decision.rest, job_ids)}
+            return {"grants": to_plain(decision.grants), "rest": decision_to_plain(decision.rest, names)}
 
 
 def plan_to_plain(round_: Round) -> Plain:
@@ -128,17 +132,25 @@ class Journal(NamedTuple):
 def read_journal(path: Path) -> Journal:
     """The setup at once, the entries as they are asked for."""
     try:
-        file = path.open(encoding="utf-8", newline="\n")
+        return parse_journal(_lines(path), str(path))
     except OSError as error:
         raise JournalError(str(error.strerror), file=str(path), remedy="name a file made with --journal") from None
-    return parse_journal(file, str(path))
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield line.decode("utf-8", "strict" if line.endswith(b"\n") else "replace")
+            except UnicodeDecodeError:
+                raise JournalError("not UTF-8 text", file=str(path), line=number, remedy=_DAMAGED) from None
 
 
 def parse_journal(lines: Iterable[str], name: str = "journal") -> Journal:
     numbered = enumerate(lines, start=1)
     _, first = next(numbered, (0, ""))
     header = _load(first, name, 1)
-    if not isinstance(header, dict) or header.get("journal") != VERSION:
+    if header.get("journal") != VERSION or "setup" not in header:
         raise JournalError(
             f"not a journal of version {VERSION}", file=name, line=1, remedy="name a file made with --journal"
         )
@@ -155,21 +167,26 @@ def _entries(numbered: Iterator[tuple[int, str]], name: str) -> Iterator[Entry]:
         if "event" in plain:
             if event is not None:
                 yield Entry(number, event, tuple(led_to))
-            kind = _EVENTS.get(plain.pop("event"))
+            kind = _EVENTS.get(str(plain.pop("event")))
             if kind is None:
                 raise JournalError("unknown kind of event", file=name, line=line_number, remedy="use a newer Horae")
             event, number, led_to = _decode(kind, plain, name, line_number), line_number, []
+            if not isfinite(event.at):
+                raise JournalError(f"is {event.at}", file=name, line=line_number, field="at", remedy=_DAMAGED)
         else:
             led_to.append(line)
     if event is not None:
         yield Entry(number, event, tuple(led_to))
 
 
-def _load(line: str, name: str, number: int) -> Plain:
+def _load(line: str, name: str, number: int) -> dict[str, Plain]:
     try:
-        return json.loads(line)
-    except ValueError:
-        raise JournalError("not JSON", file=name, line=number, remedy="the journal is damaged here") from None
+        plain = json.loads(line)
+    except (ValueError, RecursionError):
+        plain = None
+    if not isinstance(plain, dict):
+        raise JournalError("not a JSON object", file=name, line=number, remedy=_DAMAGED)
+    return plain
 
 
 def _decode(kind: type, plain: Plain, name: str, number: int) -> Plain:
@@ -177,7 +194,5 @@ def _decode(kind: type, plain: Plain, name: str, number: int) -> Plain:
         return from_plain(kind, plain)
     except InputError as error:
         raise error.located(file=name, line=number) from None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise JournalError(
-            f"not a {kind.__name__}: {error}", file=name, line=number, remedy="it is damaged here"
-        ) from None
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise JournalError(f"not a {kind.__name__}: {error}", file=name, line=number, remedy=_DAMAGED) from None

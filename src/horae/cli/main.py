@@ -6,17 +6,19 @@ import json
 import sys
 from dataclasses import asdict, replace
 from enum import Enum
+from math import inf, isnan
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
 import yaml
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Column, Table
 
 from horae import __version__, samples
 from horae.cli import reproduce as reproductions
-from horae.experiment import replay_file, simulate
+from horae.experiment import Run, replay_file, simulate
 from horae.model.errors import HoraeError, InputError, PolicyError
 from horae.model.pools import Cadence, Setup
 from horae.policies.registry import make_policy
@@ -31,6 +33,7 @@ reproduce_app = typer.Typer(no_args_is_help=True, help="Published results, run a
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(reproduce_app, name="reproduce")
 
+REASONS_MAX = 10  # that are told after a run
 # Those that preempt do so at the end of a round, the others act on every event.
 DEMO = (("fifo", Cadence.EVENTS), ("sjf", Cadence.EVENTS), ("las", Cadence.ROUNDS), ("tiresias", Cadence.ROUNDS))
 
@@ -47,7 +50,7 @@ Output = Annotated[Format, typer.Option("-o", "--output", help="How to print the
 @cluster_app.command("show")
 def cluster_show(file: Annotated[Path, typer.Argument(help="A cluster file (YAML).")]) -> None:
     """Draw the tree of cells, and who owns what."""
-    setup = read_cluster(file)
+    setup = read_cluster(file, make_policy)
     print(draw(setup.cluster))
     for pool in setup.pools:
         owned = f"{len(pool.nodes)} nodes of its own" if pool.nodes else "all other nodes"
@@ -71,31 +74,25 @@ def simulate_command(
     output: Output = Format.TABLE,
 ) -> None:
     """Run a workload through the scheduler in virtual time."""
-    setup = _with_cadence(read_cluster(cluster, seed), cadence, round_seconds)
-    setups = [_with_policy(setup, text) for text in policy] if policy else [setup]
+    setup = _with_cadence(read_cluster(cluster, make_policy, seed), cadence, round_seconds)
+    setups = {_policies(setup): setup}
+    if policy:
+        setups = {text: _with_policy(setup, text) for text in policy}
     if journal is not None and len(setups) > 1:
         raise InputError("one journal cannot hold several runs", field="--journal", remedy="give one --policy")
     arrivals = read_jobs(jobs, setup.cluster)
-    results = {}
-    for each in setups:
-        name = "+".join(dict.fromkeys(pool.policy for pool in each.pools))
-        recorder = simulate(each, arrivals, journal=_writable(journal))
-        results[name] = summarise(recorder, setup.cluster.gpu_count)
-    _print_summaries(results, output)
+    _print_results({name: _result(simulate(each, arrivals, journal=journal)) for name, each in setups.items()}, output)
 
 
 @app.command()
 def demo() -> None:
     """Four policies on the sample cluster and workload."""
-    setup = read_cluster(samples.CLUSTER)
+    setup = read_cluster(samples.CLUSTER, make_policy)
     arrivals = read_jobs(samples.JOBS, setup.cluster)
     print(draw(setup.cluster))
-    results = {}
-    for policy, cadence in DEMO:
-        each = _with_cadence(_with_policy(setup, policy), cadence, None)
-        results[policy] = summarise(simulate(each, arrivals), setup.cluster.gpu_count)
     print(f"\n{len(arrivals)} jobs over {arrivals[-1].job.submitted_at / 3600:.0f} hours\n")
-    _print_summaries(results, Format.TABLE)
+    setups = {policy: _with_cadence(_with_policy(setup, policy), cadence, None) for policy, cadence in DEMO}
+    _print_results({name: _result(simulate(each, arrivals)) for name, each in setups.items()}, Format.TABLE)
 
 
 @app.command()
@@ -143,11 +140,14 @@ def _with_policy(setup: Setup, text: str) -> Setup:
     if options_text:
         try:
             options = yaml.safe_load(options_text)
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError):
             options = None
         if not isinstance(options, dict):
             raise PolicyError(f"{options_text!r} are no options", field="--policy", remedy="write {limits: [1, 3]}")
-    make_policy(name, options)
+    try:
+        make_policy(name, options)
+    except InputError as error:
+        raise PolicyError(error.problem, field="--policy", remedy=error.remedy) from None
     return replace(setup, pools=tuple(replace(pool, policy=name, options=options) for pool in setup.pools))
 
 
@@ -156,14 +156,14 @@ def _with_cadence(setup: Setup, cadence: Cadence | None, round_seconds: float | 
     if cadence is not None:
         pools = tuple(replace(pool, cadence=cadence) for pool in pools)
     if round_seconds is not None:
+        if not 0 < round_seconds < inf:
+            raise InputError(f"is {round_seconds:g}", field="--round-seconds", remedy="give a positive number")
         pools = tuple(replace(pool, round_seconds=round_seconds) for pool in pools)
     return replace(setup, pools=pools)
 
 
-def _writable(journal: Path | None) -> Path | None:
-    if journal is not None and not journal.parent.is_dir():
-        raise InputError("its folder does not exist", file=str(journal), remedy="make the folder first")
-    return journal
+def _policies(setup: Setup) -> str:
+    return "+".join(dict.fromkeys(pool.policy for pool in setup.pools))
 
 
 def _data(data: Path | None) -> Path:
@@ -174,16 +174,43 @@ def _data(data: Path | None) -> Path:
     return data
 
 
-def _print_summaries(results: dict[str, Summary], output: Format) -> None:
+class _Result(NamedTuple):
+    summary: Summary
+    left_over: list[str]  # the jobs that did not end, each with the reason
+
+
+def _result(run: Run) -> _Result:
+    left_over = [f"refused {job_id}: {reason}" for job_id, reason in run.refused.items()]
+    left_over += [f"unfinished {job_id}: {reason}" for job_id, reason in run.unfinished.items()]
+    return _Result(summarise(run.recorder, run.gpu_count, len(run.refused)), left_over)
+
+
+def _print_results(results: dict[str, _Result], output: Format) -> None:
     if output is Format.JSON:
-        print(json.dumps({name: asdict(summary) for name, summary in results.items()}, indent=2))
-        return
+        print(json.dumps({name: _plain(result.summary) for name, result in results.items()}, indent=2))
+    else:
+        _console().print(_table(results))
+    # A refusal is the same under every policy, and told once. JSON stays JSON: this is for people.
+    lines = list(dict.fromkeys(line for result in results.values() for line in result.left_over))
+    if len(lines) > REASONS_MAX:
+        lines[REASONS_MAX:] = [f"and {len(lines) - REASONS_MAX:,} more"]
+    for line in lines:
+        print(line, file=sys.stderr if output is Format.JSON else sys.stdout)
+
+
+def _plain(summary: Summary) -> dict[str, Any]:
+    """JSON has no number for the mean of nothing."""
+    return {key: None if isnan(value) else value for key, value in asdict(summary).items()}
+
+
+def _table(results: dict[str, _Result]) -> Table:
     headings = ("completion: mean", "median", "p99", "queueing: mean", "makespan", "utilisation", "restarts")
-    table = Table("policy", *_right("finished", *headings))
-    for name, item in results.items():
+    table = Table("policy", *_right("finished", "refused", *headings))
+    for name, (item, _) in results.items():
         table.add_row(
-            name,
+            escape(name),
             f"{item.finished}/{item.jobs}",
+            f"{item.refused:,}",
             _hours(item.completion_mean_seconds),
             _hours(item.completion_median_seconds),
             _hours(item.completion_p99_seconds),
@@ -192,11 +219,11 @@ def _print_summaries(results: dict[str, Summary], output: Format) -> None:
             f"{item.utilisation:.1%}",
             f"{item.restarts:,}",
         )
-    _console().print(table)
+    return table
 
 
 def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:,.2f} h"
+    return "-" if isnan(seconds) else f"{seconds / 3600:,.2f} h"
 
 
 def _right(*headings: str) -> list[Column]:
@@ -206,18 +233,27 @@ def _right(*headings: str) -> list[Column]:
 def _console() -> Console:
     console = Console()
     # Piped into a file there is no width; a table must not be broken for that.
-    return console if console.is_terminal else Console(width=140)
+    return console if console.is_terminal else Console(width=200)
 
 
 def run() -> None:
     try:
-        app()
+        sys.exit(app(prog_name="horae", standalone_mode=False))
+    except typer.TyperException as error:
+        # Without any argument the help was printed already, and there is nothing to say.
+        problem = error.format_message().rstrip(".")
+        _fail(f"{problem}; add --help to see what there is" if problem else "", error.exit_code)
     except InputError as error:
-        print(f"horae: {error}", file=sys.stderr)
-        sys.exit(2)
+        _fail(str(error), 2)
     except HoraeError as error:
-        print(f"horae: this is a bug in Horae: {error}", file=sys.stderr)
-        sys.exit(70)
+        _fail(f"this is a bug in Horae: {error}", 70)
+
+
+def _fail(message: str, exit_code: int) -> NoReturn:
+    """One line, whatever a file may have in its names."""
+    if message:
+        print("horae:", *message.splitlines(), file=sys.stderr)
+    sys.exit(exit_code)
 
 
 if __name__ == "__main__":

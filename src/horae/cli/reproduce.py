@@ -7,6 +7,7 @@ from pathlib import Path
 
 from horae.experiment import simulate
 from horae.model.cells import Cluster, Node
+from horae.model.errors import InputError
 from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.reports.records import Recorder
 from horae.traces import philly
@@ -38,13 +39,31 @@ def reproduce_philly(data: Path) -> list[Comparison]:
     nodes, published = philly.philly_nodes(data), philly.published_completion(data)
     jobs = philly.philly_jobs(data)
     jobs = jobs.filter(jobs["submit_s"].is_between(*philly.WINDOW) & jobs["vc"].is_in(PHILLY_VCS))
+    _check_complete(data, set(nodes), set(published), set(jobs["vc"]))
     comparisons = []
     for policy in PHILLY_POLICIES:
-        recorder = simulate(philly_setup(nodes, policy), philly.arrivals(jobs))
+        recorder = simulate(philly_setup(nodes, policy), philly.arrivals(jobs)).recorder
         for vc in PHILLY_VCS:
             mean, count = _mean_completion(recorder, vc)
             comparisons.append(Comparison(vc, policy, count, mean, published[vc, policy]))
     return sorted(comparisons, key=lambda item: (PHILLY_VCS.index(item.vc), item.policy))
+
+
+def _check_complete(data: Path, nodes: set[str], published: set[tuple[str, str]], jobs: set[str]) -> None:
+    for vc in PHILLY_VCS:
+        for file, known in (("vc_nodes.csv", vc in nodes), ("philly_4vc.csv.gz", vc in jobs)):
+            if not known:
+                raise InputError(
+                    f"has no {vc!r}", file=str(data / "philly" / file), field="vc", remedy="fetch the file again"
+                )
+        for policy in PHILLY_POLICIES:
+            if (vc, policy) not in published:
+                raise InputError(
+                    f"has no {policy!r} for {vc!r}",
+                    file=str(data / "philly/published_vc_results.csv"),
+                    field="policy",
+                    remedy="fetch the file again",
+                )
 
 
 def philly_setup(nodes: dict[str, int], policy: str) -> Setup:

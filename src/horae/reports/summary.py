@@ -16,6 +16,7 @@ class Summary:
 
     jobs: int
     finished: int
+    refused: int  # those that can never run
     completion_mean_seconds: float  # from submission to end
     completion_median_seconds: float
     completion_p99_seconds: float
@@ -25,7 +26,7 @@ class Summary:
     restarts: int  # starts beyond the first
 
 
-def summarise(recorder: Recorder, gpu_count: int) -> Summary:
+def summarise(recorder: Recorder, gpu_count: int, refused: int = 0) -> Summary:
     records = recorder.records()
     submitted = recorder.column("submitted_at")
     completion = recorder.column("ended_at") - submitted
@@ -37,6 +38,7 @@ def summarise(recorder: Recorder, gpu_count: int) -> Summary:
     return Summary(
         jobs=len(records) + len(recorder.live),
         finished=len(completion),
+        refused=refused,
         completion_mean_seconds=_mean(completion),
         completion_median_seconds=_quantile(completion, 0.5),
         completion_p99_seconds=_quantile(completion, 0.99),

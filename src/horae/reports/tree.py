@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from horae.model.cells import Cell, Cluster
+from horae.model.cells import GPU, NODE, Cell, Cluster
 
 
 def draw(cluster: Cluster) -> str:
@@ -21,7 +21,7 @@ def draw(cluster: Cluster) -> str:
 
 
 def _children(cell: Cell, indent: str) -> Iterator[str]:
-    while len(cell.children) == 1 and cell.children[0].children:
+    while len(cell.children) == 1 and cell.children[0].level not in (NODE, GPU):
         cell = cell.children[0]  # a level that divides nothing here
     groups = [list(group) for _, group in groupby(cell.children, key=_form)]
     for index, group in enumerate(groups):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from math import isfinite
 
+NAMES_MAX = 1_000_000  # in one range
+
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
 _BYTES |= {"kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40}
@@ -12,14 +14,16 @@ _AMOUNT = re.compile(r"\s*([0-9.+\-eE]+?)\s*([a-zA-Z]*)\s*")
 
 
 def seconds(value: object) -> float:
-    return _amount(value, _SECONDS, "seconds, or a number with s, m, h or d")
+    return _amount(value, _SECONDS, "time", "give seconds, or a number with s, m, h or d")
 
 
 def memory_bytes(value: object) -> float:
-    return _amount(value, _BYTES, "bytes, or a number with KB, MB, GB, TB, KiB, MiB, GiB or TiB")
+    return _amount(
+        value, _BYTES, "amount of memory", "give bytes, or a number with KB, MB, GB, TB, KiB, MiB, GiB or TiB"
+    )
 
 
-def _amount(value: object, units: dict[str, float], known: str) -> float:
+def _amount(value: object, units: dict[str, float], kind: str, remedy: str) -> float:
     match = _AMOUNT.fullmatch(str(value))
     if match is not None and not isinstance(value, bool):
         number, unit = match.groups()
@@ -29,7 +33,7 @@ def _amount(value: object, units: dict[str, float], known: str) -> float:
             amount = float("nan")
         if isfinite(amount) and amount >= 0:
             return amount
-    raise ValueError(f"{value!r} is no amount of {known}")
+    raise ValueError(f"{value!r} is no {kind}; {remedy}")
 
 
 def expand(pattern: str) -> list[str]:
@@ -41,8 +45,8 @@ def expand(pattern: str) -> list[str]:
         return [pattern]
     before, first, last, after = match.groups()
     if int(last) < int(first):
-        raise ValueError(f"{pattern!r} runs backwards")
-    if int(last) - int(first) >= 1_000_000:
-        raise ValueError(f"{pattern!r} names more than a million nodes")
-    width = len(first)
-    return [f"{before}{number:0{width}}{rest}" for number in range(int(first), int(last) + 1) for rest in expand(after)]
+        raise ValueError(f"{pattern!r} runs backwards; write the smaller number first")
+    width, endings = len(first), expand(after)
+    if (int(last) - int(first) + 1) * len(endings) > NAMES_MAX:
+        raise ValueError(f"{pattern!r} stands for more than {NAMES_MAX:,} names; split it")
+    return [f"{before}{number:0{width}}{ending}" for number in range(int(first), int(last) + 1) for ending in endings]

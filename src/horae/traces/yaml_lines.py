@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -12,53 +15,107 @@ from pydantic_core import ErrorDetails
 from horae.model.errors import InputError
 
 Model = TypeVar("Model", bound=BaseModel)
+Location = Sequence[str | int]  # e.g. ("nodes", 0, "gpus")
 
 
-def read_yaml(path: Path, model: type[Model]) -> Model:
-    """The file as a value of this model; the first thing that is wrong with it is one clear error."""
+@dataclass(frozen=True)
+class YamlFile(Generic[Model]):
+    """A file as a value, and where in it everything stands."""
+
+    path: Path
+    tree: yaml.Node
+    value: Model
+
+    def line(self, *location: str | int) -> int:
+        return line_of(self.tree, location)
+
+    def place(self, error: InputError, *location: str | int) -> InputError:
+        """The same error, told which field of this file it is about."""
+        return type(error)(
+            error.problem,
+            remedy=error.remedy,
+            file=str(self.path),
+            line=self.line(*location),
+            field=".".join(str(part) for part in location),
+        )
+
+
+def read_text(path: Path, remedy: str) -> str:
+    """The whole of a text file, with or without a byte-order mark."""
+    data = b""
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        problem = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise InputError(str(problem), file=str(path), remedy="name a readable YAML file") from None
+        data = path.read_bytes()
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        raise InputError(str(error.strerror), file=str(path), remedy=remedy) from None
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError("is not UTF-8 text", file=str(path), line=line, remedy=remedy) from None
+
+
+def read_yaml(path: Path, model: type[Model]) -> YamlFile[Model]:
+    """The file as a value of this model; the first thing that is wrong with it is one clear error."""
+    text = read_text(path, "name a YAML file in UTF-8")
     try:
         tree = yaml.compose(text, Loader=yaml.SafeLoader)
-        plain = yaml.safe_load(text)
+        if tree is None:
+            raise InputError("is empty", file=str(path), remedy=f"give at least {_required(model)}")
+        _refuse_doubled_keys(tree, path)
+        plain = yaml.SafeLoader("").construct_document(tree)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise InputError(f"not YAML: {error.reason}", file=str(path), line=line, remedy="remove it") from None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         raise InputError(f"not YAML: {error.problem}", file=str(path), line=line, remedy="mend the syntax") from None
-    except yaml.YAMLError as error:
+    except (ValueError, RecursionError) as error:  # a date that does not exist, a thousand brackets
         raise InputError(f"not YAML: {error}", file=str(path), remedy="mend the syntax") from None
     try:
-        return model.model_validate(plain)
+        return YamlFile(path, tree, model.model_validate(plain))
     except ValidationError as error:
-        raise _first_error(error, path, tree) from None
+        raise _in_file(error, path, tree) from None
 
 
-def _first_error(error: ValidationError, path: Path, tree: yaml.Node | None) -> InputError:
-    """The deepest complaint says most: where a field may have several forms, each of them complains."""
-    details: ErrorDetails = max(error.errors(), key=lambda item: len(item["loc"]))
-    location = [part for part in details["loc"] if not _is_form(part, tree, details["loc"])]
-    field = ".".join(str(part) for part in location)
-    problem, remedy = _in_words(details)
-    return InputError(problem, file=str(path), line=line_of(tree, location), field=field, remedy=remedy)
-
-
-def _is_form(part: object, tree: yaml.Node | None, location: tuple[int | str, ...]) -> bool:
-    """Pydantic names the form of a union that it tried; that is no part of the file."""
-    return isinstance(part, str) and (part in ("str", "int", "float") or part.startswith(("dict[", "list[")))
-
-
-def _in_words(details: ErrorDetails) -> tuple[str, str]:
-    given = details.get("input")
+def first_complaint(error: ValidationError) -> tuple[ErrorDetails, str, str]:
+    """The first field that is wrong, what is wrong with it in words, and the remedy."""
+    details = error.errors()[0]
+    given = f"is {_short(details['input'])}"
     match details["type"]:
         case "missing":
-            return "is missing", "add it"
+            return details, "is missing", "add it"
         case "extra_forbidden":
-            return "is not a known field", "remove it or check its spelling"
+            return details, "is not a known field", "remove it or check its spelling"
         case "value_error":
-            return str(details["ctx"]["error"]), "mend it"
-    return f"is {_short(given)}", f"{details['msg'][:1].lower()}{details['msg'][1:]}"
+            problem, _, remedy = str(details["ctx"]["error"]).partition("; ")
+            return details, problem, remedy
+        case "model_type" | "dict_type":
+            return details, given, "give each value a name: {name: value}"
+    return details, given, re.sub("^(Input|String|List)", "it", details["msg"].partition(", unable")[0])
+
+
+def _in_file(error: ValidationError, path: Path, tree: yaml.Node) -> InputError:
+    details, problem, remedy = first_complaint(error)
+    location = _known(tree, details["loc"])
+    line = line_of(tree, location)
+    if details["type"] == "missing":
+        location.append(details["loc"][-1])
+    field = ".".join(str(part) for part in location)
+    return InputError(problem, file=str(path), line=line, field=field, remedy=remedy)
+
+
+def _known(tree: yaml.Node, location: Location) -> list[str | int]:
+    """The parts of a location that stand in the file; pydantic also knows others, e.g. that a key is meant."""
+    known: list[str | int] = []
+    for part in location:
+        found = _child(tree, part)
+        if found is not None:
+            known.append(part)
+            tree = found[1]
+    return known
+
+
+def _required(model: type[BaseModel]) -> str:
+    return ", ".join(name for name, field in model.model_fields.items() if field.is_required())
 
 
 def _short(given: object) -> str:
@@ -66,24 +123,54 @@ def _short(given: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def line_of(tree: yaml.Node | None, location: list[Any]) -> int:
+def line_of(tree: yaml.Node, location: Location) -> int:
     """The line of a place in the file, or of the last part of it that exists."""
-    if tree is None:
-        return 0
-    line = tree.start_mark.line + 1
+    line: int = tree.start_mark.line
     for part in location:
-        child = _child(tree, part)
-        if child is None:
+        found = _child(tree, part)
+        if found is None:
             break
-        tree = child
-        line = tree.start_mark.line + 1
-    return line
+        line, tree = found
+    return line + 1
 
 
-def _child(tree: yaml.Node, part: object) -> yaml.Node | None:
+def _child(tree: yaml.Node, part: object) -> tuple[int, yaml.Node] | None:
+    """The line on which a part of this node begins (its key, if it has one), and the part."""
     if isinstance(tree, yaml.MappingNode):
-        return next((value for key, value in tree.value if key.value == str(part)), None)
+        return next(((key.start_mark.line, value) for key, value in tree.value if key.value == str(part)), None)
     if isinstance(tree, yaml.SequenceNode) and isinstance(part, int) and part < len(tree.value):
         item: yaml.Node = tree.value[part]
-        return item
+        return item.start_mark.line, item
     return None
+
+
+def _refuse_doubled_keys(tree: yaml.Node, path: Path) -> None:
+    """YAML would silently keep the last of them."""
+    for mapping in _mappings(tree, set()):
+        lines: dict[str, int] = {}
+        for key, _ in mapping.value:
+            if isinstance(key, yaml.ScalarNode):
+                line = key.start_mark.line + 1
+                if key.value in lines:
+                    raise InputError(
+                        f"is given twice (line {lines[key.value]})",
+                        file=str(path),
+                        line=line,
+                        field=key.value,
+                        remedy="give it once",
+                    )
+                lines[key.value] = line
+
+
+def _mappings(tree: yaml.Node, seen: set[int]) -> Iterator[yaml.MappingNode]:
+    """All mappings of a document; an anchor may make it a graph with cycles."""
+    if id(tree) in seen:
+        return
+    seen.add(id(tree))
+    if isinstance(tree, yaml.MappingNode):
+        yield tree
+        for _, value in tree.value:
+            yield from _mappings(value, seen)
+    elif isinstance(tree, yaml.SequenceNode):
+        for item in tree.value:
+            yield from _mappings(item, seen)
