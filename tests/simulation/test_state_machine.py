@@ -35,7 +35,7 @@ from horae.model.events import (
     Tick,
 )
 from horae.model.jobs import Job
-from horae.model.plans import Claims, Placement, RoundPlan, Spot
+from horae.model.plans import Claims, Placement, Riders, RoundPlan, Spot
 from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.shapes import Demand, Option, Shape
 from horae.model.table import JobColumns
@@ -310,8 +310,8 @@ def evict_for_nobody(claims: Claims, jobs: JobColumns, ground: Ground, placer: P
     return plan._replace(placements=()) if plan.departures else plan
 
 
-def place_one_too_few(self: Floor, free: Bools, demand: Demand, shape: Shape) -> Spot | None:
-    spot = place(self.cluster, free, self.riders, demand, shape)
+def place_one_too_few(self: Floor, free: Bools, riders: Riders, demand: Demand, shape: Shape) -> Spot | None:
+    spot = place(self.cluster, free, riders, demand, shape)
     return spot._replace(gpus=spot.gpus[:-1]) if spot and len(spot.gpus) > 1 else spot
 
 

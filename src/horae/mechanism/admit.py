@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from horae.model.arrays import Bools, Ints
-from horae.model.plans import Claims, Contest, Departure, Placement, RoundPlan, Spot
+from horae.model.plans import Claims, Contest, Departure, Placement, Riders, RoundPlan, Spot
 from horae.model.reasons import BehindHead, Moved, NoRoom, Preempted, Won
 from horae.model.shapes import Demand, Shape
 from horae.model.status import Status
@@ -29,9 +29,9 @@ UNCLAIMED = int(np.iinfo(np.int64).max)  # held by a job with no claim: it may s
 class Placer(Protocol):
     """What the pass must know of placement."""
 
-    def place(self, free: Bools, demand: Demand, shape: Shape) -> Spot | None: ...
+    def place(self, free: Bools, riders: Riders, demand: Demand, shape: Shape) -> Spot | None: ...
 
-    def place_over(self, contest: Contest, demand: Demand, shape: Shape) -> Spot | None: ...
+    def place_over(self, contest: Contest, riders: Riders, demand: Demand, shape: Shape) -> Spot | None: ...
 
     def obtained(self, spot: Spot, shape: Shape) -> Shape: ...
 
@@ -44,6 +44,7 @@ class Ground(NamedTuple):
     pool: str
     usable: Bools  # of this pool, healthy, and held for nobody
     holder: Ints  # epoch of the lease on each GPU
+    riders: Riders
     demands: tuple[Demand, ...]
     ids: Sequence[str]  # by row
 
@@ -105,6 +106,7 @@ class _Pass:
         self.placer = placer
         self.holder = ground.holder
         self.free = ground.usable & (ground.holder == NOBODY)
+        self.riders = ground.riders
         self.standing = self._standings() if claims.preemptive else np.empty(0, dtype=np.int64)
         self.placements: list[Placement] = []
         self.departures: dict[int, Departure] = {}  # by row
@@ -167,7 +169,7 @@ class _Pass:
         demand = self.ground.demands[self.jobs.demand[row]]
         options = range(len(demand.shapes)) if option == NOBODY else (option,)
         for choice in options:
-            spot = self.placer.place(self.free, demand, demand.shapes[choice])
+            spot = self.placer.place(self.free, self.riders, demand, demand.shapes[choice])
             if spot is not None:
                 self._win(position, row, choice, spot)
                 return True
@@ -177,7 +179,7 @@ class _Pass:
                 contest = Contest(self.free, yielding, self.holder, self.standing)
                 for choice in options:
                     shape = demand.shapes[choice]
-                    spot = self.placer.place_over(contest, demand, shape)
+                    spot = self.placer.place_over(contest, self.riders, demand, shape)
                     if spot is not None:
                         self._win(position, row, choice, spot)
                         return True
@@ -198,20 +200,30 @@ class _Pass:
                 option=option,
                 shape=self.placer.obtained(spot, shape),
                 gpus=gpus,
+                leaving=spot.leaving,
                 lease_seconds=0.0 if lease_seconds is None else float(lease_seconds[position]),
                 reason=Won(position),
             )
         )
         self.free[gpus] = False
+        self._load(gpus, self.ground.demands[jobs.demand[row]])
         if not self.claims.preemptive:
             return
         self.standing[gpus] = TAKEN
-        for epoch in sorted(set(self.holder[gpus].tolist()) - {NOBODY}):
+        for epoch in spot.leaving:
             self._displace(epoch, position, row)
         if jobs.epoch[row] != NOBODY and row not in self.departures:
             self._vacate(row, Moved(self.placements[-1].shape))
         elif row in self.departures:
             self.departures[row] = Departure(int(jobs.serial[row]), Moved(self.placements[-1].shape))
+
+    def _load(self, gpus: Ints, demand: Demand) -> None:
+        """What rides along with a winner is not there for later claims of this pass."""
+        if demand.cpus_per_gpu or demand.memory_bytes_per_gpu:
+            if self.riders is self.ground.riders:
+                self.riders = Riders(self.riders.cpus.copy(), self.riders.memory_bytes.copy())
+            self.riders.cpus[gpus] = demand.cpus_per_gpu
+            self.riders.memory_bytes[gpus] = demand.memory_bytes_per_gpu
 
     def _displace(self, epoch: int, position: int, by: int) -> None:
         """The lease must end: what it held beyond the winner's needs is free, and it may try its claims elsewhere."""

@@ -1,7 +1,7 @@
 """The cluster as a forest of cells: gpu < switch < socket < node < rack < cluster, one chain per GPU type.
 
-GPUs are numbered so that every cell of every level is a contiguous range. A level that some nodes lack counts there as
-one cell as large as the node, so that all chains have the same levels and code need not ask.
+GPUs are numbered so that every cell of every level is a contiguous range. A node that lacks a level has the
+next coarser one in its stead, so that all chains have the same levels and code need not ask.
 """
 
 from __future__ import annotations
@@ -56,9 +56,10 @@ class Cluster:
         _check_nodes(self.nodes)
         accelerators = tuple(dict.fromkeys(node.accelerator for node in self.nodes))
         chain = {name: index for index, name in enumerate(accelerators)}
-        # Nodes of one type side by side, racks within them: every cell becomes a range of GPU numbers.
-        racks = {name: index for index, name in enumerate(dict.fromkeys(node.rack for node in self.nodes))}
-        nodes = tuple(sorted(self.nodes, key=lambda node: (chain[node.accelerator], racks[node.rack])))
+        # Nodes of one type side by side, racks within them: every cell becomes a range of GPU numbers. Done again, it
+        # changes nothing, so that a cluster read back from a journal has the same numbers.
+        racks = {name: index for index, name in enumerate(dict.fromkeys(_rack(node) for node in self.nodes))}
+        nodes = tuple(sorted(self.nodes, key=lambda node: (chain[node.accelerator], racks[_rack(node)])))
         object.__setattr__(self, "nodes", nodes)
         object.__setattr__(self, "accelerators", accelerators)
         object.__setattr__(self, "levels", _levels(nodes))
@@ -70,7 +71,7 @@ class Cluster:
     @cached_property
     def first_gpu(self) -> tuple[Ints, ...]:
         """By level: the first GPU of each cell, and the number of GPUs at the end."""
-        return tuple(_first_gpus(self.nodes, level) for level in self.levels)
+        return tuple(_first_gpus(self.nodes, level, self.levels) for level in self.levels)
 
     @cached_property
     def cell_of_gpu(self) -> tuple[Ints, ...]:
@@ -240,19 +241,27 @@ def _levels(nodes: tuple[Node, ...]) -> tuple[str, ...]:
     return (GPU, *inner, NODE, *outer, CLUSTER)
 
 
-def _first_gpus(nodes: tuple[Node, ...], level: str) -> Ints:
+def _rack(node: Node) -> tuple[str, str, str]:
+    """A rack holds one type of GPU; a node that names none has one of its own."""
+    return node.accelerator, node.rack, "" if node.rack else node.name
+
+
+def _first_gpus(nodes: tuple[Node, ...], level: str, levels: tuple[str, ...]) -> Ints:
     starts = [0]
     position = 0
-    previous: tuple[str, str] | None = None
+    previous: tuple[str, ...] | None = None
     for node in nodes:
         if level == GPU:
             cell_sizes = [1] * node.gpus
         elif level in (NODE, "rack", CLUSTER):
             cell_sizes = [node.gpus]
         else:
-            cell_gpus = dict(node.levels).get(level, node.gpus)
+            # A node that lacks the level has the next coarser one in its stead.
+            own = dict(node.levels)
+            coarser = [own[name] for name in levels[levels.index(level) :] if name in own]
+            cell_gpus = coarser[0] if coarser else node.gpus
             cell_sizes = [cell_gpus] * (node.gpus // cell_gpus)
-        group = {"rack": (node.accelerator, node.rack or node.name), CLUSTER: (node.accelerator, "")}.get(level)
+        group = {"rack": _rack(node), CLUSTER: (node.accelerator,)}.get(level)
         for gpus in cell_sizes:
             position += gpus
             if group is not None and group == previous:

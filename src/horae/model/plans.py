@@ -29,6 +29,14 @@ class Spot(NamedTuple):
 
     gpus: Ints
     level: int
+    leaving: tuple[int, ...] = ()  # epochs that must end first: on these GPUs, or with CPUs that the gang needs
+
+
+class Riders(NamedTuple):
+    """CPUs and memory held along with each GPU; they bind only where a node says how much it has."""
+
+    cpus: Floats
+    memory_bytes: Floats
 
 
 class Contest(NamedTuple):
@@ -47,6 +55,7 @@ class Placement(NamedTuple):
     option: int
     shape: Shape  # as obtained
     gpus: Ints
+    leaving: tuple[int, ...]  # epochs of the leases that must end first
     lease_seconds: float
     reason: Won
 

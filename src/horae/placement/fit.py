@@ -7,22 +7,12 @@ GPUs are available.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from horae.model.arrays import Bools, Floats, Ints
+from horae.model.arrays import Bools, Ints
 from horae.model.cells import Cluster
-from horae.model.plans import Spot
+from horae.model.plans import Riders, Spot
 from horae.model.shapes import Demand, Shape
-
-
-@dataclass(frozen=True, slots=True)
-class Riders:
-    """CPUs and memory held along with each GPU; they bind only where a node says how much it has."""
-
-    cpus: Floats
-    memory_bytes: Floats
 
 
 def place(cluster: Cluster, available: Bools, riders: Riders, demand: Demand, shape: Shape) -> Spot | None:
@@ -36,7 +26,7 @@ def place(cluster: Cluster, available: Bools, riders: Riders, demand: Demand, sh
         by_node = np.minimum(by_node, _carried(cluster, available, riders, demand, shape.accelerator))
     search = _Search(cluster, shape.accelerator, bounds[0], free, by_node)
     # One GPU alone is sought from the cells just above it: all GPUs are alike, their neighbourhoods are not.
-    highest = max(cluster.level_index(shape.level), 1)
+    highest = max(cluster.level_index(shape.level), int(shape.gpus == 1))
     for level in range(1, highest + 1):
         if cluster.largest_cell[level][shape.accelerator] < shape.gpus:
             continue
@@ -125,15 +115,23 @@ class _Search:
         left = members - (int(reached[last - 1]) if last else 0)
         taken = np.zeros(len(self.by_node), dtype=np.int64)
         taken[order[:last]] = whole[:last] * member_gpus
+        slack = (self.by_node - taken)[order[:last]]
+        apart = bool(remainder) and bool((slack >= remainder).any())  # it fits beside others, in a node already taken
+        together = left * member_gpus + (0 if apart else remainder)
         tight = np.sort(order[last:][whole[last:] >= left])
-        taken[tight[np.argmin(self.by_node[tight])]] += left * member_gpus
-        if remainder:
-            spare = self.by_node - taken
-            fitting = nodes[spare[nodes] >= remainder]
-            if not len(fitting):
-                return None
-            best = np.lexsort((fitting, spare[fitting], taken[fitting] == 0))[0]
-            taken[fitting[best]] += remainder
+        if (self.by_node[tight] >= together).any():
+            tight = tight[self.by_node[tight] >= together]
+        else:
+            together, apart = left * member_gpus, bool(remainder)
+        taken[tight[np.argmin(self.by_node[tight])]] += together
+        if not apart:
+            return taken
+        spare = self.by_node - taken
+        fitting = nodes[spare[nodes] >= remainder]
+        if not len(fitting):
+            return None
+        best = np.lexsort((fitting, spare[fitting], taken[fitting] == 0))[0]
+        taken[fitting[best]] += remainder
         return taken
 
     def _count(self, level: int) -> Ints:

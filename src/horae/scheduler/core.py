@@ -134,7 +134,8 @@ class Scheduler:
         view = self._view(pool, usable)  # 1
         decision = self._decide(pool, view)  # 2
         claims = claim(decision, view.jobs)  # 3
-        ground = Ground(pool.spec.name, usable, self._floor.holder, self._demands.all, pool.table.ids)
+        floor = self._floor
+        ground = Ground(pool.spec.name, usable, floor.holder, floor.riders, self._demands.all, pool.table.ids)
         plan = admit(claims, view.jobs, ground, self._floor)  # 4 and 5
         check_plan(plan, pool, self._pools, self._floor, usable)
         self._rounds.append(_round(pool, view, decision, plan))
@@ -184,7 +185,7 @@ class Scheduler:
             self._stop(pool, departure.serial, departure.reason)
         for placement in plan.placements:
             present = {*self._floor.holder[placement.gpus].tolist(), int(columns["epoch"][row[placement.serial]])}
-            awaited = frozenset(present - {NOBODY})
+            awaited = frozenset(present.union(placement.leaving) - {NOBODY})
             if awaited:
                 self._hold(pool, placement, awaited)
             else:

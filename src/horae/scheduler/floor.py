@@ -7,11 +7,11 @@ import numpy as np
 from horae.model.arrays import Bools, Ints
 from horae.model.cells import Cluster
 from horae.model.events import Health
-from horae.model.plans import Contest, Spot
+from horae.model.plans import Contest, Riders, Spot
 from horae.model.shapes import Demand, Shape
 from horae.model.table import NOBODY
 from horae.placement.evict import place_over
-from horae.placement.fit import Riders, place
+from horae.placement.fit import place
 
 
 class Floor:
@@ -62,11 +62,11 @@ class Floor:
         epochs, serials = np.unique(self.holder[gpus]), np.unique(self.held_for[gpus])
         return epochs[epochs != NOBODY], serials[serials != NOBODY]
 
-    def place(self, free: Bools, demand: Demand, shape: Shape) -> Spot | None:
-        return place(self.cluster, free, self.riders, demand, shape)
+    def place(self, free: Bools, riders: Riders, demand: Demand, shape: Shape) -> Spot | None:
+        return place(self.cluster, free, riders, demand, shape)
 
-    def place_over(self, contest: Contest, demand: Demand, shape: Shape) -> Spot | None:
-        return place_over(self.cluster, contest, self.riders, demand, shape)
+    def place_over(self, contest: Contest, riders: Riders, demand: Demand, shape: Shape) -> Spot | None:
+        return place_over(self.cluster, contest, riders, demand, shape)
 
     def obtained(self, spot: Spot, shape: Shape) -> Shape:
         level = self.cluster.levels[spot.level]
@@ -80,12 +80,12 @@ class Floor:
         """The level at which that many GPUs of a type would fit now."""
         free = usable & (self.holder == NOBODY)
         shape = Shape(accelerator, gpus, self.cluster.levels[-1])
-        found = self.place(free, Demand((shape,), 1, 0.0, 0.0), shape)
+        found = self.place(free, self.riders, Demand((shape,), 1, 0.0, 0.0), shape)
         return None if found is None else self.cluster.levels[found.level]
 
     def largest(self, pool_gpus: Bools, demand: Demand, shape: Shape) -> int:
         """The largest gang of this kind that an empty pool can hold."""
-        for gpus in range(shape.gpus - 1, 0, -1):
+        for gpus in range(min(shape.gpus, self.count(pool_gpus, shape) + 1) - 1, 0, -1):
             if self.could_ever_fit(pool_gpus, demand, Shape(shape.accelerator, gpus, shape.level)):
                 return gpus
         return 0

@@ -1,0 +1,1 @@
+"""Slow and obviously right; nothing here calls what it is compared with."""
