@@ -19,7 +19,7 @@ jobs = st.lists(
         st.integers(0, 400),  # submitted
         st.sampled_from([1, 1, 2, 3, 4]),  # gpus
         st.integers(1, 300),  # seconds
-        st.sampled_from([0.0, 7.0]),  # restart
+        st.sampled_from([0.0, 7.0, 45.0]),  # restart
     ),
     min_size=1,
     max_size=20,
@@ -30,7 +30,7 @@ jobs = st.lists(
 def every_round() -> Iterator[None]:
     """While this lasts, a pool with any jobs decides at every boundary, at rest or not."""
 
-    def settle(self: Pool, now: float, stands_until: float, lease_until: float) -> None:
+    def settle(self: Pool, now: float, stands_until: float, contest_at: float) -> None:
         self.dirty, self.decided_at = False, now
         self.wake_at = self.spec.boundary_after(now) if self.table.count else float("inf")
 

@@ -354,7 +354,7 @@ def test_a_node_that_fails_takes_its_jobs_with_it(bench: Bench) -> None:
     outside = [NodeChanged(0.5, "elsewhere", Health.FAILED), NodeChanged(0.5, "b", Health.FAILED)]
     engine = bench.engine(a_job(STUBBORN, "victim"), a_job(FOREVER, "survivor"), outside=outside)
     engine.execute([a_start("victim", gpus=(3,), steps_done=5.0), a_start("survivor", gpus=(1,))])
-    elsewhere, lost, failed = next_events(engine)
+    elsewhere, failed, lost = next_events(engine)
     assert lost[1:5] == ("victim", 0, Ending.LOST, 5.0)
     assert [elsewhere, failed] == outside
     assert survey(engine) == (("survivor", 0, 0.0),)

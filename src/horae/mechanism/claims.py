@@ -30,11 +30,13 @@ def rotates(decision: Decision, jobs: JobColumns) -> bool:
     return bool((wanted.any(axis=1) & ~jobs.running).any() or (wanted.sum(axis=1) > 1).any())
 
 
-def soonest_lease_end(decision: Decision, jobs: JobColumns) -> float:
-    """When the next lease runs out and its GPUs may be contested."""
-    if not isinstance(decision, Grants):
+def next_contest_at(decision: Decision, jobs: JobColumns) -> float:
+    """When the next holder may be contested: its lease has run out, and it has run as long as it must."""
+    ranking = decision.rest if isinstance(decision, Grants) else decision
+    if isinstance(ranking, Ranking) and not ranking.preemptive:
         return inf
-    return float(np.min(jobs.lease_until[jobs.running & (jobs.lease_until > jobs.now)], initial=inf))
+    protected_until = np.maximum(jobs.since + jobs.protected_seconds, jobs.lease_until)[jobs.running]
+    return float(np.min(protected_until[protected_until > jobs.now], initial=inf))
 
 
 def _from_ranking(ranking: Ranking) -> Claims:

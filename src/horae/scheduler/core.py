@@ -11,7 +11,7 @@ import numpy as np
 
 from horae.guarantees.pools import Pools
 from horae.mechanism.admit import Ground, admit
-from horae.mechanism.claims import claim, rotates, soonest_lease_end
+from horae.mechanism.claims import claim, next_contest_at, rotates
 from horae.model.arrays import Bools
 from horae.model.commands import Command, Start, Stop
 from horae.model.decisions import Decision, Ranking, Shares
@@ -143,7 +143,7 @@ class Scheduler:
         pool.decision, pool.plan = decision, plan
         settled = pool.table.view(self.now)
         stands_until = self.now if rotates(decision, settled) else decision.stands_until
-        pool.settle(self.now, stands_until, soonest_lease_end(decision, settled))
+        pool.settle(self.now, stands_until, next_contest_at(decision, settled))
 
     def _view(self, pool: Pool, usable: Bools) -> View:
         return View(

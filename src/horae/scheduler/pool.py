@@ -74,17 +74,17 @@ class Pool:
                 at = self.spec.boundary_after(self.decided_at)
         self.wake_at = min(self.wake_at, at)
 
-    def settle(self, now: float, stands_until: float, lease_until: float) -> None:
+    def settle(self, now: float, stands_until: float, contest_at: float) -> None:
         """A decision was made; when might it change by itself?"""
         self.dirty = False
         self.decided_at = now
         if self.spec.cadence is Cadence.EVENTS:
-            # Something that changes all the time is looked at once a round, a lease's end at once.
+            # Something that changes all the time is looked at once a round; who can be contested, at once.
             changes_at = max(stands_until, now + self.spec.round_seconds) if stands_until < inf else inf
-            self.wake_at = min(changes_at, lease_until)
+            self.wake_at = min(changes_at, contest_at)
         else:
             # A microsecond early is harmless; a round late is not.
-            changes_at = self.spec.boundary(min(stands_until, lease_until) - 1e-6)
+            changes_at = self.spec.boundary(min(stands_until, contest_at) - 1e-6)
             self.wake_at = max(changes_at, self.spec.boundary_after(now))
         if self.is_at_rest:
             self.wake_at = inf
