@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Protocol
 
 from horae.engines.engine import Engine
@@ -12,36 +12,47 @@ from horae.scheduler import Reaction, Scheduler
 
 
 class Observer(Protocol):
-    """Somebody who keeps a record: a journal, metrics, a progress bar."""
-
-    def heard(self, event: Event) -> None:
-        """An event arrived; nothing was done about it yet."""
-        ...
+    """Somebody who keeps a record: metrics, a progress bar."""
 
     def reacted(self, event: Event, reaction: Reaction) -> None:
-        """The scheduler has answered; the engine was not told yet."""
+        """The scheduler has answered an event; the engine was not told yet."""
         ...
 
 
-def run(scheduler: Scheduler, engine: Engine, observers: Iterable[Observer] = ()) -> None:
+class WriteAhead(Observer, Protocol):
+    """A record that must have the event before anything is done about it: the journal."""
+
+    def heard(self, event: Event) -> None: ...
+
+
+def run(
+    scheduler: Scheduler, engine: Engine, observers: Iterable[Observer] = (), journal: WriteAhead | None = None
+) -> None:
     """Go on until nothing will ever happen again."""
     watching = tuple(observers)
     while (moment := engine.wait(scheduler.next_wakeup_at)) is not None:
-        deliver(scheduler, engine, moment.events, watching)
+        if moment.events:
+            deliver(scheduler, engine, moment.events, watching, journal)
         if scheduler.next_wakeup_at <= moment.at:
-            deliver(scheduler, engine, (Tick(moment.at),), watching)
+            deliver(scheduler, engine, (Tick(moment.at),), watching, journal)
 
 
 def deliver(
-    scheduler: Scheduler, engine: Engine, events: Sequence[Event], observers: tuple[Observer, ...] = ()
+    scheduler: Scheduler,
+    engine: Engine,
+    events: Iterable[Event],
+    observers: tuple[Observer, ...] = (),
+    journal: WriteAhead | None = None,
 ) -> None:
     """Tell the scheduler what happened, the engine what to do about it, and so on until both are silent."""
     waiting = deque(events)
     while waiting:
         event = waiting.popleft()
-        for observer in observers:
-            observer.heard(event)
+        if journal is not None:
+            journal.heard(event)
         reaction = scheduler.handle(event)
+        if journal is not None:
+            journal.reacted(event, reaction)
         for observer in observers:
             observer.reacted(event, reaction)
         if reaction.commands:

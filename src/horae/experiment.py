@@ -51,7 +51,7 @@ def simulate(
         with journal.open("w", encoding="utf-8", newline="\n") as file:
             writer = JournalWriter(file)
             writer.open(setup)
-            run(scheduler, engine, [writer, recorder, *observers])
+            run(scheduler, engine, [recorder, *observers], writer)
     except OSError as error:
         raise JournalError(
             f"cannot be written: {error.strerror}", file=str(journal), remedy="name a file in a folder of yours"

@@ -41,7 +41,7 @@ class Answer(Protocol):
 
 
 class JournalWriter:
-    """An observer of a run. With `flush`, every event reaches the file before it is acted upon."""
+    """The record of a run. With `flush`, every event reaches the file before it is acted upon."""
 
     def __init__(self, file: IO[str], *, flush: bool = False) -> None:
         self._file = file

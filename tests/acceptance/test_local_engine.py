@@ -60,10 +60,8 @@ class Witness:
     told: list[Event | Command] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
 
-    def heard(self, event: Event) -> None:
-        self.told.append(event)
-
     def reacted(self, event: Event, reaction: Reaction) -> None:
+        self.told.append(event)
         self.told.extend(reaction.commands)
         self.rounds.extend(reaction.rounds)
 
@@ -96,8 +94,8 @@ def test_ten_processes_share_four_gpus_of_two_types_under_tiresias(tmp_path: Pat
     with journal.open("w", encoding="utf-8") as file, LocalEngine(CLUSTER, WORKLOAD, tmp_path / "jobs") as engine:
         writer = JournalWriter(file, flush=True)
         writer.open(setup)
-        observers: list[driver.Observer] = [writer, witness, recorder]
-        driver.run(Scheduler(setup), engine, observers)
+        observers: list[driver.Observer] = [witness, recorder]
+        driver.run(Scheduler(setup), engine, observers, writer)
     records = {record.job_id: record for record in recorder.records()}
     assert {job_id: record.outcome for job_id, record in records.items()} == {job.id: "finished" for job in WORKLOAD}
     assert any(was_demoted_stopped_and_resumed(witness, job.id) for job in WORKLOAD)

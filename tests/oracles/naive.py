@@ -55,7 +55,8 @@ class Life:
         return self.job.steps_total / self.job.options[0].steps_per_second
 
     def may_be_preempted(self, now: int) -> bool:
-        protected_seconds = max(self.job.min_runtime_seconds, self.job.restart_seconds)
+        restarts = 2 if self.starts > 1 else 1  # the one that it paid, and the one that stopping it will cost
+        protected_seconds = max(self.job.min_runtime_seconds, restarts * self.job.restart_seconds)
         return now - self.lease_began_at >= protected_seconds and self.preemptions < self.job.preemptions_max
 
 

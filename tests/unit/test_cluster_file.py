@@ -176,13 +176,16 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
         group("name: b, gpu: A100, gpus: 8, levels: {rack: 2}"),
         ":3: nodes.1.levels: 'rack' is not a level inside a node; choose another name",
     ),
+    "a tenant without nodes has a policy": (
+        group("name: b, gpu: A100, gpus: 8") + "tenants:\n  nlp:\n    policy: fifo\n",
+        ":6: tenants.nlp.policy: has no effect for a tenant without nodes; give it nodes, or set it for spare",
+    ),
     "two groups order their levels differently": (
         "nodes:\n"
         "  - {name: a, gpu: A100, gpus: 8, levels: {switch: 2, socket: 4}}\n"
         "  - {name: b, gpu: A100, gpus: 8, levels: {switch: 4, socket: 2}}\n"
         "  - {name: c, gpu: A100, gpus: 8}\n",
-        ":3: nodes.1.levels: node 'a' orders its levels otherwise than another node; "
-        "finest to coarsest is socket, switch",
+        ":3: nodes.1.levels: nodes disagree on which of socket, switch is finer; use one order",
     ),
     # Policies
     "the spare pool has an unknown policy": (

@@ -8,7 +8,7 @@ import pytest
 
 from horae.model.cells import Cluster, Node
 from horae.model.commands import Command, Start, Stop, Survey
-from horae.model.errors import InvalidTransition, PolicyError
+from horae.model.errors import InvalidTransition, JobError, PolicyError
 from horae.model.events import (
     Ending,
     Event,
@@ -288,3 +288,30 @@ def test_cpus_ride_along() -> None:
     commands = submit(scheduler, *(job(name, 1, cpus_per_gpu=5.0) for name in ("a", "b", "c")))
     assert starts(commands) == [("a", (0,)), ("b", (4,))]
     assert isinstance(scheduler.why("c"), NoRoom)
+
+
+def test_cpus_are_kept_for_a_winner_while_others_leave() -> None:
+    """A node of 2 GPUs and 4 CPUs: while w leaves for a, which needs all CPUs, nobody else may have them."""
+    cluster = Cluster("lab", (Node("n0", "gpu", 2, cpus=4.0),))
+    scheduler = Scheduler(Setup(cluster, (PoolSpec("all", "las", round_seconds=10.0),)))
+    submit(scheduler, job("v", 1), job("w", 1, grace_seconds=20.0))
+    assert tell(scheduler, JobSubmitted(50.0, job("a", 1, at=50.0, cpus_per_gpu=4.0))) == [Stop(1, "w", 20.0)]
+    tell(scheduler, JobSubmitted(51.0, job("b", 1, at=51.0, cpus_per_gpu=4.0)))
+    assert starts(tell(scheduler, JobEnded(55.0, "v", 0, Ending.FINISHED, 55.0))) == []
+    assert starts(tell(scheduler, JobEnded(60.0, "w", 1, Ending.STOPPED, 60.0))) == [("a", (1,))]
+    assert scheduler.status("b") is Status.PENDING
+
+
+@pytest.mark.parametrize("field", ["restart_seconds", "grace_seconds", "cpus_per_gpu", "min_runtime_seconds"])
+def test_a_job_has_no_negative_amounts(field: str) -> None:
+    with pytest.raises(JobError, match=f"has {field} -1"):
+        Job("a", 0.0, (Option(Shape("gpu", 1, "node"), 1.0),), **{field: -1.0})  # type: ignore[arg-type]
+
+
+def test_a_node_may_have_only_some_of_the_levels_of_others() -> None:
+    some = Node("a", "gpu", 8, levels=(("switch", 2), ("socket", 4)))
+    cluster = Cluster("lab", (some, Node("b", "gpu", 8, levels=(("switch", 4),)), Node("c", "gpu", 8)))
+    assert cluster.levels == ("gpu", "switch", "socket", "node", "cluster")
+    switches, sockets = (cluster.first_gpu[level].tolist() for level in (1, 2))
+    assert switches == [0, 2, 4, 6, 8, 12, 16, 24]
+    assert sockets == [0, 4, 8, 16, 24]

@@ -15,7 +15,9 @@ from builders import arrival, cluster, job
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.experiment import recover, replay_file, replay_text, simulate
+from horae.driver import run
+from horae.engines.simulated import SimulatedEngine
+from horae.experiment import recover, replay_file, replay_text
 from horae.journal import VERSION, JournalWriter, parse_journal, read_journal
 from horae.model.commands import Command, Start, Stop, Survey
 from horae.model.errors import InputError
@@ -37,6 +39,7 @@ from horae.model.jobs import Arrival, Job
 from horae.model.plain import from_plain, to_plain
 from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
+from horae.scheduler import Scheduler
 
 times = st.floats(min_value=0.0, max_value=1e12)
 amounts = st.floats(min_value=0.0)  # endless included
@@ -155,7 +158,7 @@ def journal_of(setup: Setup, arrivals: list[Arrival]) -> str:
     page = io.StringIO()
     writer = JournalWriter(page)
     writer.open(setup)
-    simulate(setup, arrivals, observers=[writer])
+    run(Scheduler(setup), SimulatedEngine(setup.cluster, arrivals), journal=writer)
     return page.getvalue()
 
 

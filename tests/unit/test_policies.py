@@ -55,6 +55,13 @@ def test_tiresias_promotes_a_starved_job_once() -> None:
     assert helped["long"].ended_at < starved["long"].ended_at
 
 
+def test_jobs_that_displace_each_other_still_get_somewhere() -> None:
+    """With a restart as long as a round, a job that could be stopped the moment it is back would never work."""
+    jobs = [arrival(name, 0, 1, 25, restart_seconds=10.0) for name in ("a", "b")]
+    recorder = simulate(cluster(nodes=1, gpus=1), jobs, "las", Cadence.ROUNDS, round_seconds=10.0)
+    assert sorted(record.ended_at for record in recorder.records())[-1] < 200.0
+
+
 def test_the_shortest_job_goes_first() -> None:
     done = run("sjf", ("now", 0, 1, 10), ("long", 1, 1, 50), ("short", 2, 1, 20))
     assert done["short"].started_at < done["long"].started_at

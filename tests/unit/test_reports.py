@@ -100,7 +100,6 @@ Story = list[tuple[Event, tuple[Command, ...]]]
 def tell(story: Story) -> Recorder:
     recorder = Recorder()
     for event, commands in story:
-        recorder.heard(event)
         recorder.reacted(event, Said(commands))
     return recorder
 

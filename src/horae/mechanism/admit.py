@@ -61,7 +61,7 @@ def contestable(jobs: JobColumns) -> Bools:
     """Who may be asked to leave: beyond its minimum run time, its lease and within its budget of preemptions."""
     return (
         (jobs.status == _RUNNING)
-        & (jobs.now >= jobs.since + jobs.protected_seconds)
+        & (jobs.now >= jobs.protected_until)
         & (jobs.now >= jobs.lease_until)
         & (jobs.preemptions_left > 0)
     )

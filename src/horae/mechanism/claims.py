@@ -35,7 +35,7 @@ def next_contest_at(decision: Decision, jobs: JobColumns) -> float:
     ranking = decision.rest if isinstance(decision, Grants) else decision
     if isinstance(ranking, Ranking) and not ranking.preemptive:
         return inf
-    protected_until = np.maximum(jobs.since + jobs.protected_seconds, jobs.lease_until)[jobs.running]
+    protected_until = np.maximum(jobs.protected_until, jobs.lease_until)[jobs.running]
     return float(np.min(protected_until[protected_until > jobs.now], initial=inf))
 
 

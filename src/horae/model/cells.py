@@ -218,20 +218,23 @@ def _check_nodes(nodes: tuple[Node, ...]) -> None:
 
 
 def _levels(nodes: tuple[Node, ...]) -> tuple[str, ...]:
-    """All level names, finest first: the inner ones by the size of their cells."""
+    """All level names, finest first: each before those that come after it in any node."""
     size: dict[str, int] = {}
+    coarser: dict[str, set[str]] = {}
     for node in nodes:
-        for level, gpus in node.levels:
+        names = [level for level, _ in node.levels]
+        for index, (level, gpus) in enumerate(node.levels):
             size[level] = max(gpus, size.get(level, 0))
-    inner = sorted(size, key=lambda level: (size[level], level))
-    for node in nodes:
-        own = [level for level, _ in node.levels]
-        if own != [level for level in inner if level in own]:
+            coarser.setdefault(level, set()).update(names[index + 1 :])
+    inner: list[str] = []
+    while len(inner) < len(size):
+        left = [level for level in size if level not in inner]
+        finest = [level for level in left if not any(level in coarser[other] for other in left)]
+        if not finest:
             raise ClusterError(
-                f"node {node.name!r} orders its levels otherwise than another node",
-                field="levels",
-                remedy=f"finest to coarsest is {', '.join(inner)}",
+                f"nodes disagree on which of {', '.join(sorted(left))} is finer", field="levels", remedy="use one order"
             )
+        inner.append(min(finest, key=lambda level: (size[level], level)))
     for reserved in (GPU, NODE, CLUSTER, "rack"):
         if reserved in inner:
             raise ClusterError(

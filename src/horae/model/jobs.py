@@ -8,6 +8,16 @@ from math import inf, isfinite
 from horae.model.errors import JobError
 from horae.model.shapes import Demand, Option
 
+_NOT_NEGATIVE = (
+    "restart_seconds",
+    "min_runtime_seconds",
+    "preemptions_max",
+    "grace_seconds",
+    "retries_max",
+    "cpus_per_gpu",
+    "memory_bytes_per_gpu",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -59,6 +69,9 @@ class Job:
             raise JobError(
                 f"job {self.id!r} has members of {self.member_gpus} GPUs", field="member_gpus", remedy="give 1 or more"
             )
+        for name in _NOT_NEGATIVE:
+            if not getattr(self, name) >= 0:
+                raise JobError(f"job {self.id!r} has {name} {getattr(self, name)}", field=name, remedy="give 0 or more")
         if not self.weight > 0:
             raise JobError(f"job {self.id!r} has weight {self.weight}", field="weight", remedy="give a positive number")
 

@@ -43,13 +43,13 @@ _FLOATS = (
     "steps_total",  # nan: unknown
     "deadline_at",
     "restart_seconds",
-    "protected_seconds",  # from the start of a lease, against preemption
     "preemptions_left",
     "queued_at",  # when it last became pending
     "app_submitted_at",
     "app_integral",  # integral of the number of apps up to the app's first job
     "steps_base",  # safe at the last report
     "since",  # start of the present lease
+    "protected_until",  # before that it is not preempted
     "productive_at",  # end of its restart
     "lease_until",  # before that the lease is not contestable
     "run_base",  # seconds on GPUs before this lease
@@ -120,13 +120,13 @@ class JobColumns:
     steps_total = _floats("steps_total")
     deadline_at = _floats("deadline_at")
     restart_seconds = _floats("restart_seconds")
-    protected_seconds = _floats("protected_seconds")
     preemptions_left = _floats("preemptions_left")
     queued_at = _floats("queued_at")
     app_submitted_at = _floats("app_submitted_at")
     app_integral = _floats("app_integral")
     steps_base = _floats("steps_base")
     since = _floats("since")
+    protected_until = _floats("protected_until")
     productive_at = _floats("productive_at")
     lease_until = _floats("lease_until")
     run_base = _floats("run_base")
@@ -275,10 +275,8 @@ class JobTable:
         )  # fmt: skip
         floats[:, row] = 0.0
         steps_total = nan if job.steps_total is None else job.steps_total
-        # A move costs the victim its restart, so a lease must last at least that long to have been worth it.
-        protected_seconds = max(job.min_runtime_seconds, job.restart_seconds)
         floats[:_FLOATS_AT_START, row] = (
-            job.submitted_at, job.weight, steps_total, job.deadline_at, job.restart_seconds, protected_seconds,
+            job.submitted_at, job.weight, steps_total, job.deadline_at, job.restart_seconds,
             job.preemptions_max, job.submitted_at, entry.app_submitted_at, entry.app_integral,
         )  # fmt: skip
         option_ints[0, row] = NOBODY

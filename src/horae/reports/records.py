@@ -54,20 +54,16 @@ class Recorder:
     rows: list[tuple[str, str, str, int, str, float, float, float, float, float, int]] = field(default_factory=list)
     live: dict[str, _Life] = field(default_factory=dict)
 
-    def heard(self, event: Event) -> None:
-        pass
-
     def reacted(self, event: Event, reaction: Answer) -> None:
-        match event:
-            case JobSubmitted():
-                self.live.setdefault(event.job.id, _Life(event.job))
-            case JobEnded():
-                self._ended(event)
-            case JobCancelled() if event.job_id in self.live:
-                life = self.live[event.job_id]
-                life.cancelled = True
-                if life.epoch < 0:
-                    self._close(life, "cancelled", event.at)
+        if isinstance(event, JobSubmitted):
+            self.live.setdefault(event.job.id, _Life(event.job))
+        elif isinstance(event, JobEnded):
+            self._ended(event)
+        elif isinstance(event, JobCancelled) and event.job_id in self.live:
+            life = self.live[event.job_id]
+            life.cancelled = True
+            if life.epoch < 0:
+                self._close(life, "cancelled", event.at)
         for command in reaction.commands:
             if isinstance(command, Start):
                 for job_id in command.job_ids:

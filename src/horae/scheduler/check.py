@@ -20,8 +20,8 @@ def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, floor: Floor, usable: 
             raise BrokenInvariant(f"pool {pool.spec.name}: jobs must leave though nobody starts")
         return
     levels = floor.cluster.levels
-    columns, row = pool.table.columns, pool.table.row
-    departing = {int(columns["epoch"][row[departure.serial]]) for departure in plan.departures}
+    row, epoch = pool.table.row, pool.table.columns["epoch"]
+    departing = {int(epoch[row[departure.serial]]) for departure in plan.departures}
     given = [placement.gpus for placement in plan.placements]
     claimed = given[0] if len(given) == 1 else np.concatenate(given)
     if len(set(claimed.tolist())) != len(claimed):

@@ -135,7 +135,7 @@ class Scheduler:
         decision = self._decide(pool, view)  # 2
         claims = claim(decision, view.jobs)  # 3
         floor = self._floor
-        ground = Ground(pool.spec.name, usable, floor.holder, floor.riders, self._demands.all, pool.table.ids)
+        ground = Ground(pool.spec.name, usable, floor.holder, floor.loads(), self._demands.all, pool.table.ids)
         plan = admit(claims, view.jobs, ground, self._floor)  # 4 and 5
         check_plan(plan, pool, self._pools, self._floor, usable)
         self._rounds.append(_round(pool, view, decision, plan))
@@ -208,8 +208,12 @@ class Scheduler:
         columns["option"][row] = placement.option
         columns["held_gpus"][row] = len(placement.gpus)
         columns["since"][row] = self.now
-        resumes = columns["run_base"][row] > 0
-        columns["productive_at"][row] = self.now + (job.restart_seconds if resumes else 0.0)
+        resuming_seconds = job.restart_seconds if columns["run_base"][row] > 0 else 0.0
+        columns["productive_at"][row] = self.now + resuming_seconds
+        # To stop it costs a restart: it must have worked at least that long, or two jobs could displace each other
+        # for ever without either getting anywhere.
+        protected_seconds = max(job.min_runtime_seconds, resuming_seconds + job.restart_seconds)
+        columns["protected_until"][row] = self.now + protected_seconds
         columns["lease_until"][row] = self.now + placement.lease_seconds
         steps_done = (float(columns["steps_base"][row]),)
         self._send(Start(epoch, (job.id,), tuple(placement.gpus.tolist()), placement.shape, steps_done))
@@ -220,7 +224,8 @@ class Scheduler:
         grace_seconds = max(job.grace_seconds for job in leaving)
         expires_at = self.now + grace_seconds + self.setup.acknowledge_seconds
         self._holds[placement.serial] = Hold(placement, awaited, expires_at)
-        self._floor.hold(placement.gpus, placement.serial)
+        demand = self._demands.all[int(pool.table.columns["demand"][pool.table.row[placement.serial]])]
+        self._floor.hold(placement.gpus, placement.serial, demand)
         if self._status(pool, placement.serial) == _PENDING:
             self._signal(pool, placement.serial, Signal.HOLD)
 

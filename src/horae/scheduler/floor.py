@@ -26,6 +26,7 @@ class Floor:
         self.health: dict[str, Health] = dict.fromkeys(cluster.node_index, Health.HEALTHY)
         self._riding = False  # whether any job ever asked for CPUs or memory
         self.riders = Riders(np.zeros(cluster.gpu_count), np.zeros(cluster.gpu_count))
+        self.riders_held = Riders(np.zeros(cluster.gpu_count), np.zeros(cluster.gpu_count))
 
     def usable(self, open_gpus: Bools) -> Bools:
         """Of these, the GPUs that are held for nobody."""
@@ -44,12 +45,23 @@ class Floor:
             self.riders.cpus[gpus] = 0.0
             self.riders.memory_bytes[gpus] = 0.0
 
-    def hold(self, gpus: Ints, serial: int) -> None:
+    def loads(self) -> Riders:
+        """CPUs and memory that go with each GPU: of its holder, or of the job for which it is held if that is more."""
+        if not self._holds or not self._riding:
+            return self.riders
+        return Riders(*map(np.maximum, self.riders, self.riders_held))
+
+    def hold(self, gpus: Ints, serial: int, demand: Demand) -> None:
         self.held_for[gpus] = serial
+        self._riding |= bool(demand.cpus_per_gpu or demand.memory_bytes_per_gpu)
+        self.riders_held.cpus[gpus] = demand.cpus_per_gpu
+        self.riders_held.memory_bytes[gpus] = demand.memory_bytes_per_gpu
         self._holds += 1
 
     def release(self, gpus: Ints) -> None:
         self.held_for[gpus] = NOBODY
+        self.riders_held.cpus[gpus] = 0.0
+        self.riders_held.memory_bytes[gpus] = 0.0
         self._holds -= 1
 
     def set_health(self, node: str, health: Health) -> None:

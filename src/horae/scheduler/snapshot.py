@@ -21,6 +21,7 @@ def snapshot(scheduler: Scheduler) -> Plain:
         "health": to_plain(floor.health),
         "cpus": floor.riders.cpus.tolist(),
         "memory_bytes": floor.riders.memory_bytes.tolist(),
+        "cpus_held": floor.riders_held.cpus.tolist(),
         "leases": to_plain(parts._leases),
         "holds": {
             serial: [to_plain(h.placement), sorted(h.awaited), h.expires_at] for serial, h in parts._holds.items()

@@ -155,6 +155,12 @@ def _pools(file: YamlFile[ClusterFile], cluster: Cluster) -> list[PoolSpec]:
             error = ClusterError("cells cannot be reserved yet", remedy="give the tenant nodes of its own")
             raise file.place(error, "tenants", name, "cells")
         owned = tenant.owned()
+        idle = sorted(tenant.model_fields_set & set(PoolEntry.model_fields))
+        if idle and not owned:
+            error = ClusterError(
+                "has no effect for a tenant without nodes", remedy="give it nodes, or set it for spare"
+            )
+            raise file.place(error, "tenants", name, idle[0])
         if owned and name == SPARE:
             error = ClusterError("this is what the pool of all other nodes is called", remedy="choose another name")
             raise file.place(error, "tenants", name)
