@@ -15,29 +15,18 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol, get_args
+from typing import IO, NamedTuple, get_args
 
-from horae.model.commands import Command
 from horae.model.decisions import Decision, Grants, Ranking, Shares
 from horae.model.errors import InputError, JournalError
 from horae.model.events import Event
 from horae.model.plain import Plain, from_plain, to_plain
-from horae.model.plans import Round
+from horae.model.plans import Reaction, Round
 from horae.model.pools import Setup
 
 VERSION = 1
 _DAMAGED = "the journal is damaged here: take a whole copy of it"
 _EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
-
-
-class Answer(Protocol):
-    """What a scheduler answers to one event."""
-
-    @property
-    def commands(self) -> tuple[Command, ...]: ...
-
-    @property
-    def rounds(self) -> tuple[Round, ...]: ...
 
 
 class JournalWriter:
@@ -62,7 +51,7 @@ class JournalWriter:
         if self._flush:
             self._file.flush()
 
-    def reacted(self, event: Event, reaction: Answer) -> None:
+    def reacted(self, event: Event, reaction: Reaction) -> None:
         for round_ in reaction.rounds:
             self._write(self._round(round_))
         for command in reaction.commands:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import isnan
 
 import pytest
@@ -21,6 +21,7 @@ from horae.model.events import (
     NodeChanged,
     Tick,
 )
+from horae.model.plans import Reaction
 from horae.model.shapes import Shape
 from horae.reports.records import Record, Recorder
 from horae.reports.summary import Summary, summarise
@@ -89,18 +90,13 @@ def test_nothing_has_no_mean() -> None:
 # The fold, one event at a time. A story is a list of events, each with the commands that answered it.
 
 
-@dataclass(frozen=True)
-class Said:
-    commands: tuple[Command, ...] = ()
-
-
 Story = list[tuple[Event, tuple[Command, ...]]]
 
 
 def tell(story: Story) -> Recorder:
     recorder = Recorder()
     for event, commands in story:
-        recorder.reacted(event, Said(commands))
+        recorder.reacted(event, Reaction(commands, ()))
     return recorder
 
 

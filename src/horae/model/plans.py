@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from horae.model.arrays import Bools, Floats, Ints
+from horae.model.commands import Command
 from horae.model.decisions import Decision
 from horae.model.reasons import BehindHead, NoRoom, StopReason, Won
 from horae.model.shapes import Shape
@@ -102,3 +103,10 @@ class Round(NamedTuple):
     rows: Ints  # that the decision speaks of
     job_ids: tuple[str, ...]  # of these rows, in this order
     serials: Ints  # likewise
+
+
+class Reaction(NamedTuple):
+    """What one event led to: commands for the engine, and the rounds behind them for those who keep a record."""
+
+    commands: tuple[Command, ...]
+    rounds: tuple[Round, ...]

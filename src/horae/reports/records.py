@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
 from horae.model.arrays import Floats
-from horae.model.commands import Command, Start
+from horae.model.commands import Start
 from horae.model.events import Ending, Event, JobCancelled, JobEnded, JobSubmitted
 from horae.model.jobs import Job
-
-
-class Answer(Protocol):
-    @property
-    def commands(self) -> tuple[Command, ...]: ...
+from horae.model.plans import Reaction
 
 
 @dataclass(slots=True)
@@ -54,7 +49,7 @@ class Recorder:
     rows: list[tuple[str, str, str, int, str, float, float, float, float, float, int]] = field(default_factory=list)
     live: dict[str, _Life] = field(default_factory=dict)
 
-    def reacted(self, event: Event, reaction: Answer) -> None:
+    def reacted(self, event: Event, reaction: Reaction) -> None:
         if isinstance(event, JobSubmitted):
             self.live.setdefault(event.job.id, _Life(event.job))
         elif isinstance(event, JobEnded):

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import isfinite
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from horae.guarantees.pools import Pools
 from horae.mechanism.admit import Ground, admit
@@ -31,7 +29,7 @@ from horae.model.events import (
     Tick,
 )
 from horae.model.jobs import Job
-from horae.model.plans import Hold, Lease, Placement, Round, RoundPlan
+from horae.model.plans import Hold, Lease, Placement, Reaction, Round, RoundPlan
 from horae.model.pools import Setup
 from horae.model.reasons import Cancelled, Never, NodeLost, NoPool, Preempted, Reason, Refusal, StopReason
 from horae.model.status import FINAL, ON_GPUS, Signal, Status, after
@@ -51,21 +49,7 @@ _RUNNING, _STOPPING, _CANCELLING = int(Status.RUNNING), int(Status.STOPPING), in
 _UNSETTLED = frozenset({_PENDING, _HOLDING, _STOPPING})
 
 
-class Reaction(NamedTuple):
-    """What one event led to: commands for the engine, and the rounds behind them for the journal."""
-
-    commands: tuple[Command, ...]
-    rounds: tuple[Round, ...]
-
-
 _NOTHING = Reaction((), ())
-
-
-def _round(pool: Pool, view: View, decision: Decision, plan: RoundPlan) -> Round:
-    """Names for the rows of a decision, while they still mean what they meant."""
-    rows = decision.order if isinstance(decision, Ranking) else np.arange(len(view.jobs))
-    job_ids = tuple(map(pool.table.ids.__getitem__, rows.tolist()))
-    return Round(view.now, pool.spec.name, decision, plan, rows, job_ids, view.jobs.serial[rows])
 
 
 class Scheduler:
@@ -138,7 +122,7 @@ class Scheduler:
         ground = Ground(pool.spec.name, usable, floor.holder, floor.loads(), self._demands.all, pool.table.ids)
         plan = admit(claims, view.jobs, ground, self._floor)  # 4 and 5
         check_plan(plan, pool, self._pools, self._floor, usable)
-        self._rounds.append(_round(pool, view, decision, plan))
+        self._rounds.append(pool.name_round(view, decision, plan))
         self._carry_out(pool, plan)  # 6
         pool.decision, pool.plan = decision, plan
         settled = pool.table.view(self.now)

@@ -11,10 +11,10 @@ from horae.model.arrays import Bools, Ints
 from horae.model.cells import Cluster
 from horae.model.decisions import Decision, Ranking
 from horae.model.jobs import Job
-from horae.model.plans import RoundPlan
+from horae.model.plans import Round, RoundPlan
 from horae.model.pools import Cadence, PoolSpec
 from horae.model.table import JobTable
-from horae.model.view import Policy
+from horae.model.view import Policy, View
 
 
 @dataclass
@@ -52,6 +52,12 @@ class Pool:
     def count_capacity(self, cluster: Cluster, open_gpus: Bools) -> None:
         self.open_gpus = self.gpus & open_gpus
         self.capacity = np.add.reduceat(self.open_gpus, cluster.first_gpu[-1][:-1], dtype=np.int64)
+
+    def name_round(self, view: View, decision: Decision, plan: RoundPlan) -> Round:
+        """A decision and its plan, with names for the rows while they still mean what they meant."""
+        rows = decision.order if isinstance(decision, Ranking) else np.arange(len(view.jobs))
+        job_ids = tuple(map(self.table.ids.__getitem__, rows.tolist()))
+        return Round(view.now, self.spec.name, decision, plan, rows, job_ids, view.jobs.serial[rows])
 
     # When to decide
 
