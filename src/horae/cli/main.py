@@ -18,6 +18,7 @@ from rich.table import Column, Table
 
 from horae import __version__, samples
 from horae.cli import reproduce as reproductions
+from horae.engines.faults import fault_plan
 from horae.experiment import Run, replay_file, simulate
 from horae.model.errors import HoraeError, InputError, PolicyError
 from horae.model.pools import Cadence, Setup
@@ -69,7 +70,14 @@ def simulate_command(
         Cadence | None, typer.Option(help="When policies are asked; else as the cluster file says.")
     ] = None,
     round_seconds: Annotated[float | None, typer.Option(help="Length of a round.")] = None,
-    seed: Annotated[int, typer.Option(help="For policies that draw lots.")] = 0,
+    seed: Annotated[int, typer.Option(help="For failures, and policies that draw lots.")] = 0,
+    days_between_failures: Annotated[
+        float | None, typer.Option(help="Let every node fail at random, on average once in so many days.")
+    ] = None,
+    repair_seconds: Annotated[float, typer.Option(help="How long a failed node is away.")] = 3600.0,
+    checkpoint_seconds: Annotated[
+        float, typer.Option(help="A failed node takes with it what was done since the last checkpoint; 0: nothing.")
+    ] = 0.0,
     journal: Annotated[Path | None, typer.Option(help="Write every event, decision and command here.")] = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -80,8 +88,18 @@ def simulate_command(
         setups = {text: _with_policy(setup, text) for text in policy}
     if journal is not None and len(setups) > 1:
         raise InputError("one journal cannot hold several runs", field="--journal", remedy="give one --policy")
+    if not checkpoint_seconds >= 0:
+        raise InputError(f"is {checkpoint_seconds}", field="checkpoint_seconds", remedy="give 0 or more")
     arrivals = read_jobs(jobs, setup.cluster)
-    _print_results({name: _result(simulate(each, arrivals, journal=journal)) for name, each in setups.items()}, output)
+    faults = []
+    if days_between_failures is not None:
+        until = 2 * arrivals[-1].job.submitted_at
+        faults = fault_plan(setup.cluster, seed, days_between_failures, repair_seconds, until)
+    results = {
+        name: _result(simulate(each, arrivals, faults, checkpoint_seconds=checkpoint_seconds, journal=journal))
+        for name, each in setups.items()
+    }
+    _print_results(results, output)
 
 
 @app.command()

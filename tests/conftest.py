@@ -1,0 +1,8 @@
+"""Hypothesis: quick by default, long in `make nightly`."""
+
+import os
+
+from hypothesis import settings
+
+settings.register_profile("nightly", max_examples=1000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

@@ -1,0 +1,101 @@
+"""The simulated engine on cases worked out by hand: speeds, restarts, checkpoints, faults."""
+
+from __future__ import annotations
+
+import pytest
+from builders import arrival, cluster, simulate
+
+from horae.engines.faults import fault_plan
+from horae.engines.simulated import SimulatedEngine, speed_at
+from horae.experiment import simulate as run_simulation
+from horae.model.errors import InputError
+from horae.model.events import Health, NodeChanged
+from horae.model.jobs import Arrival, Job, Truth
+from horae.model.pools import PoolSpec, Setup
+from horae.model.shapes import Option, Shape
+
+LEVELS = ("gpu", "node", "rack", "cluster")
+
+
+def test_the_locality_obtained_is_the_speed_obtained() -> None:
+    """A gang of 2 with 50 steps: one a second in a node, one in two seconds across nodes."""
+    options = (Option(Shape("v100", 2, "node"), 1.0), Option(Shape("v100", 2, "cluster"), 0.5))
+    gang = Arrival(Job("gang", 0.0, options, steps_total=50.0), Truth(50.0, options))
+    for gpus, seconds in ((2, 50.0), (1, 100.0)):
+        (record,) = simulate(cluster(nodes=2, gpus=gpus), [gang]).records()
+        assert record.ended_at == seconds
+
+
+@pytest.mark.parametrize(("level", "speed"), [("gpu", 4.0), ("node", 4.0), ("rack", 2.0), ("cluster", 1.0)])
+def test_a_finer_level_than_asked_for_has_the_speed_of_the_tightest_option_that_allows_it(
+    level: str, speed: float
+) -> None:
+    options = [
+        Option(Shape("v100", 4, name), steps) for name, steps in (("cluster", 1.0), ("node", 4.0), ("rack", 2.0))
+    ]
+    assert speed_at(options, Shape("v100", 4, level), LEVELS) == speed
+
+
+def test_true_speed_is_known_to_the_engine_alone() -> None:
+    """The owner believes in 100 s, the truth is half the speed: the job takes 200 s."""
+    believed = (Option(Shape("v100", 1, "node"), 1.0),)
+    true = (Option(Shape("v100", 1, "node"), 0.5),)
+    job = Arrival(Job("j", 0.0, believed, steps_total=100.0), Truth(100.0, true))
+    (record,) = simulate(cluster(nodes=1, gpus=1), [job]).records()
+    assert record.ended_at == 200.0
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_seconds", "ended_at"),
+    [
+        (0.0, 165.0),  # 70 s done, away until 130, 5 s restart, 30 s left
+        (25.0, 185.0),  # the last checkpoint was at 50: 50 s left
+        (1000.0, 235.0),  # all of it again
+    ],
+)
+def test_a_failed_node_takes_with_it_what_was_not_saved(checkpoint_seconds: float, ended_at: float) -> None:
+    machines = cluster(nodes=1, gpus=1)
+    node = machines.nodes[0].name
+    outside = [NodeChanged(70.0, node, Health.FAILED), NodeChanged(130.0, node, Health.HEALTHY)]
+    run = run_simulation(
+        Setup(machines, (PoolSpec("all"),)),
+        [arrival("j", 0, 1, 100, restart_seconds=5.0)],
+        outside,
+        checkpoint_seconds=checkpoint_seconds,
+    )
+    (record,) = run.recorder.records()
+    assert (record.ended_at, record.starts) == (ended_at, 2)
+
+
+def test_the_clock_jumps_to_what_comes_next() -> None:
+    engine = SimulatedEngine(cluster(nodes=1, gpus=1), [arrival("j", 1e6)])
+    moment = engine.wait(float("inf"))
+    assert moment is not None and moment.at == 1e6
+    assert engine.wait(2e6) == (2e6, [])
+    assert engine.wait(float("inf")) is None
+
+
+def test_a_fault_plan_is_the_same_for_the_same_seed_and_each_failure_is_repaired() -> None:
+    machines = cluster(nodes=20, gpus=1)
+    plan = fault_plan(machines, 3, days_between_failures=10.0, repair_seconds=600.0, until=100 * 86400.0)
+    assert plan == fault_plan(machines, 3, 10.0, 600.0, 100 * 86400.0)
+    assert plan != fault_plan(machines, 4, 10.0, 600.0, 100 * 86400.0)
+    failures = [event for event in plan if event.health is Health.FAILED]
+    assert len(plan) == 2 * len(failures)
+    assert 150 < len(failures) < 250  # 20 nodes x 100 days / 10 days
+    fewer = fault_plan(cluster(nodes=10, gpus=1), 3, 10.0, 600.0, 100 * 86400.0)
+    assert set(fewer) <= set(plan)
+
+
+def test_a_fault_plan_needs_sensible_numbers() -> None:
+    with pytest.raises(InputError, match="is 0"):
+        fault_plan(cluster(nodes=1, gpus=1), 0, 0.0, 600.0, 1.0)
+
+
+def test_all_jobs_end_in_spite_of_failing_nodes() -> None:
+    machines = cluster(nodes=4, gpus=4)
+    jobs = [arrival(f"j{i}", 50 * i, 1 + i % 8, 4000, level="cluster", restart_seconds=30.0) for i in range(60)]
+    plan = fault_plan(machines, 1, days_between_failures=0.1, repair_seconds=1200.0, until=1e6)
+    recorder = simulate(machines, jobs, "fifo", outside=plan)
+    assert len(recorder.records()) == 60
+    assert sum(record.starts for record in recorder.records()) > 60
