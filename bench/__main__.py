@@ -1,7 +1,8 @@
 """`make bench`: speed and memory, as figures and ratios. Writes bench/results.json and bench/scaling.png.
 
-Every case runs alone in a process of its own, journal off. The machine's own speed (a plain Python loop) is measured in
-the same process, so that runs on different or busy machines can be compared by their ratio to it.
+Every case runs alone in a process of its own, journal off; seconds are processor time. The machine's own speed (a plain
+Python loop) is measured in the same process, so that runs on different or busy machines can be compared by their ratio
+to it.
 """
 
 from __future__ import annotations

@@ -62,13 +62,17 @@ def generated_fifo(jobs: int) -> Result:
 
 
 def _measure(nodes: tuple[Node, ...], policy: str, cadence: Cadence, arrivals: Iterable[Arrival]) -> Result:
+    """The fastest of three runs, for noise only adds; one run where the input is made on the way."""
     setup = Setup(Cluster("bench", nodes), (PoolSpec("all", policy, {}, cadence),))
-    started = time.process_time()
-    recorder = simulate(setup, arrivals).recorder
-    seconds = time.process_time() - started
-    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert not recorder.live, "some jobs did not end"
-    return Result(len(recorder.rows), seconds, peak_kib / 1024, _loop_seconds())
+    results = []
+    for _ in range(3 if isinstance(arrivals, list) else 1):
+        started = time.process_time()
+        recorder = simulate(setup, arrivals).recorder
+        seconds = time.process_time() - started
+        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        assert not recorder.live, "some jobs did not end"
+        results.append(Result(len(recorder.rows), seconds, peak_kib / 1024, _loop_seconds()))
+    return min(results, key=lambda result: result.seconds)
 
 
 def _loop_seconds() -> float:

@@ -31,16 +31,16 @@ class _Run:
     productive_at: float  # after the restart
     steps_at_start: float
     steps_per_second: float
+    ending: Ending  # how it will end if nobody interferes
 
     def steps(self, now: float) -> float:
         done = self.steps_at_start + max(now - self.productive_at, 0.0) * self.steps_per_second
         return min(done, self.arrival.truth.steps_total)
 
-    def ends(self) -> tuple[float, Ending]:
+    def ends_at(self) -> float:
         truth = self.arrival.truth
-        last = min(truth.steps_total, truth.fails_at_step)
-        at = self.productive_at + max(last - self.steps_at_start, 0.0) / self.steps_per_second
-        return at, Ending.FINISHED if last == truth.steps_total else Ending.FAILED
+        last = truth.steps_total if self.ending is Ending.FINISHED else truth.fails_at_step
+        return self.productive_at + max(last - self.steps_at_start, 0.0) / self.steps_per_second
 
 
 class SimulatedEngine:
@@ -103,9 +103,9 @@ class SimulatedEngine:
             _, epoch, job_id = heapq.heappop(self._ends)
             run = self._runs.get(job_id)
             if run is not None and run.epoch == epoch:
-                _, ending = run.ends()
-                done = run.arrival.truth.steps_total if ending is Ending.FINISHED else self._saved.get(job_id, 0.0)
-                events.append(self._end(run, ending, done))
+                finished = run.ending is Ending.FINISHED
+                done = run.arrival.truth.steps_total if finished else self._saved.get(job_id, 0.0)
+                events.append(self._end(run, run.ending, done))
 
     def _take_outside(self, events: list[Event]) -> None:
         while self._outside and self._outside[-1].at <= self.now:
@@ -137,10 +137,12 @@ class SimulatedEngine:
             saved = max(self._saved.get(job_id, 0.0), told)
             speed = speed_at(arrival.truth.options, command.shape, self._cluster.levels)
             productive_at = self.now + (arrival.job.restart_seconds if resumes else 0.0)
-            run = _Run(arrival, command.epoch, command.gpus, self.now, productive_at, saved, speed)
+            fails = arrival.truth.fails_at_step < arrival.truth.steps_total
+            ending = Ending.FAILED if fails else Ending.FINISHED
+            run = _Run(arrival, command.epoch, command.gpus, self.now, productive_at, saved, speed, ending)
             self._runs[job_id] = run
             self._saved[job_id] = saved
-            heapq.heappush(self._ends, (run.ends()[0], command.epoch, job_id))
+            heapq.heappush(self._ends, (run.ends_at(), command.epoch, job_id))
         return (JobStarted(self.now, job_id, command.epoch),)
 
     def _stop(self, command: Stop) -> tuple[Event, ...]:

@@ -86,12 +86,8 @@ class Job:
 
     @property
     def demand(self) -> Demand:
-        return Demand(
-            shapes=tuple(option.shape for option in self.options),
-            member_gpus=self.member_gpus,
-            cpus_per_gpu=self.cpus_per_gpu,
-            memory_bytes_per_gpu=self.memory_bytes_per_gpu,
-        )
+        shapes = tuple([option.shape for option in self.options])
+        return Demand(shapes, self.member_gpus, self.cpus_per_gpu, self.memory_bytes_per_gpu)
 
 
 @dataclass(frozen=True, slots=True)
