@@ -30,11 +30,14 @@ def run(
 ) -> None:
     """Go on until nothing will ever happen again."""
     watching = tuple(observers)
-    while (moment := engine.wait(scheduler.next_wakeup_at)) is not None:
+    wake_at = scheduler.next_wakeup_at
+    while (moment := engine.wait(wake_at)) is not None:
         if moment.events:
             deliver(scheduler, engine, moment.events, watching, journal)
-        if scheduler.next_wakeup_at <= moment.at:
+            wake_at = scheduler.next_wakeup_at
+        if wake_at <= moment.at:
             deliver(scheduler, engine, (Tick(moment.at),), watching, journal)
+            wake_at = scheduler.next_wakeup_at
 
 
 def deliver(

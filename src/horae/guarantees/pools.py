@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from horae.model.arrays import Bools
+from horae.model.arrays import Bools, Ints
 from horae.model.cells import Cluster
 from horae.model.errors import ClusterError
 from horae.model.pools import PoolSpec
@@ -28,9 +28,9 @@ class Pools:
         """The pool in which a tenant's jobs run, if there is one."""
         return self._by_tenant.get(tenant, self._open)
 
-    def is_safe(self, pool: int, gpus: object) -> bool:
+    def is_safe(self, pool: int, gpus: Ints) -> bool:
         """Whether these GPUs are the pool's to use."""
-        return bool(self.gpus[pool][gpus].all())  # type: ignore[call-overload]
+        return False not in self.gpus[pool][gpus].tolist()
 
 
 def _gpus(cluster: Cluster, spec: PoolSpec, specs: tuple[PoolSpec, ...]) -> Bools:

@@ -23,6 +23,7 @@ from horae.model.table import NOBODY, JobColumns
 
 TAKEN = -1
 _RUNNING = int(Status.RUNNING)
+_NO_STANDINGS: Ints = np.empty(0, dtype=np.int64)
 UNCLAIMED = int(np.iinfo(np.int64).max)  # held by a job with no claim: it may stay until somebody needs the room
 
 
@@ -107,7 +108,7 @@ class _Pass:
         self.holder = ground.holder
         self.free = ground.usable & (ground.holder == NOBODY)
         self.riders = ground.riders
-        self.standing = self._standings() if claims.preemptive else np.empty(0, dtype=np.int64)
+        self.standing = self._standings() if claims.preemptive else _NO_STANDINGS
         self.placements: list[Placement] = []
         self.departures: dict[int, Departure] = {}  # by row
         self.won: set[int] = set()  # rows

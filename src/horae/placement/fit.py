@@ -82,7 +82,8 @@ class _Search:
         counts = self._count(level)
         if self.cluster.is_flat:
             # Unsigned, what is too small becomes very large: the least slack is the fullest node that fits.
-            cell = int((counts.astype(np.uint64) - np.uint64(gpus)).argmin())
+            unsigned = counts if counts.dtype.kind == "u" else counts.astype(np.uint64)
+            cell = int((unsigned - gpus).argmin())
             return self._pick(level, cell, gpus) + self.first_gpu if counts[cell] >= gpus else None
         candidates = np.flatnonzero(counts >= gpus)
         if level < self.node_level and len(candidates):

@@ -28,7 +28,7 @@ def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, floor: Floor, usable: 
         raise BrokenInvariant(f"pool {pool.spec.name}: a GPU was given to two jobs")
     if not pools.is_safe(pool.index, claimed):
         raise BrokenInvariant(f"pool {pool.spec.name}: a GPU of another pool was given away")
-    if not usable[claimed].all():
+    if False in usable[claimed].tolist():
         raise BrokenInvariant(f"pool {pool.spec.name}: a GPU that is down or held for another job was given away")
     present = set(floor.holder[claimed].tolist()) - {NOBODY}
     if not present <= departing:
@@ -36,7 +36,6 @@ def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, floor: Floor, usable: 
     for placement in plan.placements:
         if len(placement.gpus) != placement.shape.gpus:
             raise BrokenInvariant(f"pool {pool.spec.name}: a gang of {placement.shape} got {len(placement.gpus)} GPUs")
-        asked = pool.table.jobs[row[placement.serial]].options[placement.option].shape
-        finer = levels.index(placement.shape.level) <= levels.index(asked.level)
-        if placement.shape.accelerator != asked.accelerator or placement.shape.gpus != asked.gpus or not finer:
+        asked, shape = pool.table.jobs[row[placement.serial]].options[placement.option].shape, placement.shape
+        if shape[:2] != asked[:2] or levels.index(shape.level) > levels.index(asked.level):
             raise BrokenInvariant(f"pool {pool.spec.name}: {placement.shape} is not what the job accepts")
