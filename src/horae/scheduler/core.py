@@ -31,7 +31,7 @@ from horae.model.events import (
 from horae.model.jobs import Job
 from horae.model.plans import Hold, Lease, Placement, Reaction, Round, RoundPlan
 from horae.model.pools import Setup
-from horae.model.reasons import Cancelled, Never, NodeLost, NoPool, Preempted, Reason, Refusal, StopReason
+from horae.model.reasons import Cancelled, NodeLost, NoPool, Preempted, Reason, Refusal, StopReason
 from horae.model.status import FINAL, ON_GPUS, Signal, Status, after
 from horae.model.table import NOBODY, Entry
 from horae.model.view import View
@@ -278,14 +278,15 @@ class Scheduler:
             self.ignored += 1
             return
         index = self._pools.pool_of(job.tenant)
-        demand = self._demands.number(job.demand)
-        refusal = NoPool(job.tenant) if index is None else self._never(self._pool[index], demand)
-        if refusal is not None or index is None:
-            assert refusal is not None
-            self._refused[job.id] = refusal
-            self._ended[job.id] = Status.REFUSED
+        if index is None:
+            self._refuse(job, NoPool(job.tenant))
             return
         pool = self._pool[index]
+        demand = self._demands.number(job.demand)
+        never = pool.never(demand, self._demands.all[demand], self._floor)
+        if never is not None:
+            self._refuse(job, never)
+            return
         serial = self._serial_next
         self._serial_next += 1
         app = pool.join_app(job, self.now)
@@ -297,15 +298,9 @@ class Scheduler:
         self._id[serial] = job.id
         pool.touch(self.now)
 
-    def _never(self, pool: Pool, number: int) -> Never | None:
-        """Why no job of this demand can ever run in this pool, if that is so; worked out once for each demand."""
-        demand = self._demands.all[number]
-        if number not in pool.fits:
-            pool.fits[number] = any(self._floor.could_ever_fit(pool.gpus, demand, shape) for shape in demand.shapes)
-        if pool.fits[number]:
-            return None
-        shape = demand.shapes[0]
-        return Never(pool.spec.name, shape, self._floor.largest(pool.gpus, demand, shape))
+    def _refuse(self, job: Job, refusal: Refusal) -> None:
+        self._refused[job.id] = refusal
+        self._ended[job.id] = Status.REFUSED
 
     def _on_cancelled(self, event: JobCancelled) -> None:
         found = self._live.get(event.job_id)

@@ -9,16 +9,16 @@ from horae.scheduler.pool import Pool
 
 
 def blocker(pool: Pool, serial: int, now: float, leaving: tuple[str, ...]) -> Reason | None:
+    """The reason of a job that waits; None for any other."""
     columns, row = pool.table.columns, pool.table.row[serial]
     status = Status(columns["status"][row])
     if status is Status.HOLDING:
         return AwaitsVictims(leaving)
     if status is not Status.PENDING:
         return None
-    undecided = columns["queued_at"][row] >= pool.decided_at and pool.wake_at < float("inf")
+    if pool.dirty and columns["queued_at"][row] >= pool.decided_at:
+        return AwaitsDecision(max(pool.wake_at, now))  # the last pass did not know of it
     demand = int(columns["demand"][row])
-    if undecided and pool.dirty:
-        return AwaitsDecision(max(pool.wake_at, now))
     if demand in pool.plan.blocked:
         return pool.plan.blocked[demand]
     if pool.plan.head is not None:

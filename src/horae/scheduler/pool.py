@@ -13,8 +13,11 @@ from horae.model.decisions import Decision, Ranking
 from horae.model.jobs import Job
 from horae.model.plans import Round, RoundPlan
 from horae.model.pools import Cadence, PoolSpec
+from horae.model.reasons import Never
+from horae.model.shapes import Demand
 from horae.model.table import JobTable
 from horae.model.view import Policy, View
+from horae.scheduler.floor import Floor
 
 
 @dataclass
@@ -52,6 +55,15 @@ class Pool:
     def count_capacity(self, cluster: Cluster, open_gpus: Bools) -> None:
         self.open_gpus = self.gpus & open_gpus
         self.capacity = np.add.reduceat(self.open_gpus, cluster.first_gpu[-1][:-1], dtype=np.int64)
+
+    def never(self, number: int, demand: Demand, floor: Floor) -> Never | None:
+        """Why no job of this demand can ever run here, if that is so; worked out once for each demand."""
+        if number not in self.fits:
+            self.fits[number] = any(floor.could_ever_fit(self.gpus, demand, shape) for shape in demand.shapes)
+        if self.fits[number]:
+            return None
+        shape = demand.shapes[0]
+        return Never(self.spec.name, shape, floor.largest(self.gpus, demand, shape))
 
     def name_round(self, view: View, decision: Decision, plan: RoundPlan) -> Round:
         """A decision and its plan, with names for the rows while they still mean what they meant."""
