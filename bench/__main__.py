@@ -86,7 +86,7 @@ def _plot(results: dict[str, dict[str, float]]) -> None:
     figure, axes = pyplot.subplots(figsize=(6, 4))
     axes.plot(*zip(*sorted(points), strict=True), marker="o")
     axes.set_xscale("log")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.25 * max(cost for _, cost in points))
     axes.set_xlabel("jobs in the run")
     axes.set_ylabel("µs a job")
     axes.set_title("FIFO on events, 1,152 GPUs at load 0.8")

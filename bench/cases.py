@@ -62,10 +62,10 @@ def generated_fifo(jobs: int) -> Result:
 
 
 def _measure(nodes: tuple[Node, ...], policy: str, cadence: Cadence, arrivals: Iterable[Arrival]) -> Result:
-    """The fastest of three runs, for noise only adds; one run where the input is made on the way."""
+    """The fastest of five runs, for noise only adds; one run where the input is made on the way."""
     setup = Setup(Cluster("bench", nodes), (PoolSpec("all", policy, {}, cadence),))
     results = []
-    for _ in range(3 if isinstance(arrivals, list) else 1):
+    for _ in range(5 if isinstance(arrivals, list) else 1):
         started = time.process_time()
         recorder = simulate(setup, arrivals).recorder
         seconds = time.process_time() - started
