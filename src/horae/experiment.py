@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
 from horae.driver import Observer, run
 from horae.engines.simulated import SimulatedEngine
 from horae.journal import Entry, Journal, JournalWriter, parse_journal, read_journal
-from horae.model.commands import Command
+from horae.model.commands import Command, Survey
 from horae.model.errors import InputError, JournalError
 from horae.model.events import Event
 from horae.model.jobs import Arrival
@@ -118,7 +118,8 @@ def recover(path: Path) -> Replay:
         file.truncate(whole.rfind(b"\n") + 1)  # a line that was cut short
     file_text = path.open("a", encoding="utf-8", newline="\n")
     replayed.writer.go_on(file_text, replayed.missing)
-    return replayed
+    # Whatever was under way when it crashed, the engine knows.
+    return replace(replayed, unsent=(*replayed.unsent, Survey()))
 
 
 def _difference(entry: Entry, replayed: list[str]) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from horae.model.cells import Cluster, Node
 from horae.model.commands import Command, Start, Stop, Survey
-from horae.model.errors import InvalidTransition, JobError, PolicyError
+from horae.model.errors import InvalidTransition, JobError
 from horae.model.events import (
     Ending,
     Event,
@@ -273,8 +273,63 @@ def test_a_policy_can_be_changed_while_jobs_run() -> None:
     scheduler = full_house("fifo")
     assert tell(scheduler, JobSubmitted(100.0, job("c", at=100.0))) == []
     assert tell(scheduler, PolicyChanged(100.0, "all", "las")) == [Stop(1, "b", 5.0)]
-    with pytest.raises(PolicyError, match="no policy"):
-        scheduler.handle(PolicyChanged(101.0, "all", "magic"))
+
+
+def test_a_policy_that_does_not_exist_changes_nothing() -> None:
+    scheduler = full_house("las")
+    assert tell(scheduler, PolicyChanged(1.0, "all", "magic")) == []
+    assert scheduler.ignored == 1
+    assert tell(scheduler, JobSubmitted(100.0, job("c", at=100.0))) == [Stop(1, "b", 5.0)]
+
+
+def test_a_victim_whose_winner_was_cancelled_gets_its_gpus_back() -> None:
+    scheduler = full_house()
+    tell(scheduler, JobSubmitted(100.0, job("c", at=100.0)))
+    tell(scheduler, JobCancelled(101.0, "c"))
+    assert starts(tell(scheduler, JobEnded(104.0, "b", 1, Ending.STOPPED, 90.0))) == [("b", (4, 5, 6, 7))]
+
+
+def test_a_new_policy_begins_without_debts_and_at_once() -> None:
+    scheduler = Scheduler(lab(cadence=Cadence.ROUNDS))
+    submit(scheduler, job("a"))
+    tell(scheduler, Tick(10.0))
+    tell(scheduler, PolicyChanged(1003.0, "all", "equal-share"))
+    assert scheduler.next_wakeup_at == 1010.0
+    tell(scheduler, Tick(1010.0))
+    deficit = scheduler._pool[0].table.columns["deficit"][0]
+    assert abs(deficit).max() <= 10.0
+
+
+def test_a_message_about_no_lease_at_all_is_ignored() -> None:
+    scheduler = full_house("fifo")
+    submit(scheduler, job("c"))
+    assert tell(scheduler, JobEnded(1.0, "c", -1, Ending.FINISHED, 1.0)) == []
+    assert scheduler.status("c") is Status.PENDING
+
+
+def test_who_is_confirmed_late_may_be_contested_then() -> None:
+    scheduler = Scheduler(lab("las"))
+    for each in (job("a", 8, "cluster"), job("b", 8, "cluster", at=1.0)):
+        tell(scheduler, JobSubmitted(each.submitted_at, each))
+    assert scheduler.status("b") is Status.PENDING
+    assert tell(scheduler, JobStarted(5.0, "a", 0)) == [Stop(0, "a", 0.0)]
+
+
+def test_short_rounds_late_in_a_long_run_still_move_on() -> None:
+    spec = PoolSpec("all", round_seconds=0.1)
+    assert spec.boundary_after(2446096.4) > 2446096.4
+
+
+def test_cpus_of_one_who_leaves_are_not_used_before_it_has_left() -> None:
+    """A node of 4 GPUs and 4 CPUs: l (2 GPUs, all CPUs) leaves for a; b fits on a free GPU but needs a CPU of l's."""
+    cluster = Cluster("lab", (Node("n0", "gpu", 4, cpus=4.0),))
+    scheduler = Scheduler(Setup(cluster, (PoolSpec("all", "las", cadence=Cadence.ROUNDS, round_seconds=10.0),)))
+    tell(scheduler, JobSubmitted(0.0, job("l", 2, cpus_per_gpu=2.0, grace_seconds=30.0)))
+    tell(scheduler, JobStarted(0.0, "l", 0))
+    for each in (job("a", 3, at=51.0, cpus_per_gpu=1.0), job("b", 1, at=52.0, cpus_per_gpu=1.0)):
+        tell(scheduler, JobSubmitted(each.submitted_at, each))
+    assert tell(scheduler, Tick(60.0)) == [Stop(0, "l", 30.0)]
+    assert {scheduler.status(name) for name in "ab"} == {Status.HOLDING}
 
 
 def test_an_impossible_transition_tells_its_story() -> None:

@@ -286,10 +286,6 @@ WRONG: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: broken(5, f'{{"event":"Tick","at":1{"0" * 400}}}\n'),
         f":6: not a Tick: int too large to convert to float; {DAMAGED}",
     ),
-    "an event asks for a policy that nobody knows": (
-        lambda: broken(5, '{"event":"PolicyChanged","at":1.0,"pool":"all","policy":"lottery"}\n'),
-        ":6: policy: there is no policy 'lottery'; choose one of fifo, sjf, las, tiresias, equal-share, highest-rho",
-    ),
     "a job asks for no GPUs": (
         lambda: whole().replace(b'"gpus":1,', b'"gpus":0,', 1),
         ":2: gpus: job 'j\xf6b-0' asks for 0 GPUs; ask for 1 or more",

@@ -2,8 +2,9 @@
 
 Whether a claim fits is known only by placing it. A GPU is free, taken, or held by a lease that yields to claims
 before its own. The pass looks only at claims that want something they do not have; a holder that nobody
-displaces keeps its GPUs without being looked at. Capacity only shrinks during a pass, so once a demand has failed, all
-later claims of that demand fail with it.
+displaces keeps its GPUs without being looked at. What a claim may use only shrinks during a pass (GPUs
+that a victim leaves had yielded to every earlier claim already), so once a demand has failed, all later claims of that
+demand fail with it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Placer(Protocol):
     def obtained(self, spot: Spot, shape: Shape) -> Shape: ...
 
     def count(self, free: Bools, shape: Shape) -> int: ...
+
+    def sharing(self, gpus: Ints, holder: Ints) -> set[int]: ...
 
 
 class Ground(NamedTuple):
@@ -158,10 +161,11 @@ class _Pass:
             if claims.option is not None:
                 others |= claims.option[wanting] != option
             wanting = wanting[others]
+        stopped = {departure.serial for departure in self.departures.values()}
         return RoundPlan(
             placements=tuple(self.placements),
             departures=tuple(self.departures.values()),
-            extensions=extensions,
+            extensions=tuple(item for item in extensions if item[0] not in stopped),
             blocked=self.blocked,
             head=head,
         )
@@ -201,7 +205,7 @@ class _Pass:
                 option=option,
                 shape=self.placer.obtained(spot, shape),
                 gpus=gpus,
-                leaving=spot.leaving,
+                leaving=self._awaited(spot, self.ground.demands[jobs.demand[row]]),
                 lease_seconds=0.0 if lease_seconds is None else float(lease_seconds[position]),
                 reason=Won(position),
             )
@@ -217,6 +221,13 @@ class _Pass:
             self._vacate(row, Moved(self.placements[-1].shape))
         elif row in self.departures:
             self.departures[row] = Departure(int(jobs.serial[row]), Moved(self.placements[-1].shape))
+
+    def _awaited(self, spot: Spot, demand: Demand) -> tuple[int, ...]:
+        """Who must have left before a winner starts: on its GPUs, or on its nodes with CPUs that it counts on."""
+        if not self.departures or not (demand.cpus_per_gpu or demand.memory_bytes_per_gpu):
+            return spot.leaving
+        departing = {int(self.jobs.epoch[row]) for row in self.departures}
+        return tuple(sorted(departing & self.placer.sharing(spot.gpus, self.holder) | set(spot.leaving)))
 
     def _load(self, gpus: Ints, demand: Demand) -> None:
         """What rides along with a winner is not there for later claims of this pass."""

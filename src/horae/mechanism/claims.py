@@ -98,5 +98,10 @@ def split(grant: Grant, jobs: JobColumns) -> tuple[Ints, Floats]:
     """An app's GPUs go to its jobs in the order of submission; what its holders have now counts first."""
     rows = np.flatnonzero(jobs.app == grant.app)
     rows = rows[np.lexsort((jobs.serial[rows], ~jobs.running[rows]))]
-    rows = rows[np.cumsum(jobs.gpus[rows]) <= grant.gpus]
-    return rows, np.full(len(rows), grant.lease_seconds)
+    gangs = np.where(jobs.running[rows], jobs.held_gpus[rows], jobs.gpus[rows])
+    served, left = [], grant.gpus
+    for row, gpus in zip(rows.tolist(), gangs.tolist(), strict=True):  # the jobs of one app, not of the pool
+        if gpus <= left:
+            served.append(row)
+            left -= gpus
+    return np.array(served, dtype=np.int64), np.full(len(served), grant.lease_seconds)

@@ -18,7 +18,8 @@ _NO_ROWS: Ints = np.empty(0, dtype=np.int64)
 
 
 class Ranking(NamedTuple):
-    """An order: best first. One that does not preempt need not name the holders; they keep what they have."""
+    """An order: best first. One that preempts names every job; another need not name holders,
+    they keep what they have."""
 
     order: Ints
     preemptive: bool = False

@@ -86,7 +86,10 @@ class Lease(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """GPUs kept for a job until the leases that are still on them have ended."""
+    """GPUs kept for a job until the leases that are still on them have ended.
+
+    A job that moves has one while it is still STOPPING on its former GPUs; it is HOLDING once it has left them.
+    """
 
     placement: Placement
     awaited: frozenset[int]  # epochs

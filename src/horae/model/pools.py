@@ -39,7 +39,10 @@ class PoolSpec:
         return inf if at == inf else ceil(at / self.round_seconds - 1e-9) * self.round_seconds
 
     def boundary_after(self, at: float) -> float:
-        return (floor(at / self.round_seconds + 1e-9) + 1) * self.round_seconds
+        number = floor(at / self.round_seconds + 1e-9) + 1
+        while number * self.round_seconds <= at:  # rounding, late in a long run of short rounds
+            number += 1
+        return number * self.round_seconds
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ Value = TypeVar("Value")
 
 NOBODY = -1  # no lease, no option, no hold
 _PENDING, _STARTING, _RUNNING = int(Status.PENDING), int(Status.STARTING), int(Status.RUNNING)
+_HOLDING, _STOPPING = int(Status.HOLDING), int(Status.STOPPING)
 
 # Whole numbers, one a job.
 _INTS = (
@@ -155,6 +156,11 @@ class JobColumns:
     @_Lazy
     def pending(self) -> Bools:
         return self.status == _PENDING
+
+    @_Lazy
+    def waiting(self) -> Bools:
+        """Without GPUs to stay on: pending, or soon to be, or waiting for others to leave."""
+        return (self.status == _PENDING) | (self.status == _HOLDING) | (self.status == _STOPPING)
 
     @_Lazy
     def on_gpus(self) -> Bools:

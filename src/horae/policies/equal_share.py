@@ -22,8 +22,8 @@ class EqualShare:
 
     def decide(self, view: View) -> Shares:
         jobs = view.jobs
-        accepted = jobs.shape >= 0
         accelerator = view.shape_accelerator[jobs.shape]  # rubbish beyond the last option, masked below
+        accepted = (jobs.shape >= 0) & (accelerator >= 0)
         gang = view.shape_gpus[jobs.shape]
         part = jobs.weight / max(float(jobs.weight.sum()), np.finfo(float).tiny)
         fraction = np.where(accepted, view.capacity[accelerator] * part[:, None] / gang, 0.0)

@@ -44,7 +44,7 @@ class HighestRho:
         position = np.empty(len(apps), dtype=np.int64)
         position[order] = np.arange(len(apps))
         # Whoever waits grows worse off continuously, and may pass another.
-        stands_until = view.now if jobs.pending.any() else inf
+        stands_until = view.now if jobs.waiting.any() else inf
         rest = Ranking(np.lexsort((jobs.serial, position[index])), preemptive=True, stands_until=stands_until)
         return Grants(grants, rest)
 

@@ -20,5 +20,5 @@ class Las:
         jobs = view.jobs
         order = np.lexsort((jobs.serial, jobs.submitted_at, jobs.service_gpu_seconds))
         # Whoever runs falls back continuously; with nobody waiting that changes nothing.
-        stands_until = view.now if jobs.pending.any() else inf
+        stands_until = view.now if jobs.waiting.any() else inf
         return Ranking(order, preemptive=True, stands_until=stands_until)

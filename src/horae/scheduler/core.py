@@ -13,7 +13,7 @@ from horae.mechanism.claims import claim, next_contest_at, rotates
 from horae.model.arrays import Bools
 from horae.model.commands import Command, Start, Stop
 from horae.model.decisions import Decision, Ranking, Shares
-from horae.model.errors import BrokenInvariant
+from horae.model.errors import BrokenInvariant, PolicyError
 from horae.model.events import (
     Ending,
     Event,
@@ -320,8 +320,11 @@ class Scheduler:
         if found is None:
             return
         self._mailbox.answered(Start, event.epoch, event.job_id)
-        if self._status(*found) == _STARTING:
-            self._signal(*found, Signal.ACKNOWLEDGE)
+        pool, serial = found
+        if self._status(pool, serial) == _STARTING:
+            self._signal(pool, serial, Signal.ACKNOWLEDGE)
+            if pool.unsettled and self.now > pool.table.columns["since"][pool.table.row[serial]]:
+                pool.touch(self.now)  # only now may it be contested
 
     def _on_progressed(self, event: JobProgressed) -> None:
         found = self._current(event.job_id, event.epoch)
@@ -344,8 +347,9 @@ class Scheduler:
             self._book(pool, serial)
             if serial in self._holds:
                 self._signal(pool, serial, Signal.HOLD)
-            if before != _STOPPING or event.ending is not Ending.STOPPED:
-                pool.touch(self.now)  # nobody has reckoned with it
+            reckoned = any(event.epoch in hold.awaited for hold in self._holds.values())
+            if before != _STOPPING or event.ending is not Ending.STOPPED or not reckoned:
+                pool.touch(self.now)
         if self._holds:
             self._start_whom_this_frees(event.epoch)
 
@@ -379,12 +383,14 @@ class Scheduler:
                 pool.touch(self.now)
 
     def _on_policy(self, event: PolicyChanged) -> None:
+        """Another policy for a pool; one that does not exist changes nothing."""
         for pool in self._pool:
             if pool.spec.name == event.pool:
-                pool.policy = make_policy(event.policy, event.options)
-                for name in ("target", "deficit"):
-                    pool.table.columns[name][:] = 0.0  # what the former policy owed is not the new one's debt
-                pool.touch(self.now)
+                try:
+                    policy = make_policy(event.policy, event.options)
+                except PolicyError:
+                    break
+                pool.take_over(policy, self.now)
                 return
         self.ignored += 1
 
@@ -431,7 +437,7 @@ class Scheduler:
     def _current(self, job_id: str, epoch: int) -> tuple[Pool, int] | None:
         """The job, if this epoch is its present lease; anything else is old news."""
         found = self._live.get(job_id)
-        if found is None or self._epoch(*found) != epoch:
+        if found is None or epoch == NOBODY or self._epoch(*found) != epoch:
             self.ignored += 1
             return None
         return found

@@ -84,6 +84,11 @@ class Floor:
         level = self.cluster.levels[spot.level]
         return shape if level == shape.level else Shape(shape.accelerator, shape.gpus, level)
 
+    def sharing(self, gpus: Ints, holder: Ints) -> set[int]:
+        """Epochs of the leases on the nodes of these GPUs."""
+        nodes = self.cluster.node_of_gpu
+        return set(holder[np.isin(nodes, nodes[gpus])].tolist()) - {NOBODY}
+
     def count(self, free: Bools, shape: Shape) -> int:
         start, stop = self.cluster.chain_gpus.get(shape.accelerator, (0, 0))
         return int(np.count_nonzero(free[start:stop]))
@@ -92,7 +97,7 @@ class Floor:
         """The level at which that many GPUs of a type would fit now."""
         free = usable & (self.holder == NOBODY)
         shape = Shape(accelerator, gpus, self.cluster.levels[-1])
-        found = self.place(free, self.riders, Demand((shape,), 1, 0.0, 0.0), shape)
+        found = self.place(free, self.loads(), Demand((shape,), 1, 0.0, 0.0), shape)
         return None if found is None else self.cluster.levels[found.level]
 
     def largest(self, pool_gpus: Bools, demand: Demand, shape: Shape) -> int:

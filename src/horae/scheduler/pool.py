@@ -65,6 +65,14 @@ class Pool:
         shape = demand.shapes[0]
         return Never(self.spec.name, shape, floor.largest(self.gpus, demand, shape))
 
+    def take_over(self, policy: Policy, now: float) -> None:
+        """A new policy begins without the former one's decision and debts."""
+        self.policy, self.decision, self.shared_at = policy, None, now
+        columns, count = self.table.columns, self.table.count
+        columns["target"][:count] = columns["deficit"][:count] = 0.0
+        columns["received_mark"][:count] = self.table.view(now).received_seconds
+        self.touch(now)
+
     def name_round(self, view: View, decision: Decision, plan: RoundPlan) -> Round:
         """A decision and its plan, with names for the rows while they still mean what they meant."""
         rows = decision.order if isinstance(decision, Ranking) else np.arange(len(view.jobs))
