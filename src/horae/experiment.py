@@ -88,10 +88,7 @@ def replay(journal: Journal) -> Replay:
     missing, difference = "", ""
     entry = next(journal.entries, None)
     while entry is not None:
-        try:
-            reaction = scheduler.handle(entry.event)
-        except InputError as error:
-            raise error.located(line=entry.line) from None
+        reaction = scheduler.handle(entry.event)
         events, commands, unsent = events + 1, commands + len(reaction.commands), reaction.commands
         page.seek(0)
         page.truncate()
