@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Sequence
+from math import inf
 from typing import ClassVar
 
 import numpy as np
@@ -38,6 +39,7 @@ from horae.model.jobs import Job
 from horae.model.plans import Claims, Placement, Riders, RoundPlan, Spot
 from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.shapes import Demand, Option, Shape
+from horae.model.status import FINAL
 from horae.model.table import JobColumns
 from horae.placement.fit import place
 from horae.policies.registry import POLICIES
@@ -271,6 +273,28 @@ class Machine(RuleBasedStateMachine):
     def the_scheduler_crashes(self) -> None:
         self._recover()
 
+    def teardown(self) -> None:
+        """From here on the world behaves: messages arrive, nodes are repaired, jobs finish. So every job must end."""
+        if not hasattr(self, "scheduler"):
+            return
+        for node in self.setup.cluster.node_index:
+            self.tell(NodeChanged(self.now, node, Health.HEALTHY))
+        for _ in range(300):
+            self.settle()
+            self.all_replies_arrive()
+            self.all_who_should_leave_do()
+            for epoch in list(self.world.live):
+                if epoch in self.world.live:
+                    self.end(epoch, Ending.FINISHED)
+            if self.world.outbox or self.world.live:
+                continue
+            if self.scheduler.next_wakeup_at == inf:
+                break
+            self.now = max(self.now, self.scheduler.next_wakeup_at)
+        waiting = [job_id for job_id in self.witness.jobs if (self.scheduler.status(job_id) or 0) not in FINAL]
+        if waiting:
+            raise Violation(f"every accepted job ends: {waiting} wait, {self.scheduler.why(waiting[0])}")
+
 
 def drive(examples: int, *, seeded: bool, phases: Sequence[Phase] = tuple(Phase)) -> None:
     run_state_machine_as_test(
@@ -293,7 +317,7 @@ def test_every_promise_holds_after_every_step() -> None:
     assert Machine.steps >= STEPS_WANTED
 
 
-# Ten ways to break a promise, each of which must be found out.
+# Eleven ways to break a promise, each of which must be found out.
 
 
 def start_without_waiting(self: Scheduler, pool: Pool, placement: Placement, awaited: frozenset[int]) -> None:
@@ -341,6 +365,7 @@ MUTATIONS: dict[str, tuple[object, str, object]] = {
     "progress is forgotten": (Scheduler, "_safe_steps", nothing),
     "a pool takes what is not its own": (Pools, "__init__", everything),
     "a waiting job has no reason": (core, "blocker", nothing),
+    "nobody wakes a pool": (Pool, "touch", nothing),
     "a job is lost": (Scheduler, "_on_cancelled", forget_a_pending_job),
 }
 
