@@ -18,7 +18,7 @@ from world import Violation, Witness, World
 from horae.experiment import replay_text
 from horae.guarantees.pools import Pools
 from horae.journal import JournalWriter
-from horae.mechanism.admit import Ground, Placer, admit
+from horae.mechanism.admit import Ground, Placer, _Pass, admit
 from horae.model.arrays import Bools
 from horae.model.cells import Cluster, Node
 from horae.model.commands import Command
@@ -317,7 +317,7 @@ def test_every_promise_holds_after_every_step() -> None:
     assert Machine.steps >= STEPS_WANTED
 
 
-# Eleven ways to break a promise, each of which must be found out.
+# Twelve ways to break a promise, each of which must be found out.
 
 
 def start_without_waiting(self: Scheduler, pool: Pool, placement: Placement, awaited: frozenset[int]) -> None:
@@ -365,6 +365,7 @@ MUTATIONS: dict[str, tuple[object, str, object]] = {
     "progress is forgotten": (Scheduler, "_safe_steps", nothing),
     "a pool takes what is not its own": (Pools, "__init__", everything),
     "a waiting job has no reason": (core, "blocker", nothing),
+    "CPUs are given away twice": (_Pass, "_load", nothing),
     "nobody wakes a pool": (Pool, "touch", nothing),
     "a job is lost": (Scheduler, "_on_cancelled", forget_a_pending_job),
 }

@@ -33,9 +33,29 @@ def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, floor: Floor, usable: 
     present = set(floor.holder[claimed].tolist()) - {NOBODY}
     if not present <= departing:
         raise BrokenInvariant(f"pool {pool.spec.name}: a GPU was given away while its holder stays")
+    _check_riders(plan, pool, floor, departing)
     for placement in plan.placements:
         if len(placement.gpus) != placement.shape.gpus:
             raise BrokenInvariant(f"pool {pool.spec.name}: a gang of {placement.shape} got {len(placement.gpus)} GPUs")
         asked, shape = pool.table.jobs[row[placement.serial]].options[placement.option].shape, placement.shape
         if shape[:2] != asked[:2] or levels.index(shape.level) > levels.index(asked.level):
             raise BrokenInvariant(f"pool {pool.spec.name}: {placement.shape} is not what the job accepts")
+
+
+def _check_riders(plan: RoundPlan, pool: Pool, floor: Floor, departing: set[int]) -> None:
+    """Once all who must have left, no node carries more CPUs or memory than it has."""
+    jobs = [pool.table.jobs[pool.table.row[placement.serial]] for placement in plan.placements]
+    if not any(job.cpus_per_gpu or job.memory_bytes_per_gpu for job in jobs):
+        return
+    gone = np.isin(floor.holder, list(departing))
+    for name, load, limit in zip(
+        ("cpus_per_gpu", "memory_bytes_per_gpu"),
+        floor.loads(),
+        (floor.cluster.node_cpus, floor.cluster.node_memory_bytes),
+        strict=True,
+    ):
+        carried = np.where(gone, 0.0, load)
+        for placement, job in zip(plan.placements, jobs, strict=True):
+            carried[placement.gpus] = getattr(job, name)
+        if (np.bincount(floor.cluster.node_of_gpu, weights=carried) > limit * (1 + 1e-9)).any():
+            raise BrokenInvariant(f"pool {pool.spec.name}: a node was given more {name} than it has")

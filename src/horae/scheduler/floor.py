@@ -24,7 +24,7 @@ class Floor:
         self._holds = 0
         self.open = np.ones(cluster.gpu_count, dtype=bool)  # new work may start here
         self.health: dict[str, Health] = dict.fromkeys(cluster.node_index, Health.HEALTHY)
-        self._riding = False  # whether any job ever asked for CPUs or memory
+        self.riding = False  # whether any job ever asked for CPUs or memory
         self.riders = Riders(np.zeros(cluster.gpu_count), np.zeros(cluster.gpu_count))
         self.riders_held = Riders(np.zeros(cluster.gpu_count), np.zeros(cluster.gpu_count))
 
@@ -35,25 +35,25 @@ class Floor:
     def take(self, gpus: Ints, epoch: int, demand: Demand) -> None:
         self.holder[gpus] = epoch
         if demand.cpus_per_gpu or demand.memory_bytes_per_gpu:
-            self._riding = True
+            self.riding = True
             self.riders.cpus[gpus] = demand.cpus_per_gpu
             self.riders.memory_bytes[gpus] = demand.memory_bytes_per_gpu
 
     def give_back(self, gpus: Ints) -> None:
         self.holder[gpus] = NOBODY
-        if self._riding:
+        if self.riding:
             self.riders.cpus[gpus] = 0.0
             self.riders.memory_bytes[gpus] = 0.0
 
     def loads(self) -> Riders:
         """CPUs and memory that go with each GPU: of its holder, or of the job for which it is held if that is more."""
-        if not self._holds or not self._riding:
+        if not self._holds or not self.riding:
             return self.riders
         return Riders(*map(np.maximum, self.riders, self.riders_held))
 
     def hold(self, gpus: Ints, serial: int, demand: Demand) -> None:
         self.held_for[gpus] = serial
-        self._riding |= bool(demand.cpus_per_gpu or demand.memory_bytes_per_gpu)
+        self.riding |= bool(demand.cpus_per_gpu or demand.memory_bytes_per_gpu)
         self.riders_held.cpus[gpus] = demand.cpus_per_gpu
         self.riders_held.memory_bytes[gpus] = demand.memory_bytes_per_gpu
         self._holds += 1
