@@ -27,7 +27,6 @@ class _Run:
     arrival: Arrival
     epoch: int
     gpus: tuple[int, ...]
-    started_at: float
     productive_at: float  # after the restart
     steps_at_start: float
     steps_per_second: float
@@ -139,7 +138,7 @@ class SimulatedEngine:
             productive_at = self.now + (arrival.job.restart_seconds if resumes else 0.0)
             fails = arrival.truth.fails_at_step < arrival.truth.steps_total
             ending = Ending.FAILED if fails else Ending.FINISHED
-            run = _Run(arrival, command.epoch, command.gpus, self.now, productive_at, saved, speed, ending)
+            run = _Run(arrival, command.epoch, command.gpus, productive_at, saved, speed, ending)
             self._runs[job_id] = run
             self._saved[job_id] = saved
             heapq.heappush(self._ends, (run.ends_at(), command.epoch, job_id))

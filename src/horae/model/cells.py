@@ -162,14 +162,6 @@ class Cluster:
                 f"level {level!r} does not exist in cluster {self.name!r}", remedy=f"use {known}"
             ) from None
 
-    def common_level(self, gpus: Ints) -> int:
-        """The smallest level at which one cell holds all of these GPUs."""
-        for level, cell_of in enumerate(self.cell_of_gpu):
-            cells = cell_of[gpus]
-            if (cells == cells[0]).all():
-                return level
-        raise ClusterError("a gang spans two GPU types")
-
     def trees(self) -> Iterator[Cell]:
         """The forest, one tree a GPU type."""
         top = len(self.levels) - 1
