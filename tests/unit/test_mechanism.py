@@ -21,7 +21,7 @@ def table(received: list[list[float]], gpus: int = 1, apps: list[int] | None = N
     options = tuple(Option(Shape(name, gpus, "node"), 1.0) for name in TYPES)
     for serial in range(len(received)):
         app = apps[serial] if apps else serial
-        jobs.add(serial, Job(f"j{serial}", 0.0, options), Entry(app, 0, 0, (0, 1, 2), 0.0, 0.0))
+        jobs.add(serial, Job(f"j{serial}", 0.0, options), Entry(app, 0, 0, 0, (0, 1, 2), 0.0, 0.0))
     jobs.columns["received_base"][: len(received)] = received
     return jobs.view(0.0)
 

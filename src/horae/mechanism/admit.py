@@ -115,7 +115,8 @@ class _Pass:
         self.placements: list[Placement] = []
         self.departures: dict[int, Departure] = {}  # by row
         self.won: set[int] = set()  # rows
-        self.failed: set[tuple[int, int]] = set()  # (demand, option)
+        self.failed: set[tuple[int, tuple[int, ...]]] = set()  # (demand, options tried)
+        self.every_option: dict[int, tuple[int, ...]] = {}  # by demand
         self.blocked: dict[int, NoRoom] = {}
 
     def _standings(self) -> Ints:
@@ -147,19 +148,21 @@ class _Pass:
                 position = int(wanting[0])
                 wanting = wanting[1:]
             row = int(claims.row[position])
-            option = NOBODY if claims.option is None else int(claims.option[position])
             demand = int(jobs.demand[row])
-            if row in self.won or (demand, option) in self.failed:
+            options = self._options(position, row, demand)
+            if row in self.won or (demand, options) in self.failed:
                 continue
-            if self._try(position, row, option):
+            if self._try(position, row, options):
                 continue
-            self.failed.add((demand, option))
+            self.failed.add((demand, options))
             if claims.blocking:
                 head = BehindHead(self.ground.ids[row], self.blocked[demand])
                 break
             others = jobs.demand[claims.row[wanting]] != demand
             if claims.option is not None:
-                others |= claims.option[wanting] != option
+                others |= claims.option[wanting] != options[0]
+            elif claims.allowed is not None:
+                others |= (claims.allowed[claims.row[wanting]] != claims.allowed[row]).any(axis=1)
             wanting = wanting[others]
         stopped = {departure.serial for departure in self.departures.values()}
         return RoundPlan(
@@ -170,9 +173,19 @@ class _Pass:
             head=head,
         )
 
-    def _try(self, position: int, row: int, option: int) -> bool:
+    def _options(self, position: int, row: int, demand: int) -> tuple[int, ...]:
+        """What may be tried for a claim, in the job's order of preference."""
+        if self.claims.option is not None:
+            return (int(self.claims.option[position]),)
+        if self.claims.allowed is not None:
+            return tuple(np.flatnonzero(self.claims.allowed[row]).tolist())
+        options = self.every_option.get(demand)
+        if options is None:
+            options = self.every_option[demand] = tuple(range(len(self.ground.demands[demand].shapes)))
+        return options
+
+    def _try(self, position: int, row: int, options: tuple[int, ...]) -> bool:
         demand = self.ground.demands[self.jobs.demand[row]]
-        options = range(len(demand.shapes)) if option == NOBODY else (option,)
         for choice in options:
             spot = self.placer.place(self.free, self.riders, demand, demand.shapes[choice])
             if spot is not None:
@@ -190,7 +203,7 @@ class _Pass:
                         return True
         number = int(self.jobs.demand[row])
         if number not in self.blocked:
-            shape = demand.shapes[options[0]]
+            shape = demand.shapes[options[0] if options else 0]
             self.blocked[number] = NoRoom(self.ground.pool, shape, self.placer.count(self.free, shape))
         return False
 

@@ -46,6 +46,7 @@ def _from_ranking(ranking: Ranking) -> Claims:
         lease_seconds=None,
         preemptive=ranking.preemptive,
         blocking=ranking.blocking,
+        allowed=ranking.allowed,
     )
 
 
@@ -91,6 +92,7 @@ def _from_grants(decision: Grants, jobs: JobColumns) -> Claims:
         lease_seconds=np.concatenate([*seconds, np.zeros(len(rest.row))]),
         preemptive=rest.preemptive,
         blocking=rest.blocking,
+        allowed=rest.allowed,
     )
 
 

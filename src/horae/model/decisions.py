@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from horae.model.arrays import Floats, Ints
+from horae.model.arrays import Bools, Floats, Ints
 
 _NO_ROWS: Ints = np.empty(0, dtype=np.int64)
 
@@ -25,6 +25,7 @@ class Ranking(NamedTuple):
     preemptive: bool = False
     blocking: bool = False  # nobody passes the first that does not fit
     tier: Ints | None = None  # by row: the queue it stands in, for those who ask why
+    allowed: Bools | None = None  # by row and option: which shapes it may have now; None: all that it accepts
     promoted: Ints = _NO_ROWS  # their attained service is counted anew from here
     stands_until: float = inf
 

@@ -26,6 +26,8 @@ class Job:
     options: tuple[Option, ...]  # acceptable shapes, in order of preference
     app: str = ""  # "" means an app of its own
     tenant: str = "default"
+    user: str = ""  # who submitted it; "" means the tenant as a whole
+    model: str = ""  # what it trains, as speed tables call it; "" means unknown
     weight: float = 1.0
     priority: int = 0
     steps_total: float | None = None  # None: unknown
@@ -78,6 +80,10 @@ class Job:
     @property
     def app_id(self) -> str:
         return self.app or self.id
+
+    @property
+    def owner(self) -> str:
+        return self.user or self.tenant
 
     @property
     def gpus(self) -> int:

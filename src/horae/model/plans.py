@@ -23,6 +23,7 @@ class Claims(NamedTuple):
     lease_seconds: Floats | None  # for how long a winner cannot be contested; None: it always can be
     preemptive: bool
     blocking: bool
+    allowed: Bools | None = None  # by row and option, where `option` is None
 
 
 class Spot(NamedTuple):

@@ -52,5 +52,6 @@ class Setup:
     cluster: Cluster
     pools: tuple[PoolSpec, ...]
     seed: int = 0
+    tenant_weights: Mapping[str, float] = field(default_factory=dict)  # 1 for those not named
     acknowledge_seconds: float = 30.0  # a command unanswered for so long is sent again
     survey_seconds: float = inf  # how often the engine is asked for everything it runs

@@ -31,6 +31,7 @@ _INTS = (
     "priority",
     "app",
     "tenant",
+    "user",
     "demand",  # jobs of one number fit or fail alike
     "status",
     "epoch",  # of the present lease
@@ -45,6 +46,8 @@ _FLOATS = (
     "deadline_at",
     "restart_seconds",
     "preemptions_left",
+    "cpus",  # of the gang in its reference shape, as is the memory
+    "memory_bytes",
     "queued_at",  # when it last became pending
     "app_submitted_at",
     "app_integral",  # integral of the number of apps up to the app's first job
@@ -111,6 +114,7 @@ class JobColumns:
     priority = _ints("priority")
     app = _ints("app")
     tenant = _ints("tenant")
+    user = _ints("user")
     demand = _ints("demand")
     status = _ints("status")
     epoch = _ints("epoch")
@@ -122,6 +126,8 @@ class JobColumns:
     deadline_at = _floats("deadline_at")
     restart_seconds = _floats("restart_seconds")
     preemptions_left = _floats("preemptions_left")
+    cpus = _floats("cpus")
+    memory_bytes = _floats("memory_bytes")
     queued_at = _floats("queued_at")
     app_submitted_at = _floats("app_submitted_at")
     app_integral = _floats("app_integral")
@@ -225,6 +231,7 @@ class Entry(NamedTuple):
 
     app: int
     tenant: int
+    user: int
     demand: int
     shapes: tuple[int, ...]  # by option
     app_submitted_at: float
@@ -277,13 +284,14 @@ class JobTable:
         ints, floats, option_ints, option_floats = self._blocks
         # In the order of the columns; what is not named here is zero.
         ints[:, row] = (
-            serial, job.gpus, job.priority, entry.app, entry.tenant, entry.demand, _PENDING, NOBODY, NOBODY, 0,
+            serial, job.gpus, job.priority, entry.app, entry.tenant, entry.user, entry.demand, _PENDING, NOBODY, NOBODY, 0,
         )  # fmt: skip
         floats[:, row] = 0.0
         steps_total = nan if job.steps_total is None else job.steps_total
         floats[:_FLOATS_AT_START, row] = (
             job.submitted_at, job.weight, steps_total, job.deadline_at, job.restart_seconds,
-            job.preemptions_max, job.submitted_at, entry.app_submitted_at, entry.app_integral,
+            job.preemptions_max, job.gpus * job.cpus_per_gpu, job.gpus * job.memory_bytes_per_gpu, job.submitted_at,
+            entry.app_submitted_at, entry.app_integral,
         )  # fmt: skip
         option_ints[0, row] = NOBODY
         option_ints[0, row, : len(shapes)] = shapes

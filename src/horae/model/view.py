@@ -17,10 +17,14 @@ class View(NamedTuple):
     round_seconds: float
     accelerators: tuple[str, ...]
     capacity: Ints  # by accelerator: usable GPUs of the pool
+    cpus: float  # of the pool; endless where a node does not say how many it has, as is the memory
+    memory_bytes: float
     shapes: tuple[Shape, ...]  # the numbers in `jobs.shape` point here
     shape_accelerator: Ints  # by shape: its accelerator
     shape_gpus: Ints
     jobs: JobColumns
+    tenants: tuple[str, ...]  # the numbers in `jobs.tenant` point here
+    tenant_weight: Floats
     apps: int  # contending now
     app_seconds: float  # integral of the number of apps over time
     fit: Callable[[str, int], str | None]  # the level at which that many GPUs would fit right now

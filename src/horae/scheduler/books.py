@@ -1,11 +1,32 @@
-"""Numbers for things that recur: shapes and demands. Equal things get the same number."""
+"""Numbers for things that recur: names, shapes and demands. Equal things get the same number."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from horae.model.arrays import Ints
+from horae.model.arrays import Floats, Ints
 from horae.model.shapes import Demand, Shape
+
+
+class NameBook:
+    """Tenants or users, each with its weight."""
+
+    def __init__(self, weights: Mapping[str, float]) -> None:
+        self._weights = weights
+        self._number: dict[str, int] = {}
+        self.all: tuple[str, ...] = ()
+        self.weight: Floats = np.empty(0)
+
+    def number(self, name: str) -> int:
+        number = self._number.get(name)
+        if number is None:
+            number = self._number[name] = len(self.all)
+            self.all += (name,)
+            self.weight = np.append(self.weight, self._weights.get(name, 1.0))
+            self.weight.flags.writeable = False
+        return number
 
 
 class ShapeBook:
@@ -23,6 +44,7 @@ class ShapeBook:
             self.all += (shape,)
             self.accelerator = np.append(self.accelerator, self._accelerators.get(shape.accelerator, -1))
             self.gpus = np.append(self.gpus, shape.gpus)
+            self.accelerator.flags.writeable = self.gpus.flags.writeable = False
         return number
 
 

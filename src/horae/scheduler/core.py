@@ -12,7 +12,7 @@ from horae.mechanism.admit import Ground, admit
 from horae.mechanism.claims import claim, next_contest_at, rotates
 from horae.model.arrays import Bools
 from horae.model.commands import Command, Start, Stop
-from horae.model.decisions import Decision, Ranking, Shares
+from horae.model.decisions import Decision, Shares
 from horae.model.errors import BrokenInvariant, PolicyError
 from horae.model.events import (
     Ending,
@@ -36,7 +36,7 @@ from horae.model.status import FINAL, ON_GPUS, Signal, Status, after
 from horae.model.table import NOBODY, Entry
 from horae.model.view import View
 from horae.policies.registry import make_policy
-from horae.scheduler.books import DemandBook, ShapeBook
+from horae.scheduler.books import DemandBook, NameBook, ShapeBook
 from horae.scheduler.check import check_plan
 from horae.scheduler.explain import blocker
 from horae.scheduler.floor import Floor
@@ -67,7 +67,8 @@ class Scheduler:
             pool.count_capacity(setup.cluster, self._floor.open)
         self._shapes = ShapeBook(setup.cluster.accelerators)
         self._demands = DemandBook()
-        self._tenants: dict[str, int] = {}
+        self._tenants = NameBook(setup.tenant_weights)
+        self._users = NameBook({})
         self._live: dict[str, tuple[Pool, int]] = {}  # job id: its pool and serial
         self._id: dict[int, str] = {}  # serial to job id, of live jobs
         self._ended: dict[str, Status] = {}
@@ -136,10 +137,14 @@ class Scheduler:
             round_seconds=pool.spec.round_seconds,
             accelerators=self.setup.cluster.accelerators,
             capacity=pool.capacity,
+            cpus=pool.cpus,
+            memory_bytes=pool.memory_bytes,
             shapes=self._shapes.all,
             shape_accelerator=self._shapes.accelerator,
             shape_gpus=self._shapes.gpus,
             jobs=pool.table.view(self.now),
+            tenants=self._tenants.all,
+            tenant_weight=self._tenants.weight,
             apps=pool.apps,
             app_seconds=pool.app_seconds(self.now),
             fit=partial(self._floor.fit, usable),
@@ -150,17 +155,7 @@ class Scheduler:
         if isinstance(pool.decision, Shares) and not pool.dirty and self.now < pool.decision.stands_until:
             return pool.decision
         decision = pool.policy.decide(view)
-        columns, count = pool.table.columns, pool.table.count
-        if isinstance(decision, Shares):
-            received = view.jobs.received_seconds
-            elapsed = self.now - pool.shared_at
-            columns["deficit"][:count] += columns["target"][:count] * elapsed - (received - view.jobs.received_mark)
-            columns["target"][:count] = decision.fraction
-            columns["received_mark"][:count] = received
-            pool.shared_at = self.now
-        elif isinstance(decision, Ranking) and len(decision.promoted):
-            rows = decision.promoted
-            columns["service_mark"][rows] = view.jobs.service_gpu_seconds[rows]
+        pool.note(decision, view)
         return decision
 
     def _carry_out(self, pool: Pool, plan: RoundPlan) -> None:
@@ -290,9 +285,9 @@ class Scheduler:
         serial = self._serial_next
         self._serial_next += 1
         app = pool.join_app(job, self.now)
-        tenant = self._tenants.setdefault(job.tenant, len(self._tenants))
+        tenant, user = self._tenants.number(job.tenant), self._users.number(job.owner)
         shapes = tuple([self._shapes.number(option.shape) for option in job.options])
-        pool.table.add(serial, job, Entry(app.number, tenant, demand, shapes, app.submitted_at, app.integral))
+        pool.table.add(serial, job, Entry(app.number, tenant, user, demand, shapes, app.submitted_at, app.integral))
         pool.unsettled += 1
         self._live[job.id] = (pool, serial)
         self._id[serial] = job.id

@@ -9,7 +9,7 @@ import numpy as np
 
 from horae.model.arrays import Bools, Ints
 from horae.model.cells import Cluster
-from horae.model.decisions import Decision, Ranking
+from horae.model.decisions import Decision, Ranking, Shares
 from horae.model.jobs import Job
 from horae.model.plans import Round, RoundPlan
 from horae.model.pools import Cadence, PoolSpec
@@ -41,6 +41,7 @@ class Pool:
         self.fits: dict[int, bool] = {}  # by demand: whether it fits the pool when that is empty
         self.unsettled = 0  # jobs that wait, or will: for a decision, or for others to leave, or to leave themselves
         self.capacity: Ints = np.empty(0, dtype=np.int64)  # by accelerator: GPUs that may be used
+        self.cpus = self.memory_bytes = inf  # of the nodes that may be used
         self.dirty = False  # something happened since the last decision
         self.wake_at = inf
         self.decided_at = -inf
@@ -55,6 +56,10 @@ class Pool:
     def count_capacity(self, cluster: Cluster, open_gpus: Bools) -> None:
         self.open_gpus = self.gpus & open_gpus
         self.capacity = np.add.reduceat(self.open_gpus, cluster.first_gpu[-1][:-1], dtype=np.int64)
+        self.capacity.flags.writeable = False
+        nodes = np.unique(cluster.node_of_gpu[self.open_gpus])
+        self.cpus = float(cluster.node_cpus[nodes].sum())
+        self.memory_bytes = float(cluster.node_memory_bytes[nodes].sum())
 
     def never(self, number: int, demand: Demand, floor: Floor) -> Never | None:
         """Why no job of this demand can ever run here, if that is so; worked out once for each demand."""
@@ -72,6 +77,20 @@ class Pool:
         columns["target"][:count] = columns["deficit"][:count] = 0.0
         columns["received_mark"][:count] = self.table.view(now).received_seconds
         self.touch(now)
+
+    def note(self, decision: Decision, view: View) -> None:
+        """Write down what a new decision sets going: targets and debts, and service that is counted anew."""
+        columns, count = self.table.columns, self.table.count
+        if isinstance(decision, Shares):
+            received = view.jobs.received_seconds
+            elapsed = view.now - self.shared_at
+            columns["deficit"][:count] += columns["target"][:count] * elapsed - (received - view.jobs.received_mark)
+            columns["target"][:count] = decision.fraction
+            columns["received_mark"][:count] = received
+            self.shared_at = view.now
+        elif isinstance(decision, Ranking) and len(decision.promoted):
+            rows = decision.promoted
+            columns["service_mark"][rows] = view.jobs.service_gpu_seconds[rows]
 
     def name_round(self, view: View, decision: Decision, plan: RoundPlan) -> Round:
         """A decision and its plan, with names for the rows while they still mean what they meant."""

@@ -111,7 +111,8 @@ def read_cluster(path: Path, check_policy: PolicyChecker, seed: int = 0) -> Setu
     for name, tenant in file.value.tenants.items():
         _check_policy(file, tenant, check_policy, "tenants", name)
     _check_policy(file, file.value.spare, check_policy, "spare")
-    return Setup(cluster, tuple(_pools(file, cluster)), seed)
+    weights = {name: tenant.weight for name, tenant in file.value.tenants.items() if tenant.weight != 1}
+    return Setup(cluster, tuple(_pools(file, cluster)), seed, weights)
 
 
 def _cluster(file: YamlFile[ClusterFile]) -> Cluster:
