@@ -9,12 +9,15 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import polars as pl
+
 from horae.experiment import simulate
 from horae.model.cells import Cluster, Node
 from horae.model.jobs import Arrival
 from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.traces import philly
-from horae.traces.generate import Poisson
+from horae.traces.arrivals import arrivals
+from horae.traces.generators import Poisson
 
 
 @dataclass(frozen=True)
@@ -35,17 +38,17 @@ class Result:
 
 
 def philly_fifo() -> Result:
-    return _measure(_nodes(144), "fifo", Cadence.EVENTS, list(philly.arrivals(philly.philly_jobs(_data()))))
+    return _measure(_nodes(144), "fifo", Cadence.EVENTS, _arrivals(philly.philly_jobs(_data()), _nodes(144)))
 
 
 def philly_tiresias() -> Result:
-    return _measure(_nodes(144), "tiresias", Cadence.ROUNDS, list(philly.arrivals(philly.philly_jobs(_data()))))
+    return _measure(_nodes(144), "tiresias", Cadence.ROUNDS, _arrivals(philly.philly_jobs(_data()), _nodes(144)))
 
 
 def itp_tiresias() -> Result:
     jobs = philly.read_table(_data(), "itp/itp_jobs.csv.gz").sort("submit_s", maintain_order=True)
-    nodes = int(philly.read_table(_data(), "itp/pool_1408.csv")["nodes"].sum())
-    return _measure(_nodes(nodes), "tiresias", Cadence.ROUNDS, philly.arrivals(jobs, tenant="cluster"))
+    nodes = _nodes(int(philly.read_table(_data(), "itp/pool_1408.csv")["nodes"].sum()))
+    return _measure(nodes, "tiresias", Cadence.ROUNDS, iter(_arrivals(jobs, nodes, tenant="cluster")))
 
 
 def small_fifo_rounds() -> Result:
@@ -61,17 +64,21 @@ def generated_fifo(jobs: int) -> Result:
     return _measure(_nodes(144), "fifo", Cadence.EVENTS, workload.arrivals(seed=0))
 
 
-def _measure(nodes: tuple[Node, ...], policy: str, cadence: Cadence, arrivals: Iterable[Arrival]) -> Result:
+def _arrivals(jobs: pl.DataFrame, nodes: tuple[Node, ...], tenant: str = "vc") -> list[Arrival]:
+    return arrivals(philly.as_trace(jobs, tenant), Cluster("bench", nodes), whole_nodes=True)[0]
+
+
+def _measure(nodes: tuple[Node, ...], policy: str, cadence: Cadence, jobs: Iterable[Arrival]) -> Result:
     """The fastest of five runs, for noise only adds; one run where the input is made on the way."""
     setup = Setup(Cluster("bench", nodes), (PoolSpec("all", policy, {}, cadence),))
     results = []
-    for _ in range(5 if isinstance(arrivals, list) else 1):
+    for _ in range(5 if isinstance(jobs, list) else 1):
         started = time.process_time()
-        recorder = simulate(setup, arrivals).recorder
+        recorder = simulate(setup, jobs).recorder
         seconds = time.process_time() - started
         peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         assert not recorder.live, "some jobs did not end"
-        results.append(Result(len(recorder.rows), seconds, peak_kib / 1024, _loop_seconds()))
+        results.append(Result(recorder.ended_count, seconds, peak_kib / 1024, _loop_seconds()))
     return min(results, key=lambda result: result.seconds)
 
 

@@ -97,6 +97,7 @@ def simulate(
     """Run a workload to its end in one pool; `options` are those of the policy."""
     pool = PoolSpec(POOL, policy, options, Cadence(cadence), round_seconds)
     ordered = sorted(arrivals, key=lambda each: each.job.submitted_at)
-    recorder = Recorder()
-    run(Scheduler(Setup(cluster, (pool,))), SimulatedEngine(cluster, ordered, outside), (recorder,))
+    setup = Setup(cluster, (pool,))
+    recorder = Recorder(setup)
+    run(Scheduler(setup), SimulatedEngine(cluster, recorder.expecting(ordered), outside), (recorder,))
     return recorder

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from horae.model.events import Event
 from horae.model.jobs import Arrival
 from horae.model.pools import Setup
 from horae.model.reasons import Reason, Refusal
+from horae.reports.log import RunLog
 from horae.reports.records import Recorder
 from horae.scheduler import Scheduler
 
@@ -25,10 +27,13 @@ from horae.scheduler import Scheduler
 class Run:
     """A workload that was run to its end."""
 
-    gpu_count: int
     recorder: Recorder
     refused: Mapping[str, Refusal]  # by job id: why it can never run
     unfinished: Mapping[str, Reason | None]  # accepted, and yet there is nothing left that could move them
+
+    @cached_property
+    def log(self) -> RunLog:
+        return self.recorder.log(self.refused)
 
 
 def simulate(
@@ -41,9 +46,9 @@ def simulate(
     observers: Sequence[Observer] = (),
 ) -> Run:
     """Run a workload to its end in virtual time. The scheduler is made first: bad input leaves no file behind."""
-    recorder = Recorder()
+    recorder = Recorder(setup)
     scheduler = Scheduler(setup)
-    engine = SimulatedEngine(setup.cluster, arrivals, outside, checkpoint_seconds)
+    engine = SimulatedEngine(setup.cluster, recorder.expecting(arrivals), outside, checkpoint_seconds)
     if journal is None:
         run(scheduler, engine, [recorder, *observers])
         return _outcome(recorder, scheduler)
@@ -63,7 +68,7 @@ def _outcome(recorder: Recorder, scheduler: Scheduler) -> Run:
     why = {job_id: scheduler.why(job_id) for job_id in recorder.live}
     refused = {job_id: reason for job_id, reason in why.items() if isinstance(reason, Refusal)}
     unfinished = {job_id: reason for job_id, reason in why.items() if job_id not in refused}
-    return Run(scheduler.setup.cluster.gpu_count, recorder, refused, unfinished)
+    return Run(recorder, refused, unfinished)
 
 
 @dataclass(frozen=True)

@@ -88,8 +88,8 @@ class Witness:
 
 
 def test_ten_processes_share_four_gpus_of_two_types_under_tiresias(tmp_path: Path) -> None:
-    witness, recorder = Witness(), Recorder()
     setup = Setup(CLUSTER, (POOL,))
+    witness, recorder = Witness(), Recorder(setup)
     journal = tmp_path / "journal.jsonl"
     with journal.open("w", encoding="utf-8") as file, LocalEngine(CLUSTER, WORKLOAD, tmp_path / "jobs") as engine:
         writer = JournalWriter(file, flush=True)

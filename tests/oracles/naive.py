@@ -36,6 +36,7 @@ class Life:
     lease_began_at: int = 0
     waits_since: int = 0
     run_seconds: int = 0  # on GPUs, restarts included
+    worked_seconds: int = 0  # of these, those that got it anywhere
     service: int = 0  # GPU-seconds
     service_at_promotion: int = 0
     preemptions: int = 0
@@ -53,6 +54,10 @@ class Life:
         if self.job.steps_total is None:
             return inf
         return self.job.steps_total / self.job.options[0].steps_per_second
+
+    @property
+    def believed_left(self) -> float:
+        return max(self.believed_seconds - self.worked_seconds, 0.0)
 
     def may_be_preempted(self, now: int) -> bool:
         restarts = 2 if self.starts > 1 else 1  # the one that it paid, and the one that stopping it will cost
@@ -111,6 +116,41 @@ def las() -> Discipline:
         return sorted(jobs, key=lambda life: (life.service, life.serial))
 
     return Discipline(rank, preemptive=True)
+
+
+def srtf(backfill: bool, by_service: bool = False) -> Discipline:
+    """Least left first: seconds, or GPU-seconds."""
+
+    def rank(jobs: Sequence[Life], now: int) -> list[Life]:
+        return sorted(jobs, key=lambda life: (life.believed_left * (life.gpus if by_service else 1), life.serial))
+
+    return Discipline(rank, blocking=not backfill, preemptive=True)
+
+
+def drf(nodes: int, node_gpus: int, node_cpus: float) -> Discipline:
+    """Serve whoever has the least dominant share, one gang at a time, as if each gang fitted."""
+
+    def share(gpus: float, cpus: float) -> float:
+        return max(gpus / (nodes * node_gpus), cpus / (nodes * node_cpus))
+
+    def rank(jobs: Sequence[Life], now: int) -> list[Life]:
+        gpus: dict[str, float] = {}
+        cpus: dict[str, float] = {}
+        for life in jobs:
+            for used, amount in ((gpus, life.gpus), (cpus, life.gpus * life.job.cpus_per_gpu)):
+                used[life.job.owner] = used.get(life.job.owner, 0.0) + (amount if life.held else 0.0)
+        order: list[Life] = [life for life in jobs if life.held]
+        waiting = sorted((life for life in jobs if not life.held), key=lambda life: life.serial)
+        while waiting:
+            heads = {life.job.owner: life for life in reversed(waiting)}.values()
+            head = min(heads, key=lambda life: (share(gpus[life.job.owner], cpus[life.job.owner]), life.serial))
+            gpus[head.job.owner] += head.gpus
+            cpus[head.job.owner] += head.gpus * head.job.cpus_per_gpu
+            waiting.remove(head)
+            order.append(head)
+        return order
+
+    return Discipline(rank)
 
 
 def tiresias(limits: Sequence[float], promote_after: float) -> Discipline:
@@ -222,3 +262,4 @@ def _work_for_a_second(life: Life) -> None:
         life.restart_left -= 1
     else:
         life.seconds_left -= 1
+        life.worked_seconds += 1

@@ -13,7 +13,7 @@ import pytest
 from builders import cluster, simulate, spread_job, with_truth
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from oracles.naive import Discipline, NaiveCluster, Outcome, fifo, las, sjf, tiresias
+from oracles.naive import Discipline, NaiveCluster, Outcome, drf, fifo, las, sjf, srtf, tiresias
 
 from horae.model.jobs import Arrival
 from horae.model.pools import Cadence
@@ -33,6 +33,7 @@ class Row(NamedTuple):
     restart_seconds: int = 0
     min_runtime_seconds: int = 0
     preemptions_max: float = inf
+    user: str = ""
 
 
 class Workload(NamedTuple):
@@ -55,6 +56,7 @@ class Workload(NamedTuple):
                     restart_seconds=row.restart_seconds,
                     min_runtime_seconds=row.min_runtime_seconds,
                     preemptions_max=row.preemptions_max,
+                    user=row.user,
                 ),
                 row.seconds,
             )
@@ -108,7 +110,21 @@ def _row_with_cpus(at: int, seconds: int, gpus: int, cpus_per_gpu: int) -> Row:
 
 
 @st.composite
-def equal_gangs(draw: st.DrawFn) -> Workload:
+def gangs_of_users(draw: st.DrawFn) -> Workload:
+    """Three users on nodes of which some run out of CPUs first, and some of GPUs."""
+    row = st.builds(
+        lambda at, seconds, gpus, cpus, user: Row(at, gpus, seconds, seconds, cpus, user=user),
+        times,
+        lengths,
+        st.integers(1, 4),
+        st.integers(0, 3),
+        st.sampled_from(["ada", "bob", "cyd"]),
+    )
+    return Workload(draw(st.integers(1, 3)), 4, draw(st.lists(row, min_size=2, max_size=25)), node_cpus=12)
+
+
+@st.composite
+def equal_gangs(draw: st.DrawFn, blind: bool = True) -> Workload:
     """Single GPUs on one node, parts of a node, whole nodes, or several nodes: always one size in a workload."""
     nodes, node_gpus, gpus = draw(
         st.sampled_from([(1, 1, 1), (1, 3, 1), (1, 8, 1), (3, 1, 1), (2, 4, 4), (4, 2, 2), (2, 4, 2), (4, 2, 4)])
@@ -118,7 +134,7 @@ def equal_gangs(draw: st.DrawFn) -> Workload:
         at=times,
         gpus=st.just(gpus),
         seconds=lengths,
-        believed_seconds=st.none(),
+        believed_seconds=st.none() if blind else st.none() | lengths,
         cpus_per_gpu=st.just(0),
         restart_seconds=st.sampled_from([0, 5, 15]),
         min_runtime_seconds=st.sampled_from([0, 0, 20]),
@@ -178,6 +194,23 @@ def test_jobs_wait_for_cpus_as_they_wait_for_gpus(workload: Workload, backfill: 
 def test_under_las_every_job_starts_and_ends_when_it_does_in_the_oracle(workload: Workload, round_seconds: int) -> None:
     want = workload.in_the_oracle(las(), round_seconds)
     assert workload.in_horae("las", round_seconds) == want
+
+
+@pytest.mark.parametrize("policy", ["srtf", "srsf"])
+@settings(deadline=None)
+@given(workload=equal_gangs(blind=False), round_seconds=preemptive_rounds, backfill=st.booleans())
+def test_with_the_least_left_first_every_job_starts_and_ends_when_it_does_in_the_oracle(
+    policy: str, workload: Workload, round_seconds: int, backfill: bool
+) -> None:
+    want = workload.in_the_oracle(srtf(backfill, by_service=policy == "srsf"), round_seconds)
+    assert workload.in_horae(policy, round_seconds, backfill=backfill) == want
+
+
+@settings(deadline=None)
+@given(workload=gangs_of_users())
+def test_under_drf_every_job_starts_and_ends_when_it_does_in_the_oracle(workload: Workload) -> None:
+    want = workload.in_the_oracle(drf(workload.nodes, workload.node_gpus, workload.node_cpus))
+    assert workload.in_horae("drf") == want
 
 
 @pytest.mark.parametrize("promote_after", [0, 2, 8])

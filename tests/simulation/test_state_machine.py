@@ -362,7 +362,7 @@ MUTATIONS: dict[str, tuple[object, str, object]] = {
     "jobs are evicted for nobody": (core, "admit", evict_for_nobody),
     "a gang is cut": (Floor, "place", place_one_too_few),
     "a failed node is used": (Floor, "set_health", nothing),
-    "progress is forgotten": (Scheduler, "_safe_steps", nothing),
+    "progress is forgotten": (Pool, "report", nothing),
     "a pool takes what is not its own": (Pools, "__init__", everything),
     "a waiting job has no reason": (core, "blocker", nothing),
     "CPUs are given away twice": (_Pass, "_load", nothing),

@@ -10,6 +10,7 @@ from command_line import horae, horae_process
 
 from horae import samples
 from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.policies import registry
 from horae.policies.registry import make_policy
 from horae.traces.cluster_file import read_cluster
 
@@ -17,7 +18,7 @@ NODES = """\
 nodes:
   - {name: "a[0-3]", gpu: A100, gpus: 8}
 """
-POLICIES = "choose one of fifo, sjf, las, tiresias, equal-share, highest-rho"
+POLICIES = f"choose one of {', '.join(registry.POLICIES)}"
 ONE_POLICY = "name one: fifo, or {tiresias: {limits: [1, 3]}}"
 TIMES = "give seconds, or a number with s, m, h or d"
 

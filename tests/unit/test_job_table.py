@@ -12,7 +12,7 @@ from horae import samples
 from horae.model.cells import Cluster, Node
 from horae.model.jobs import Arrival, Job
 from horae.model.shapes import Option, Shape
-from horae.traces.generate import write_sample
+from horae.traces.generators.sample import write_sample
 from horae.traces.job_table import JobRow, read_jobs
 
 # Two types, a level inside the nodes of one of them, and racks.
@@ -64,7 +64,10 @@ WRONG_CSV: dict[str, tuple[str | bytes, str]] = {
         f"{GOOD}caf\xe9,0,1,5\n".encode("latin-1"),
         ":3: is not UTF-8 text; name a CSV or YAML file in UTF-8",
     ),
-    "the file is compressed": (b"\x1f\x8b\x08\x00\x00", ":1: is not UTF-8 text; name a CSV or YAML file in UTF-8"),
+    "the file is compressed and cut short": (
+        b"\x1f\x8b\x08\x00\x00",
+        ": is cut short before its first line ends; fetch or copy the file again",
+    ),
     "a quote is not closed": (
         f'{GOOD}"b,0,1,5\nc,0,1,5\n',
         ":3: not CSV: unexpected end of data; mend the quotes of this row",
@@ -233,7 +236,7 @@ WRONG_YAML = {
     ),
     "there is no speed at all": (
         "jobs:\n  - {submit: 0, gpus: 1, duration: 5, speed: {}}\n",
-        ":2: speed: names no GPU type; use A100, V100",
+        ":2: jobs.0.speed: names no GPU type; give one number, or one for each type",
     ),
     "there are a duration and steps": (
         "jobs:\n  - submit: 0\n    gpus: 1\n    steps: 3\n    duration: 5\n",

@@ -39,6 +39,7 @@ from horae.model.jobs import Arrival, Job
 from horae.model.plain import from_plain, to_plain
 from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
+from horae.policies import POLICIES
 from horae.scheduler import Scheduler
 
 times = st.floats(min_value=0.0, max_value=1e12)
@@ -249,7 +250,7 @@ WRONG: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "the setup has a policy that nobody knows": (
         lambda: whole().replace(b'"policy":"tiresias"', b'"policy":"lottery"', 1),
-        ": policy: there is no policy 'lottery'; choose one of fifo, sjf, las, tiresias, equal-share, highest-rho",
+        f": policy: there is no policy 'lottery'; choose one of {', '.join(POLICIES)}",
     ),
     "the setup has a cluster without nodes": (
         lambda: broken(0, '{"journal":1,"setup":{"cluster":{"name":"a","nodes":[]},"pools":[]}}\n'),

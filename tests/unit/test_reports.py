@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from math import isnan
 
 import pytest
@@ -22,9 +21,10 @@ from horae.model.events import (
     Tick,
 )
 from horae.model.plans import Reaction
+from horae.model.pools import PoolSpec, Setup
 from horae.model.shapes import Shape
+from horae.reports.metrics import measure
 from horae.reports.records import Record, Recorder
-from horae.reports.summary import Summary, summarise
 from horae.reports.tree import draw
 
 # One node of two GPUs; Tiresias with one limit of 100 GPU-seconds, asked every 10 seconds; a restart costs 5.
@@ -43,6 +43,9 @@ JOBS = [
     arrival("c", 35.0, gpus=1, seconds=40.0, restart_seconds=5.0, app="sweep"),
     arrival("d", 141.0, gpus=2, seconds=10.0, restart_seconds=5.0),
 ]
+
+
+ONE_POOL = Setup(cluster(nodes=1, gpus=4), (PoolSpec("all"),))
 
 
 @pytest.fixture(scope="module")
@@ -64,23 +67,24 @@ def test_each_job_has_one_record_in_the_order_of_their_ends(recorder: Recorder) 
 
 
 def test_summary_is_what_one_computes_by_hand(recorder: Recorder) -> None:
-    want = Summary(
-        jobs=4,
-        finished=4,
-        refused=3,
-        completion_mean_seconds=63.5,  # (35 + 55 + 145 + 19) / 4
-        completion_median_seconds=45.0,  # (35 + 55) / 2
-        completion_p99_seconds=142.3,  # 2.97 of 3 steps along 19, 35, 55, 145: 55 + 0.97 x 90
-        queueing_mean_seconds=9.75,  # (15 + 15 + 0 + 9) / 4
-        makespan_seconds=160.0,
-        utilisation=0.90625,  # (20 + 40 + 210 + 20) / (2 x 160)
-        restarts=1,
-    )
-    assert asdict(summarise(recorder, gpu_count=2, refused=3)) == pytest.approx(asdict(want))
+    want = {
+        "jobs": 4,
+        "finished": 4,
+        "refused": 0,
+        "completion_mean_seconds": 63.5,  # (35 + 55 + 145 + 19) / 4
+        "completion_median_seconds": 45.0,  # (35 + 55) / 2
+        "completion_p99_seconds": 142.3,  # 2.97 of 3 steps along 19, 35, 55, 145: 55 + 0.97 x 90
+        "queueing_mean_seconds": 9.75,  # (15 + 15 + 0 + 9) / 4
+        "makespan_seconds": 160.0,
+        "utilisation": 0.90625,  # (20 + 40 + 210 + 20) / (2 x 160)
+        "restarts": 1,
+    }
+    metrics = measure(recorder.log()).plain()
+    assert {name: metrics[name] for name in want} == pytest.approx(want)
 
 
 def test_nothing_has_no_mean() -> None:
-    summary = summarise(Recorder(), gpu_count=8)
+    summary = measure(Recorder(ONE_POOL).log())
     assert (summary.jobs, summary.finished, summary.makespan_seconds, summary.utilisation) == (0, 0, 0.0, 0.0)
     assert isnan(summary.completion_mean_seconds)
     assert isnan(summary.completion_p99_seconds)
@@ -94,7 +98,7 @@ Story = list[tuple[Event, tuple[Command, ...]]]
 
 
 def tell(story: Story) -> Recorder:
-    recorder = Recorder()
+    recorder = Recorder(ONE_POOL)
     for event, commands in story:
         recorder.reacted(event, Reaction(commands, ()))
     return recorder
@@ -233,7 +237,7 @@ def test_only_finished_jobs_count_for_times_and_all_for_the_rest() -> None:
             ended(60.0, 1, Ending.FINISHED),
         ]
     )
-    summary = summarise(recorder, gpu_count=4)
+    summary = measure(recorder.log())
     assert (summary.jobs, summary.finished) == (2, 1)
     assert (summary.completion_mean_seconds, summary.queueing_mean_seconds) == (20.0, 10.0)
     assert summary.makespan_seconds == 60.0

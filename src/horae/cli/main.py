@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from enum import Enum
 from math import inf, isnan
 from pathlib import Path
@@ -17,13 +17,14 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from horae import __version__, samples
+from horae.cli import compare, policy, speed, trace, why
 from horae.cli import reproduce as reproductions
 from horae.engines.faults import fault_plan
 from horae.experiment import Run, replay_file, simulate
 from horae.model.errors import HoraeError, InputError, PolicyError
 from horae.model.pools import Cadence, Setup
 from horae.policies.registry import make_policy
-from horae.reports.summary import Summary, summarise
+from horae.reports.metrics import Metrics, measure
 from horae.reports.tree import draw
 from horae.traces.cluster_file import read_cluster
 from horae.traces.job_table import read_jobs
@@ -33,6 +34,11 @@ cluster_app = typer.Typer(no_args_is_help=True, help="Look at a cluster file.")
 reproduce_app = typer.Typer(no_args_is_help=True, help="Published results, run again.")
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(reproduce_app, name="reproduce")
+app.add_typer(policy.app, name="policy")
+app.add_typer(trace.app, name="trace")
+app.add_typer(speed.app, name="speed")
+app.command()(why.why)
+app.command("compare")(compare.compare_command)
 
 REASONS_MAX = 10  # that are told after a run
 # Those that preempt do so at the end of a round, the others act on every event.
@@ -193,19 +199,19 @@ def _data(data: Path | None) -> Path:
 
 
 class _Result(NamedTuple):
-    summary: Summary
+    metrics: Metrics
     left_over: list[str]  # the jobs that did not end, each with the reason
 
 
 def _result(run: Run) -> _Result:
     left_over = [f"refused {job_id}: {reason}" for job_id, reason in run.refused.items()]
     left_over += [f"unfinished {job_id}: {reason}" for job_id, reason in run.unfinished.items()]
-    return _Result(summarise(run.recorder, run.gpu_count, len(run.refused)), left_over)
+    return _Result(measure(run.log), left_over)
 
 
 def _print_results(results: dict[str, _Result], output: Format) -> None:
     if output is Format.JSON:
-        print(json.dumps({name: _plain(result.summary) for name, result in results.items()}, indent=2))
+        print(json.dumps({name: result.metrics.plain() for name, result in results.items()}, indent=2))
     else:
         _console().print(_table(results))
     # A refusal is the same under every policy, and told once. JSON stays JSON: this is for people.
@@ -214,11 +220,6 @@ def _print_results(results: dict[str, _Result], output: Format) -> None:
         lines[REASONS_MAX:] = [f"and {len(lines) - REASONS_MAX:,} more"]
     for line in lines:
         print(line, file=sys.stderr if output is Format.JSON else sys.stdout)
-
-
-def _plain(summary: Summary) -> dict[str, Any]:
-    """JSON has no number for the mean of nothing."""
-    return {key: None if isnan(value) else value for key, value in asdict(summary).items()}
 
 
 def _table(results: dict[str, _Result]) -> Table:

@@ -11,6 +11,7 @@ from horae.model.errors import InputError
 from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.reports.records import Recorder
 from horae.traces import philly
+from horae.traces.arrivals import arrivals
 
 PHILLY_VCS = ("7f04ca", "2869ce", "0e4a51", "ee9e8c")
 PHILLY_POLICIES = ("fifo", "sjf")
@@ -42,7 +43,9 @@ def reproduce_philly(data: Path) -> list[Comparison]:
     _check_complete(data, set(nodes), set(published), set(jobs["vc"]))
     comparisons = []
     for policy in PHILLY_POLICIES:
-        recorder = simulate(philly_setup(nodes, policy), philly.arrivals(jobs)).recorder
+        setup = philly_setup(nodes, policy)
+        made, _ = arrivals(philly.as_trace(jobs), setup.cluster, whole_nodes=True)
+        recorder = simulate(setup, made).recorder
         for vc in PHILLY_VCS:
             mean, count = _mean_completion(recorder, vc)
             comparisons.append(Comparison(vc, policy, count, mean, published[vc, policy]))

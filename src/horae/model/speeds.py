@@ -12,3 +12,12 @@ class Measurement(NamedTuple):
     shape: Shape
     steps_per_second: float  # 0: does not fit
     source: str  # a paper, a table, a file
+
+
+class PairMeasurement(NamedTuple):
+    """Two gangs of one size that share the same GPUs, and how fast each of them is there."""
+
+    models: tuple[str, str]
+    shape: Shape
+    steps_per_second: tuple[float, float]  # of the first and of the second; 0: does not fit
+    source: str

@@ -284,7 +284,8 @@ class JobTable:
         ints, floats, option_ints, option_floats = self._blocks
         # In the order of the columns; what is not named here is zero.
         ints[:, row] = (
-            serial, job.gpus, job.priority, entry.app, entry.tenant, entry.user, entry.demand, _PENDING, NOBODY, NOBODY, 0,
+            serial, job.gpus, job.priority, entry.app, entry.tenant, entry.user, entry.demand,
+            _PENDING, NOBODY, NOBODY, 0,
         )  # fmt: skip
         floats[:, row] = 0.0
         steps_total = nan if job.steps_total is None else job.steps_total

@@ -22,6 +22,8 @@ class View(NamedTuple):
     shapes: tuple[Shape, ...]  # the numbers in `jobs.shape` point here
     shape_accelerator: Ints  # by shape: its accelerator
     shape_gpus: Ints
+    shape_level: Ints  # the numbers point into `levels`
+    levels: tuple[str, ...]  # of cells, finest first
     jobs: JobColumns
     tenants: tuple[str, ...]  # the numbers in `jobs.tenant` point here
     tenant_weight: Floats

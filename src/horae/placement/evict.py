@@ -6,9 +6,11 @@ Of the leases that could go, no more than needed do.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
-from horae.model.arrays import Bools, Ints
+from horae.model.arrays import Bools
 from horae.model.cells import Cluster
 from horae.model.plans import Contest, Riders, Spot
 from horae.model.shapes import Demand, Shape
@@ -17,23 +19,36 @@ from horae.placement.fit import place
 
 def place_over(cluster: Cluster, contest: Contest, riders: Riders, demand: Demand, shape: Shape) -> Spot | None:
     """GPUs for a gang, and the leases that would have to end for it; or None."""
-    everything = contest.free | contest.yielding
-    if place(cluster, everything, riders, demand, shape) is None:
+    if shape.accelerator not in cluster.chain_gpus or shape.level not in cluster.levels:
         return None
     level = cluster.level_index(shape.level)
     if level <= cluster.node_level and not demand.cpus_per_gpu and not demand.memory_bytes_per_gpu:
-        leaving = _last_of_one_cell(cluster, contest, cluster.cell_of_gpu[max(level, 1)], shape)
+        leaving = _last_of_one_cell(cluster, contest, max(level, 1), shape)
+        if not leaving:
+            return None
     else:
         # The gang spans nodes, or GPUs are not all that it needs.
+        if place(cluster, contest.free | contest.yielding, riders, demand, shape) is None:
+            return None
         leaving = _fewest_ranks(cluster, contest, riders, demand, shape)
         leaving = _spare_all_it_can(cluster, contest, riders, demand, shape, leaving)
-    gone = contest.yielding & np.isin(contest.holder, leaving)
-    spot = place(cluster, contest.free | gone, riders, demand, shape)
+    spot = place(cluster, contest.free | _gone(contest, leaving), riders, demand, shape)
     return spot and spot._replace(leaving=tuple(sorted(leaving)))
 
 
-def _last_of_one_cell(cluster: Cluster, contest: Contest, cells: Ints, shape: Shape) -> list[int]:
-    """The leases that must end in the cell where those rank last; of equals, where they are fewest."""
+def _gone(contest: Contest, leaving: Collection[int]) -> Bools:
+    """The GPUs that these leases would leave."""
+    if len(leaving) > 8:  # from here on a search beats comparing one by one
+        return contest.yielding & np.isin(contest.holder, list(leaving))
+    gone = np.zeros_like(contest.yielding)
+    for epoch in leaving:
+        gone |= contest.holder == epoch
+    return contest.yielding & gone
+
+
+def _last_of_one_cell(cluster: Cluster, contest: Contest, level: int, shape: Shape) -> list[int]:
+    """The leases that must end in the cell where those rank last; of equals, where they are fewest; none: nowhere."""
+    cells, first_gpu = cluster.cell_of_gpu[level], cluster.first_gpu[level]
     start, stop = cluster.chain_gpus[shape.accelerator]
     free = np.bincount(cells[start:stop][contest.free[start:stop]], minlength=int(cells[-1]) + 1)
     needed = shape.gpus - free
@@ -42,25 +57,44 @@ def _last_of_one_cell(cluster: Cluster, contest: Contest, cells: Ints, shape: Sh
     # Counted from the last in rank, the GPU that completes the gang: its holder is the best that would have to go.
     nth = np.arange(len(gpus)) - np.searchsorted(cells[gpus], cells[gpus])
     completing = gpus[nth == needed[cells[gpus]] - 1]
+    if not len(completing):
+        return []
     ranks = contest.rank[completing]
-    tied = [int(cell) for cell in cells[completing[ranks == ranks.max()]]]
-    choices = [(_just_enough(contest, cells == cell, int(needed[cell])), int(free[cell]), cell) for cell in tied]
+    tied = cells[completing[ranks == ranks.max()]].tolist()
+    choices = [
+        (_just_enough(contest, first_gpu[cell], first_gpu[cell + 1], int(needed[cell])), int(free[cell]), cell)
+        for cell in tied
+    ]
     return min(choices, key=lambda choice: (len(choice[0]), *choice[1:]))[0]
 
 
-def _just_enough(contest: Contest, inside: Bools, needed: int) -> list[int]:
-    """Leases whose end frees that many GPUs in a cell: the last in rank, without those that prove superfluous."""
-    gpus = np.flatnonzero(inside & contest.yielding)
-    epochs, first, held = np.unique(contest.holder[gpus], return_index=True, return_counts=True)
-    order = np.argsort(-contest.rank[gpus[first]], kind="stable")
-    going = order[np.cumsum(held[order]) - held[order] < needed]
-    surplus = int(held[going].sum()) - needed
-    leaving = set(epochs[going].tolist())
+def _just_enough(contest: Contest, start: int, stop: int, needed: int) -> list[int]:
+    """Leases whose end frees that many GPUs in a cell: the last in rank, without those that prove superfluous.
+
+    A cell has a handful of GPUs: plain lists are faster than arrays.
+    """
+    held: dict[int, int] = {}
+    rank: dict[int, int] = {}
+    inside = zip(
+        *(column[start:stop].tolist() for column in (contest.yielding, contest.holder, contest.rank)), strict=True
+    )
+    for yields, epoch, standing in inside:
+        if yields:
+            held[epoch] = held.get(epoch, 0) + 1
+            rank.setdefault(epoch, standing)
+    going: list[int] = []
+    surplus = -needed
+    for epoch in sorted(held, key=lambda epoch: (-rank[epoch], epoch)):
+        if surplus >= 0:
+            break
+        going.append(epoch)
+        surplus += held[epoch]
     # The smallest first, so that as many as possible may stay.
-    for index in going[np.argsort(held[going], kind="stable")]:
-        if held[index] <= surplus:
-            surplus -= int(held[index])
-            leaving.discard(int(epochs[index]))
+    leaving = set(going)
+    for epoch in sorted(going, key=held.__getitem__):
+        if held[epoch] <= surplus:
+            surplus -= held[epoch]
+            leaving.discard(epoch)
     return sorted(leaving)
 
 
@@ -90,7 +124,6 @@ def _spare_all_it_can(
     kept = set(leaving)
     for epoch in sorted(leaving, key=lambda epoch: (rank[epoch], epoch)):
         rest = kept - {epoch}
-        gone = contest.yielding & np.isin(contest.holder, list(rest))
-        if place(cluster, contest.free | gone, riders, demand, shape) is not None:
+        if place(cluster, contest.free | _gone(contest, rest), riders, demand, shape) is not None:
             kept = rest
     return sorted(kept)

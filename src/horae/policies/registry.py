@@ -1,29 +1,42 @@
-"""All policies by name. A policy is made from its name and options, which is also how a journal records it."""
+"""All policies by name. A policy is made from its name and options, which is also how a journal records it.
+
+Those of other packages come by entry point, in the group `horae.policies`; each is checked when it is first asked for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 from horae.model.errors import PolicyError
 from horae.model.view import Policy
+from horae.policies.conformance import check_policy
+from horae.policies.drf import Drf
 from horae.policies.equal_share import EqualShare
 from horae.policies.fifo import Fifo
+from horae.policies.gittins import Gittins
 from horae.policies.highest_rho import HighestRho
 from horae.policies.las import Las
 from horae.policies.sjf import Sjf
+from horae.policies.srsf import Srsf
+from horae.policies.srtf import Srtf
 from horae.policies.tiresias import Tiresias
+from horae.policies.yarn_cs import YarnCs
+
+ENTRY_POINTS = "horae.policies"
 
 POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (Fifo, Sjf, Las, Tiresias, EqualShare, HighestRho)
+    policy.name: policy
+    for policy in (Fifo, Sjf, Srtf, Srsf, Las, Tiresias, Gittins, Drf, YarnCs, EqualShare, HighestRho)
 }
+_LOADED: dict[str, type[Policy]] = {}  # from other packages, checked
 
 
 def make_policy(name: str, options: Mapping[str, object] | None = None) -> Policy:
-    if name not in POLICIES:
-        raise PolicyError(f"there is no policy {name!r}", field="policy", remedy=f"choose one of {', '.join(POLICIES)}")
-    kind = POLICIES[name]
-    defaults = {item.name: item.default for item in fields(kind) if item.default is not MISSING}  # type: ignore[arg-type]
+    kind = find_policy(name)
+    defaults = option_defaults(kind)
     values = {}
     for key, value in (options or {}).items():
         if key not in defaults:
@@ -33,14 +46,91 @@ def make_policy(name: str, options: Mapping[str, object] | None = None) -> Polic
     return kind(**values)
 
 
+def find_policy(name: str) -> type[Policy]:
+    if name in POLICIES:
+        return POLICIES[name]
+    if name not in _LOADED:
+        found = next((point for point in installed() if point.name == name), None)
+        if found is None:
+            known = ", ".join([*POLICIES, *(point.name for point in installed())])
+            raise PolicyError(f"there is no policy {name!r}", field="policy", remedy=f"choose one of {known}")
+        _LOADED[name] = _load(found)
+    return _LOADED[name]
+
+
+def installed() -> list[EntryPoint]:
+    """The policies of other packages, not loaded yet."""
+    return sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
+
+
+def option_defaults(kind: type[Policy]) -> dict[str, object]:
+    if not is_dataclass(kind):
+        return {}
+    return {item.name: _default(item) for item in fields(kind) if item.init and _default(item) is not MISSING}
+
+
+def _default(item: Any) -> object:
+    return item.default_factory() if item.default_factory is not MISSING else item.default
+
+
+def _load(point: EntryPoint) -> type[Policy]:
+    """A class of another package, if it is a policy and keeps the rules."""
+    whose = f"{point.value} of {point.dist.name if point.dist else 'an unknown package'}"
+    try:
+        kind: type[Policy] = point.load()
+    except Exception as error:  # whatever a foreign module may do when it is imported
+        raise PolicyError(
+            f"policy {point.name!r} ({whose}) cannot be imported: {type(error).__name__}: {error}",
+            field="policy",
+            remedy="mend or remove the package",
+        ) from error
+    if getattr(kind, "name", None) != point.name:
+        raise PolicyError(
+            f"policy {point.name!r} ({whose}) calls itself {getattr(kind, 'name', None)!r}",
+            field="policy",
+            remedy="give the class and its entry point the same name",
+        )
+    try:
+        check_policy(kind)
+    except PolicyError as error:
+        raise PolicyError(f"{whose}: {error.problem}", field="policy", remedy=error.remedy) from None
+    return kind
+
+
 def _like(policy: str, key: str, value: object, default: object) -> object:
     """The value in the type of the option's default; anything else is the user's mistake."""
     match default, value:
         case bool(), bool():
             return value
+        case int(), int() if not isinstance(value, bool) and not isinstance(default, bool):
+            return value
         case float(), int() | float() if not isinstance(value, bool):
             return float(value)
-        case tuple(), list() | tuple() if all(isinstance(item, int | float) for item in value):
+        case str(), str():
+            return value
+        case tuple(), list() | tuple() if all(_is_number(item) for item in value):
             return tuple(float(item) for item in value)
-    kind = {bool: "true or false", float: "a number", tuple: "a list of numbers"}[type(default)]
-    raise PolicyError(f"option {key!r} of policy {policy!r} is {value!r}", field="policy", remedy=f"give {kind}")
+        case Mapping(), Mapping() if all(_is_number(item) for item in value.values()):
+            return {str(name): float(item) for name, item in value.items()}
+    raise PolicyError(
+        f"option {key!r} of policy {policy!r} is {value!r}", field="policy", remedy=f"give {_kind(default)}"
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _kind(default: object) -> str:
+    match default:
+        case bool():
+            return "true or false"
+        case int():
+            return "a whole number"
+        case float():
+            return "a number"
+        case str():
+            return "a word"
+        case tuple():
+            return "a list of numbers"
+    return "numbers by name: {a: 0.5, b: 0.25}"

@@ -30,12 +30,14 @@ class NameBook:
 
 
 class ShapeBook:
-    def __init__(self, accelerators: tuple[str, ...]) -> None:
+    def __init__(self, accelerators: tuple[str, ...], levels: tuple[str, ...]) -> None:
         self._accelerators = {name: index for index, name in enumerate(accelerators)}
+        self._levels = {name: index for index, name in enumerate(levels)}
         self._number: dict[Shape, int] = {}
         self.all: tuple[Shape, ...] = ()
         self.accelerator: Ints = np.empty(0, dtype=np.int64)  # NOBODY for a type that the cluster lacks
         self.gpus: Ints = np.empty(0, dtype=np.int64)
+        self.level: Ints = np.empty(0, dtype=np.int64)  # likewise
 
     def number(self, shape: Shape) -> int:
         number = self._number.get(shape)
@@ -44,7 +46,9 @@ class ShapeBook:
             self.all += (shape,)
             self.accelerator = np.append(self.accelerator, self._accelerators.get(shape.accelerator, -1))
             self.gpus = np.append(self.gpus, shape.gpus)
-            self.accelerator.flags.writeable = self.gpus.flags.writeable = False
+            self.level = np.append(self.level, self._levels.get(shape.level, -1))
+            for column in (self.accelerator, self.gpus, self.level):
+                column.flags.writeable = False
         return number
 
 

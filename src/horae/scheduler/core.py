@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import isfinite
 from typing import Any
 
 from horae.guarantees.pools import Pools
@@ -28,6 +27,7 @@ from horae.model.events import (
     Surveyed,
     Tick,
 )
+from horae.model.explanations import Explanation
 from horae.model.jobs import Job
 from horae.model.plans import Hold, Lease, Placement, Reaction, Round, RoundPlan
 from horae.model.pools import Setup
@@ -38,7 +38,7 @@ from horae.model.view import View
 from horae.policies.registry import make_policy
 from horae.scheduler.books import DemandBook, NameBook, ShapeBook
 from horae.scheduler.check import check_plan
-from horae.scheduler.explain import blocker
+from horae.scheduler.explain import Scene, blocker, explain
 from horae.scheduler.floor import Floor
 from horae.scheduler.mailbox import Mailbox
 from horae.scheduler.pool import Pool
@@ -65,7 +65,7 @@ class Scheduler:
         ]
         for pool in self._pool:
             pool.count_capacity(setup.cluster, self._floor.open)
-        self._shapes = ShapeBook(setup.cluster.accelerators)
+        self._shapes = ShapeBook(setup.cluster.accelerators, setup.cluster.levels)
         self._demands = DemandBook()
         self._tenants = NameBook(setup.tenant_weights)
         self._users = NameBook({})
@@ -142,6 +142,8 @@ class Scheduler:
             shapes=self._shapes.all,
             shape_accelerator=self._shapes.accelerator,
             shape_gpus=self._shapes.gpus,
+            shape_level=self._shapes.level,
+            levels=self.setup.cluster.levels,
             jobs=pool.table.view(self.now),
             tenants=self._tenants.all,
             tenant_weight=self._tenants.weight,
@@ -229,16 +231,6 @@ class Scheduler:
         self._mailbox.answered(Start, epoch, job.id)
         self._send(Stop(epoch, job.id, job.grace_seconds))
 
-    def _book(self, pool: Pool, serial: int) -> None:
-        """Remember what a job that will go on received under the lease that it has left."""
-        columns, row = pool.table.columns, pool.table.row[serial]
-        seconds = self.now - columns["since"][row]
-        columns["run_base"][row] += seconds
-        columns["service_base"][row] += seconds * columns["held_gpus"][row]
-        columns["received_base"][row, columns["option"][row]] += seconds
-        columns["epoch"][row] = columns["option"][row] = NOBODY
-        columns["held_gpus"][row] = 0
-
     def _leave(self, epoch: int, serial: int) -> None:
         """A job has left its GPUs; they are free when the last of its bundle has."""
         lease = self._leases.pop(epoch, None)
@@ -324,7 +316,8 @@ class Scheduler:
     def _on_progressed(self, event: JobProgressed) -> None:
         found = self._current(event.job_id, event.epoch)
         if found is not None:
-            self._safe_steps(*found, event.steps, event.at)
+            pool, serial = found
+            pool.report(serial, event.steps, event.at)
 
     def _on_ended(self, event: JobEnded) -> None:
         found = self._current(event.job_id, event.epoch)
@@ -338,8 +331,8 @@ class Scheduler:
             self._release(serial)
             self._remove(pool, serial)
         else:
-            self._safe_steps(pool, serial, event.steps, event.at)
-            self._book(pool, serial)
+            pool.report(serial, event.steps, event.at)
+            pool.book(serial, self.now)
             if serial in self._holds:
                 self._signal(pool, serial, Signal.HOLD)
             reckoned = any(event.epoch in hold.awaited for hold in self._holds.values())
@@ -404,7 +397,7 @@ class Scheduler:
             if steps is None:
                 self._on_ended(JobEnded(event.at, job_id, epoch, Ending.LOST, 0.0, "not found by a survey"))
             else:
-                self._safe_steps(pool, serial, steps, event.at)
+                pool.report(serial, steps, event.at)
         for (job_id, epoch), _ in sorted(running.items()):
             found = self._live.get(job_id)
             if found is not None and self._epoch(*found) == epoch:
@@ -457,13 +450,6 @@ class Scheduler:
             columns["queued_at"][row] = self.now
         return status
 
-    def _safe_steps(self, pool: Pool, serial: int, steps: float, at: float) -> None:
-        """Take over a report of progress; reported progress is never lost, and nonsense is no report."""
-        columns, row = pool.table.columns, pool.table.row[serial]
-        if isfinite(steps) and steps >= columns["steps_base"][row]:
-            columns["steps_base"][row] = steps
-            columns["productive_at"][row] = max(columns["productive_at"][row], at)
-
     def _remove(self, pool: Pool, serial: int) -> None:
         row = pool.table.row[serial]
         job = pool.table.jobs[row]
@@ -491,3 +477,11 @@ class Scheduler:
         hold = self._holds.get(serial)
         leaving = [self._id[s] for epoch in sorted(hold.awaited) for s in self._leases[epoch].bundle] if hold else []
         return blocker(pool, serial, self.now, tuple(leaving))
+
+    def explain(self, job_id: str) -> Explanation | None:
+        """What stands in a job's way, who, and what would unblock it; None for a job that was never submitted."""
+        if job_id in self._live:
+            scene = Scene(self.now, self._floor, self._leases, self._demands.all)
+            return explain(*self._live[job_id], self.why(job_id), scene)
+        ended = self._ended.get(job_id)
+        return None if ended is None else Explanation(job_id, self.now, ended, self._refused.get(job_id))

@@ -1,11 +1,31 @@
-"""Why a job waits: the blocker that the last pass kept, looked up when somebody asks."""
+"""Why a job waits: the blocker that the last pass kept, and what would unblock it, worked out when somebody asks."""
 
 from __future__ import annotations
 
-from horae.model.decisions import Shares
+from collections.abc import Mapping
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from horae.model.decisions import Grants, Ranking, Shares
+from horae.model.explanations import Explanation, Holder, Unblocking
+from horae.model.plans import Lease
 from horae.model.reasons import AwaitsDecision, AwaitsVictims, Reason, Unclaimed
+from horae.model.shapes import Demand, Shape
 from horae.model.status import Status
+from horae.model.table import NOBODY
+from horae.scheduler.floor import Floor
 from horae.scheduler.pool import Pool
+
+
+class Scene(NamedTuple):
+    """What must be known of the world to explain one job's place in it."""
+
+    now: float
+    floor: Floor
+    leases: Mapping[int, Lease]
+    demands: tuple[Demand, ...]
 
 
 def blocker(pool: Pool, serial: int, now: float, leaving: tuple[str, ...]) -> Reason | None:
@@ -23,6 +43,91 @@ def blocker(pool: Pool, serial: int, now: float, leaving: tuple[str, ...]) -> Re
         return pool.plan.blocked[demand]
     if pool.plan.head is not None:
         return pool.plan.head
-    if isinstance(pool.decision, Shares) and not (columns["target"][row] > 0).any():
+    if serial not in pool.claimants():
         return Unclaimed(pool.policy.name)
     return AwaitsDecision(max(pool.wake_at, now))
+
+
+def explain(pool: Pool, serial: int, reason: Reason | None, scene: Scene) -> Explanation:
+    """All that can be said of a live job."""
+    table, row = pool.table, pool.table.row[serial]
+    status = Status(table.columns["status"][row])
+    waits = status in (Status.PENDING, Status.HOLDING)
+    demand = scene.demands[int(table.columns["demand"][row])]
+    holders = _holders(pool, demand, scene) if waits else {}
+    return Explanation(
+        job_id=table.ids[row],
+        at=scene.now,
+        status=status,
+        reason=reason,
+        pool=pool.spec.name,
+        policy=pool.policy.name,
+        ahead=_ahead(pool, serial) if status is Status.PENDING else (),
+        holders=tuple(holders.values()),
+        unblocking=_unblocking(pool, demand, holders, scene) if status is Status.PENDING else None,
+        next_decision_at=max(pool.wake_at, scene.now),
+    )
+
+
+def _holders(pool: Pool, demand: Demand, scene: Scene) -> dict[int, Holder]:
+    """By epoch: who is on GPUs of the types that the demand accepts, the soonest to end first."""
+    accepted = {shape.accelerator for shape in demand.shapes}
+    table, jobs = pool.table, pool.table.view(scene.now)
+    speed = np.where(jobs.option >= 0, jobs.speed[np.arange(len(jobs)), jobs.option], 1.0)
+    restart = np.maximum(jobs.productive_at - scene.now, 0.0)
+    ends_at = scene.now + restart + np.nan_to_num(jobs.steps_left / np.maximum(speed, 1e-300), nan=inf, posinf=inf)
+    on_gpus = np.flatnonzero(jobs.on_gpus).tolist()
+    rows = [row for row in on_gpus if scene.leases[int(jobs.epoch[row])].shape.accelerator in accepted]
+    rows.sort(key=lambda row: (ends_at[row], jobs.serial[row]))
+    return {
+        int(jobs.epoch[row]): Holder(
+            table.ids[row], int(jobs.held_gpus[row]), float(jobs.since[row]), float(ends_at[row])
+        )
+        for row in rows
+    }
+
+
+def _unblocking(pool: Pool, demand: Demand, holders: dict[int, Holder], scene: Scene) -> Unblocking | None:
+    """Let holders leave as they are believed to end, until the gang fits; then let those stay that it fits beside."""
+    leaving: list[int] = []
+    for epoch in (NOBODY, *holders):
+        leaving += [epoch] if epoch != NOBODY else []
+        shape = _fits_without(pool, demand, leaving, scene)
+        if shape is not None:
+            for each in list(leaving):
+                rest = [other for other in leaving if other != each]
+                if _fits_without(pool, demand, rest, scene) is not None:
+                    leaving = rest
+            shape = _fits_without(pool, demand, leaving, scene) or shape
+            return Unblocking(shape, tuple(holders[each] for each in leaving))
+    return None
+
+
+def _fits_without(pool: Pool, demand: Demand, leaving: list[int], scene: Scene) -> Shape | None:
+    """The best shape in which the demand would fit if these leases had ended."""
+    floor = scene.floor
+    free = floor.usable(pool.open_gpus) & np.isin(floor.holder, [NOBODY, *leaving])
+    for shape in demand.shapes:
+        if floor.place(free, floor.loads(), demand, shape) is not None:
+            return shape
+    return None
+
+
+def _ahead(pool: Pool, serial: int) -> tuple[str, ...]:
+    """Who waits as well and was ranked before it."""
+    round_ = pool.round
+    if round_ is None or isinstance(round_.decision, Shares):
+        return ()
+    decision = round_.decision
+    ranking = decision.rest if isinstance(decision, Grants) else decision
+    assert isinstance(ranking, Ranking)
+    names = dict(zip(round_.rows.tolist(), zip(round_.serials.tolist(), round_.job_ids, strict=True), strict=True))
+    status, row = pool.table.columns["status"], pool.table.row
+    ahead: list[str] = []
+    for each in ranking.order.tolist():
+        other, job_id = names[each]
+        if other == serial:
+            return tuple(ahead)
+        if other in row and status[row[other]] == int(Status.PENDING):
+            ahead.append(job_id)
+    return ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
+from math import inf, isfinite
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from horae.model.plans import Round, RoundPlan
 from horae.model.pools import Cadence, PoolSpec
 from horae.model.reasons import Never
 from horae.model.shapes import Demand
-from horae.model.table import JobTable
+from horae.model.table import NOBODY, JobTable
 from horae.model.view import Policy, View
 from horae.scheduler.floor import Floor
 
@@ -48,6 +48,7 @@ class Pool:
         self.shared_at = 0.0  # when the shares in force were computed
         self.decision: Decision | None = None
         self.plan = RoundPlan()
+        self.round: Round | None = None  # the last
         self._apps: dict[str, App] = {}
         self._app_next = 0
         self._app_seconds = 0.0
@@ -96,7 +97,33 @@ class Pool:
         """A decision and its plan, with names for the rows while they still mean what they meant."""
         rows = decision.order if isinstance(decision, Ranking) else np.arange(len(view.jobs))
         job_ids = tuple(map(self.table.ids.__getitem__, rows.tolist()))
-        return Round(view.now, self.spec.name, decision, plan, rows, job_ids, view.jobs.serial[rows])
+        self.round = Round(view.now, self.spec.name, decision, plan, rows, job_ids, view.jobs.serial[rows])
+        return self.round
+
+    def claimants(self) -> set[int]:
+        """Serials of the jobs to which the last decision gives anything."""
+        if self.round is None:
+            return set()
+        if not isinstance(self.round.decision, Shares):
+            return set(self.round.serials.tolist())
+        return set(self.round.serials[(self.round.decision.fraction > 0).any(axis=1)].tolist())
+
+    def book(self, serial: int, now: float) -> None:
+        """Remember what a job that will go on received under the lease that it has left."""
+        columns, row = self.table.columns, self.table.row[serial]
+        seconds = now - columns["since"][row]
+        columns["run_base"][row] += seconds
+        columns["service_base"][row] += seconds * columns["held_gpus"][row]
+        columns["received_base"][row, columns["option"][row]] += seconds
+        columns["epoch"][row] = columns["option"][row] = NOBODY
+        columns["held_gpus"][row] = 0
+
+    def report(self, serial: int, steps: float, at: float) -> None:
+        """Take over a report of progress; reported progress is never lost, and nonsense is no report."""
+        columns, row = self.table.columns, self.table.row[serial]
+        if isfinite(steps) and steps >= columns["steps_base"][row]:
+            columns["steps_base"][row] = steps
+            columns["productive_at"][row] = max(columns["productive_at"][row], at)
 
     # When to decide
 

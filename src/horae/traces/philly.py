@@ -6,15 +6,13 @@ Files in the data folder, under `philly/`: `philly_4vc.csv.gz` (job_id, vc, subm
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
 
-from horae.model.cells import CLUSTER, NODE
 from horae.model.errors import InputError
-from horae.model.jobs import Arrival, Job, Truth
-from horae.model.shapes import Option, Shape
+from horae.traces.trace import Trace
 
 ACCELERATOR = "gpu"  # Philly does not say which
 GPUS_PER_NODE = 8
@@ -78,22 +76,14 @@ def published_completion(data: Path) -> dict[tuple[str, str], float]:
     return {(vc, policy): float(seconds) for vc, policy, seconds in table.iter_rows()}
 
 
-def arrivals(jobs: pl.DataFrame, tenant: str = "vc", gpus_per_node: int = GPUS_PER_NODE) -> Iterator[Arrival]:
-    """Gangs that fit a node stay in one; larger ones take whole nodes."""
-    options: dict[int, tuple[Option, ...]] = {}
-    for job_id, owner, submit, gpus, duration in jobs.select(
-        "job_id", tenant, "submit_s", "num_gpu", "duration_s"
-    ).iter_rows():
-        if gpus not in options:
-            shape = Shape(ACCELERATOR, gpus, NODE if gpus <= gpus_per_node else CLUSTER)
-            options[gpus] = (Option(shape, 1.0),)
-        steps = float(duration)
-        job = Job(
-            job_id,
-            float(submit),
-            options[gpus],
-            tenant=owner,
-            steps_total=steps,
-            member_gpus=min(gpus, gpus_per_node),
-        )
-        yield Arrival(job, Truth(steps, options[gpus]))
+def as_trace(jobs: pl.DataFrame, tenant: str = "vc") -> Trace:
+    """A table of jobs as it stands; who owns a job is said in different columns by different tables."""
+    table = jobs.select(
+        pl.col("job_id").cast(pl.String).alias("id"),
+        pl.col("submit_s").cast(pl.Float64).alias("submit"),
+        pl.col("num_gpu").alias("gpus"),
+        pl.col("duration_s").cast(pl.Float64).alias("duration"),
+        pl.col(tenant).alias("tenant"),
+        pl.int_range(2, pl.len() + 2).alias("line"),
+    )
+    return Trace("published jobs", table)

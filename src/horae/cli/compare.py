@@ -1,0 +1,120 @@
+"""`horae compare`: policies side by side on one workload. Its options; what it does is in `compare_run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from horae.cli.compare_request import By, Format, Request
+from horae.model.pools import Cadence
+
+Jobs = Annotated[
+    str, typer.Argument(help="A trace: a job table, a published trace, or a generator: 'poisson={jobs: 500}'.")
+]
+ClusterOption = Annotated[Path | None, typer.Option("--cluster", help="A cluster file. Or give --nodes.")]
+Nodes = Annotated[
+    list[str] | None,
+    typer.Option(help="A quick cluster: 20x8, 20x8:V100, or nlp=20x8 for nodes that a tenant owns. Repeat for more."),
+]
+Policy = Annotated[
+    list[str] | None,
+    typer.Option(help="A policy, with options as YAML: 'tiresias={limits: [1, 3]}'. Repeat for more; six by default."),
+]
+Baseline = Annotated[str | None, typer.Option(help="The policy that others are compared with; the first by default.")]
+CadenceOption = Annotated[
+    Cadence | None, typer.Option("--cadence", help="When policies are asked; else as the cluster file says.")
+]
+RoundSeconds = Annotated[float | None, typer.Option(help="Length of a round.")]
+Seeds = Annotated[
+    int, typer.Option(min=1, max=10_000, help="Draws. 0 is the trace as it is, others draw whole days of it anew.")
+]
+RestartSeconds = Annotated[float | None, typer.Option(help="Time to resume, for jobs that say nothing of it.")]
+DaysBetweenFailures = Annotated[
+    float | None, typer.Option(help="Let every node fail at random, on average once in so many days.")
+]
+RepairSeconds = Annotated[float, typer.Option(help="How long a failed node is away.")]
+CheckpointSeconds = Annotated[
+    float, typer.Option(help="A failed node takes with it what was done since the last checkpoint; 0: nothing.")
+]
+TraceFormat = Annotated[str | None, typer.Option("--format", help="Of the trace; found out by default.")]
+Map = Annotated[str | None, typer.Option("--map", help="Its columns by our names: submit=Start,gpus=n,duration=run.")]
+Where = Annotated[str | None, typer.Option(help="Only the rows with these cells: vc=ee9e8c.")]
+WholeNodes = Annotated[bool, typer.Option(help="Gangs larger than a node take whole nodes.")]
+Strict = Annotated[bool, typer.Option(help="A broken row of the trace is an error.")]
+Workers = Annotated[int | None, typer.Option(min=1, max=1024, help="Processes; as many as there are cores by default.")]
+CacheOption = Annotated[Path | None, typer.Option("--cache", help="Where results are kept; ~/.cache/horae by default.")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Run everything anew, and keep nothing.")]
+Output = Annotated[Format, typer.Option("-o", "--output", help="How to print the result.")]
+ByOption = Annotated[By | None, typer.Option("--by", help="The numbers of each tenant or user as well.")]
+Plots = Annotated[Path | None, typer.Option(help="Draw the runs of seed 0 into this folder.")]
+Verbose = Annotated[bool, typer.Option(help="A line for each finished run.")]
+Quiet = Annotated[bool, typer.Option(help="Nothing on standard error but errors.")]
+
+
+def compare_command(
+    jobs: Jobs,
+    cluster: ClusterOption = None,
+    nodes: Nodes = None,
+    policy: Policy = None,
+    baseline: Baseline = None,
+    cadence: CadenceOption = None,
+    round_seconds: RoundSeconds = None,
+    seeds: Seeds = 1,
+    restart_seconds: RestartSeconds = None,
+    days_between_failures: DaysBetweenFailures = None,
+    repair_seconds: RepairSeconds = 3600.0,
+    checkpoint_seconds: CheckpointSeconds = 0.0,
+    trace_format: TraceFormat = None,
+    map_: Map = None,
+    where: Where = None,
+    whole_nodes: WholeNodes = True,
+    strict: Strict = False,
+    workers: Workers = None,
+    cache: CacheOption = None,
+    no_cache: NoCache = False,
+    output: Output = Format.TABLE,
+    by: ByOption = None,
+    plots: Plots = None,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> None:
+    """Policies side by side on one workload, with intervals and a lower bound.
+
+    Runs go on in parallel. What has finished is kept, so that the same command, or one with another policy more, runs
+    only what is missing.
+    """
+    from horae.cli.compare_run import run_comparison  # noqa: PLC0415  (statistics take a second to import)
+
+    code = run_comparison(
+        Request(
+            jobs=jobs,
+            cluster=cluster,
+            nodes=tuple(nodes or ()),
+            policies=tuple(policy or ()),
+            baseline=baseline,
+            cadence=cadence,
+            round_seconds=round_seconds,
+            seeds=seeds,
+            restart_seconds=restart_seconds,
+            days_between_failures=days_between_failures,
+            repair_seconds=repair_seconds,
+            checkpoint_seconds=checkpoint_seconds,
+            format=trace_format,
+            mapping=map_,
+            where=where,
+            whole_nodes=whole_nodes,
+            strict=strict,
+            workers=workers,
+            cache=cache,
+            no_cache=no_cache,
+            output=output,
+            by=by,
+            plots=plots,
+            verbose=verbose,
+            quiet=quiet,
+        )
+    )
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,52 @@
+"""All that a user may ask of `horae compare`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from horae.model.pools import Cadence
+
+
+class Format(Enum):
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    MARKDOWN = "md"
+
+
+class By(Enum):
+    TENANT = "tenant"
+    USER = "user"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """As it was written; None and nothing stand for what was left out."""
+
+    jobs: str  # a file, or a generator with its options
+    cluster: Path | None = None
+    nodes: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+    baseline: str | None = None
+    cadence: Cadence | None = None
+    round_seconds: float | None = None
+    seeds: int = 1
+    restart_seconds: float | None = None
+    days_between_failures: float | None = None
+    repair_seconds: float = 3600.0
+    checkpoint_seconds: float = 0.0
+    format: str | None = None
+    mapping: str | None = None
+    where: str | None = None
+    whole_nodes: bool = True
+    strict: bool = False
+    workers: int | None = None
+    cache: Path | None = None
+    no_cache: bool = False
+    output: Format = Format.TABLE
+    by: By | None = None
+    plots: Path | None = None
+    verbose: bool = False
+    quiet: bool = False

@@ -1,0 +1,55 @@
+"""What is told of the rows of a trace, and how its columns are named on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+from horae.model.errors import InputError
+from horae.traces.load import parse_mapping
+from horae.traces.trace import Trace
+
+LISTED_MAX = 10
+
+Tell = Callable[[str], None]
+
+
+def tell_rows(trace: Trace, tell: Tell) -> None:
+    """Broken rows, rows left out and rows changed: counted, and the first broken ones listed."""
+    if trace.fault_count:
+        tell(f"{trace.source}: {_rows(trace.fault_count)} left out as broken; --strict stops there")
+        for fault in trace.faults[:LISTED_MAX]:
+            tell(str(fault.error(trace.source)))
+        if trace.fault_count > LISTED_MAX:
+            tell(f"and {trace.fault_count - LISTED_MAX:,} more")
+    for what, counts in (("left out", trace.left_out), ("changed", trace.changed)):
+        for reason, count in counts.items():
+            tell(f"{trace.source}: {_rows(count)} {what}: {reason}")
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"
+
+
+def pairs(text: str | None, field: str) -> dict[str, str] | None:
+    """`a=b,c=d` as a mapping."""
+    try:
+        return None if text is None else parse_mapping(text)
+    except InputError as error:
+        raise InputError(error.problem, field=field, remedy=error.remedy) from None
+
+
+def named_options(text: str, field: str) -> tuple[str, dict[str, Any]]:
+    """`name={options}` as both; the options are YAML."""
+    name, _, rest = text.partition("=")
+    if not rest:
+        return name, {}
+    try:
+        options = yaml.safe_load(rest)
+    except (yaml.YAMLError, ValueError):
+        options = None
+    if not isinstance(options, dict):
+        raise InputError(f"{rest!r} are no options", field=field, remedy=f"write '{name}={{option: value}}'")
+    return name, options

@@ -1,0 +1,174 @@
+"""`horae trace`: look at a workload, convert it, make one up, draw it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from math import isnan
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from horae.cli.output import Data, Format, Output, need_data
+from horae.cli.rows import named_options, pairs, tell_rows
+from horae.model.errors import InputError
+from horae.reports.trace_plots import plot_trace
+from horae.traces import speed_tables
+from horae.traces.generators import Gavel, Generator, make_generator
+from horae.traces.generators.gavel import reference_speeds
+from horae.traces.load import FORMATS, detect, read_trace
+from horae.traces.summary import TraceSummary, run_seconds, summarise
+from horae.traces.trace import Trace, no_jobs
+from horae.traces.write import write_trace
+
+app = typer.Typer(no_args_is_help=True, help="Look at a workload, convert it, make one up, draw it.")
+
+File = Annotated[Path, typer.Argument(help="A workload, of any format that is known.")]
+FormatName = Annotated[str | None, typer.Option("--format", help=f"Its format: {', '.join(FORMATS)}; else by content.")]
+Mapping = Annotated[
+    str | None,
+    typer.Option("--map", help="For any CSV: submit=COLUMN,gpus=COLUMN,duration=COLUMN, also user, tenant, model …"),
+]
+Where = Annotated[str | None, typer.Option(help="Take only rows with these cells: set=1.0x,workload=6.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first broken row.")]
+
+NAMES_MAX = 8  # that are listed
+
+
+def read(file: Path, format_name: str | None, mapping: str | None, where: str | None, strict: bool) -> Trace:
+    trace = read_trace(file, format_name, pairs(mapping, "--map"), pairs(where, "--where"))
+    if strict:
+        trace.strict()
+    tell_rows(trace, lambda line: print(line, file=sys.stderr))
+    return trace
+
+
+@app.command("info")
+def info(
+    file: File,
+    format_name: FormatName = None,
+    mapping: Mapping = None,
+    where: Where = None,
+    strict: Strict = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Tell how many jobs there are, how long and how large, and what is wrong with the file."""
+    trace = read(file, format_name, mapping, where, strict)
+    summary = summarise(trace)
+    if output is Format.JSON:
+        print(json.dumps(_plain(trace, summary), indent=2))
+        return
+    known_as = "by its mapping" if mapping else format_name or detect(file)
+    print(f"{file}: {known_as}; {summary.jobs:,} jobs" + (f", second 0 is {trace.origin}" if trace.origin else ""))
+    print("\n".join(describe(summary)))
+
+
+def describe(summary: TraceSummary) -> list[str]:
+    if not summary.jobs:
+        return []
+    lines = [
+        f"  span       {_span(summary.span_seconds)}, {summary.jobs_per_hour:,.3g} jobs/h",
+        f"  work       {summary.gpu_hours:,.0f} GPU-h, {summary.demand_gpus:,.1f} GPUs busy if nothing ever waited",
+    ]
+    if summary.unknown_run_times:
+        lines.append(f"  unknown    run time of {summary.unknown_run_times:,} jobs: their steps are known")
+    for label, quantiles in (("run time", summary.run_seconds), ("GPU-time", summary.gpu_seconds)):
+        if quantiles:
+            told = ", ".join(f"{name} {value:,.0f}" for name, value in quantiles.items())
+            lines.append(f"  {label:10} {told} s")
+    gangs = ", ".join(f"{gang.gpus}: {gang.jobs:.1%}/{gang.gpu_hours:.1%}" for gang in summary.gangs[:12])
+    more = f" and {len(summary.gangs) - 12} more sizes" if len(summary.gangs) > 12 else ""
+    lines.append(f"  gangs      {gangs}{more} (size: share of jobs/of GPU-h)")
+    for label, names in (
+        ("tenants", summary.tenants),
+        ("users", summary.users),
+        ("models", summary.models),
+        ("GPU types", summary.gpu_types),
+    ):
+        if names:
+            told = ", ".join(f"{name} {count:,}" for name, count in list(names.items())[:NAMES_MAX])
+            lines.append(f"  {label:10} {len(names):,}: {told}" + (" …" if len(names) > NAMES_MAX else ""))
+    return lines
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds / 86400:,.1f} days" if seconds >= 2 * 86400 else f"{seconds / 3600:,.2f} hours"
+
+
+def _plain(trace: Trace, summary: TraceSummary) -> dict[str, object]:
+    plain = {
+        key: None if isinstance(value, float) and isnan(value) else value for key, value in asdict(summary).items()
+    }
+    return {
+        "source": trace.source,
+        "origin": trace.origin,
+        **plain,
+        "broken": trace.fault_count,
+        "faults": [fault._asdict() for fault in trace.faults],
+        "left_out": dict(trace.left_out),
+        "changed": dict(trace.changed),
+    }
+
+
+@app.command("convert")
+def convert(
+    file: File,
+    target: Annotated[Path, typer.Argument(help="A file that ends in .csv, .csv.gz or .parquet.")],
+    format_name: FormatName = None,
+    mapping: Mapping = None,
+    where: Where = None,
+    strict: Strict = False,
+) -> None:
+    """Write a workload in our own format."""
+    trace = read(file, format_name, mapping, where, strict)
+    if not len(trace.table):
+        raise no_jobs(str(file))
+    write_trace(trace, target)
+    print(f"{target}: {len(trace.table):,} jobs")
+
+
+@app.command("generate")
+def generate(
+    kind: Annotated[str, typer.Argument(help="poisson, gavel, themis, diurnal or heavy-tail; 'poisson={jobs: 100}'.")],
+    target: Annotated[Path, typer.Argument(help="A file that ends in .csv, .csv.gz or .parquet.")],
+    seed: Annotated[int, typer.Option(help="The same seed gives the same jobs.")] = 0,
+    data: Data = None,
+) -> None:
+    """Make up a workload. Gavel's takes its job types from the throughput table in the data folder."""
+    trace = generator_of(kind, data).trace(seed)
+    write_trace(trace, target)
+    print(f"{target}: {len(trace.table):,} jobs")
+
+
+def generator_of(text: str, data: Path | None) -> Generator:
+    """The generator of `name={options}`."""
+    name, options = named_options(text, "KIND")
+    if name == Gavel.name and "reference" not in options:
+        measured = speed_tables.read_gavel_csv(need_data(data))
+        options = {**options, "reference": reference_speeds(measured, "v100")}
+    return make_generator(name, options)
+
+
+@app.command("plot")
+def plot(
+    file: File,
+    directory: Annotated[Path, typer.Argument(help="The folder for the pictures.")],
+    format_name: FormatName = None,
+    mapping: Mapping = None,
+    where: Where = None,
+    strict: Strict = False,
+    gpus: Annotated[int | None, typer.Option(help="GPUs of a cluster, to draw demand beside supply.")] = None,
+) -> None:
+    """Draw arrivals, run times, gangs and demand over time."""
+    trace = read(file, format_name, mapping, where, strict)
+    if not len(trace.table):
+        raise no_jobs(str(file))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(str(error.strerror), file=str(directory), remedy="name a folder of yours") from None
+    table = trace.table
+    drawn = plot_trace(table["submit"].to_numpy(), run_seconds(trace), table["gpus"].to_numpy(), directory, gpus)
+    print("\n".join(str(path) for path in drawn))

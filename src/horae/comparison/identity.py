@@ -1,0 +1,68 @@
+"""What a run is known by: a digest of all that its result depends on, the same in every process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterable
+from functools import cache
+from operator import attrgetter
+from pathlib import Path
+
+import numpy as np
+
+import horae
+from horae.comparison.task import Task
+from horae.model.jobs import Arrival, Job, Truth
+from horae.model.plain import to_plain
+from horae.policies.registry import find_policy
+
+PACKAGE = Path(horae.__file__).parent
+_job_fields = attrgetter(*Job.__dataclass_fields__)
+_truth_fields = attrgetter(*Truth.__dataclass_fields__)
+
+
+def key(task: Task, workload_digest: str) -> str:
+    """The name under which the result of a task is kept. The label is not part of it: it changes nothing."""
+    names = sorted({pool.policy for pool in task.setup.pools})
+    identity = {
+        "setup": to_plain(task.setup),
+        "seed": task.seed,
+        "failures": to_plain(task.failures),
+        "workload": workload_digest,
+        "horae": horae.__version__,
+        "sources": sources_digest(),
+        "policies": {name: policy_digest(name) for name in names},
+        "python": list(sys.version_info[:2]),
+        "numpy": np.__version__.split(".")[:2],
+    }
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+
+def arrivals_digest(arrivals: Iterable[Arrival]) -> str:
+    """Of the values alone: a pickle would also depend on which of them happen to be the same object."""
+    digest = hashlib.sha256()
+    for arrival in arrivals:
+        row = (_job_fields(arrival.job), _truth_fields(arrival.truth))
+        digest.update(json.dumps(row, default=to_plain).encode())
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+@cache
+def sources_digest() -> str:
+    """Of the package itself, so that changed code is never answered from the past."""
+    digest = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(f"{path.relative_to(PACKAGE).as_posix()}\n".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def policy_digest(name: str) -> str:
+    """Of the file in which somebody else's policy is defined; ours are among the package's sources."""
+    file = getattr(sys.modules[find_policy(name).__module__], "__file__", None)
+    if file is None or Path(file).is_relative_to(PACKAGE):
+        return ""
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()

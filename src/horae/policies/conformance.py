@@ -1,0 +1,197 @@
+"""`check_policy`: the rules that every policy keeps, ours or yours, as a test that anybody can run.
+
+A policy answers an empty pool and a crowded one; gives the same answer to the same question, whenever asked and
+whatever the order of the rows; leaves its view as it is; and gives away no more than there is. What it decides is its
+own affair.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from math import isnan
+from typing import NoReturn
+
+import numpy as np
+
+from horae.model.arrays import Floats
+from horae.model.decisions import Decision, Grants, Ranking, Shares
+from horae.model.errors import PolicyError
+from horae.model.table import JobColumns
+from horae.model.view import Policy, View
+from horae.policies.cases import Case, cases
+
+_TOLERANCE = 1e-6
+
+
+class PolicyFault(PolicyError):
+    """A policy breaks a rule; the message names it and the case that shows it."""
+
+
+def check_policy(policy: Policy | Callable[[], Policy], seed: int = 0) -> None:
+    """Raise a PolicyFault that names the first rule which this policy (or the class with its defaults) breaks."""
+    made = policy() if callable(policy) else policy
+    name = getattr(made, "name", None)
+    if not (isinstance(name, str) and name) or not callable(getattr(made, "decide", None)):
+        raise PolicyFault(
+            f"{type(made).__name__} is no policy: it needs a name and decide(view)",
+            field="policy",
+            remedy="see horae.model.view.Policy",
+        )
+    for case in cases(seed):
+        _Trial(made, case).run()
+    _check_travels(made)
+
+
+class _Trial:
+    """One policy on one case."""
+
+    def __init__(self, policy: Policy, case: Case) -> None:
+        self.policy = policy
+        self.case = case
+
+    def run(self) -> None:
+        view = self.case.view()
+        decision = self._decide(view)
+        self._check_untouched(view)
+        self._check_form(view, decision)
+        self._check_feasible(view, decision)
+        again = _by_serial(self.case.view(), self._decide(self.case.view()))
+        if not _same(_by_serial(view, decision), again):
+            self._fail(
+                "is random: asked the same again it answers differently",
+                "draw lots from numpy.random.default_rng(view.seed), and keep no history",
+            )
+        self._check_indifferent(_by_serial(view, decision))
+
+    def _fail(self, fault: str, remedy: str) -> NoReturn:
+        raise PolicyFault(
+            f"policy {self.policy.name!r} {fault} (shown by {self.case.name})", field="policy", remedy=remedy
+        )
+
+    def _decide(self, view: View) -> Decision:
+        try:
+            return self.policy.decide(view)
+        except Exception as error:  # whatever a policy may do
+            if "read-only" in str(error):
+                self._fail("mutates its view", "work on a copy of the column")
+            when = "when empty" if not self.case.jobs else "on a view"
+            self._fail(f"fails {when}: {type(error).__name__}: {error}", "answer every pool, the empty one too")
+
+    def _check_untouched(self, view: View) -> None:
+        """The columns are read only; what was worked out from them on the way is not, and is compared."""
+        fresh = self.case.view()
+        for name in list(vars(view.jobs)):
+            if not _equal(getattr(view.jobs, name), getattr(fresh.jobs, name)):
+                self._fail(f"mutates its view: jobs.{name.lstrip('_')} has changed", "work on a copy of the column")
+        for name in ("capacity", "shape_accelerator", "shape_gpus", "shape_level", "tenant_weight"):
+            if not _equal(getattr(view, name), getattr(fresh, name)):
+                self._fail(f"mutates its view: {name} has changed", "work on a copy of it")
+
+    def _check_form(self, view: View, decision: Decision) -> None:
+        if not isinstance(decision, Ranking | Shares | Grants):
+            self._fail(f"answers with {type(decision).__name__}", "answer with Ranking, Shares or Grants")
+        if isnan(decision.stands_until):
+            self._fail("does not say until when its decision stands", "give a time, or infinity")
+        ranking = decision.rest if isinstance(decision, Grants) else decision
+        if isinstance(ranking, Ranking):
+            self._check_ranking(view.jobs, ranking)
+        elif np.shape(ranking.fraction) != np.shape(view.jobs.shape):
+            self._fail("gives shares of another form than jobs and options", "give one by row and option")
+
+    def _check_ranking(self, jobs: JobColumns, ranking: Ranking) -> None:
+        order = np.asarray(ranking.order)
+        if order.ndim != 1 or order.dtype.kind not in "iu":
+            self._fail("ranks something other than rows", "give an array of row numbers")
+        if len(order) and not (order.min() >= 0 and order.max() < len(jobs)):
+            self._fail("ranks rows that do not exist", "give row numbers of view.jobs")
+        if len(np.unique(order)) < len(order):
+            self._fail("over-allocates: it ranks a job twice", "name each job once")
+        if ranking.preemptive and not np.isin(np.flatnonzero(jobs.running), order).all():
+            self._fail("preempts and yet does not rank every job that runs", "name them all")
+        if ranking.allowed is not None:
+            named = order[jobs.pending[order]]
+            if not (np.asarray(ranking.allowed) & (jobs.shape >= 0))[named].any(axis=1).all():
+                self._fail("ranks a job and allows it no shape", "leave it out, or allow it one")
+
+    def _check_feasible(self, view: View, decision: Decision) -> None:
+        total = int(view.capacity.sum())
+        if isinstance(decision, Grants):
+            granted = sum(grant.gpus for grant in decision.grants)
+            if granted > total:
+                self._fail(f"over-allocates: it grants {granted} of {total} GPUs", "grant no more than there are")
+        if isinstance(decision, Shares) and len(view.jobs):
+            self._check_shares(view, np.asarray(decision.fraction, dtype=np.float64))
+
+    def _check_shares(self, view: View, fraction: Floats) -> None:
+        shape = view.jobs.shape
+        if not np.isfinite(fraction).all() or (fraction < -_TOLERANCE).any():
+            self._fail("gives a share that is no fraction of time", "give numbers from 0 to 1")
+        if (fraction[shape < 0] > _TOLERANCE).any():
+            self._fail("gives a share of a shape that the job does not accept", "give 0 where jobs.shape is negative")
+        if (fraction.sum(axis=1) > 1 + _TOLERANCE).any():
+            self._fail("over-allocates: it gives a job more than all of its time", "keep rows at 1 or less")
+        gpus = np.where(shape >= 0, fraction * view.shape_gpus[shape], 0.0)
+        for number, name in enumerate(view.accelerators):
+            used = float(gpus[(shape >= 0) & (view.shape_accelerator[shape] == number)].sum())
+            if used > view.capacity[number] * (1 + _TOLERANCE) + _TOLERANCE:
+                self._fail(
+                    f"over-allocates: it gives away {used:g} of {view.capacity[number]} {name} GPUs",
+                    "keep the sum of fraction x gang at what there is",
+                )
+
+    def _check_indifferent(self, answer: tuple[object, ...]) -> None:
+        count = len(self.case.jobs)
+        for order in (range(count)[::-1], np.random.default_rng(count).permutation(count).tolist()):
+            view = self.case.view(order)
+            if not _same(answer, _by_serial(view, self._decide(view))):
+                self._fail(
+                    "depends on job order: with the rows in another order it answers differently",
+                    "break ties by jobs.serial",
+                )
+
+
+def _check_travels(policy: Policy) -> None:
+    """Comparisons run in other processes."""
+    try:
+        pickle.loads(pickle.dumps(policy))
+    except Exception as error:  # whatever a policy may hold
+        raise PolicyFault(
+            f"policy {policy.name!r} cannot be sent to another process: {type(error).__name__}: {error}",
+            field="policy",
+            remedy="define the class at the top of a module, and keep plain values in it",
+        ) from None
+
+
+def _by_serial(view: View, decision: Decision) -> tuple[object, ...]:
+    """A decision in words that do not depend on which row a job is in."""
+    serial = view.jobs.serial
+    back = np.argsort(serial)
+    if isinstance(decision, Shares):
+        return (np.asarray(decision.fraction, dtype=np.float64)[back], decision.stands_until)
+    if isinstance(decision, Grants):
+        return (*decision.grants, *_by_serial(view, decision.rest))
+    return (
+        serial[decision.order],
+        np.sort(serial[decision.promoted]),
+        None if decision.tier is None else decision.tier[back],
+        None if decision.allowed is None else decision.allowed[back],
+        decision.preemptive,
+        decision.blocking,
+        decision.stands_until,
+    )
+
+
+def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    return len(one) == len(other) and all(_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _equal(one: object, other: object) -> bool:
+    """Sums may be added in another order, so numbers need only be close."""
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.shape == other.shape and np.allclose(one, other, rtol=1e-9, atol=1e-12, equal_nan=True)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return all(_equal(one[key], other.get(key)) for key in one)
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or abs(one - other) <= 1e-9 * abs(one)
+    return bool(one == other)

@@ -1,0 +1,48 @@
+"""Dominant resource fairness (NSDI'11): the next gang of the user with the least dominant share; never preempts.
+
+A user's dominant share is the largest of its shares of the pool's GPUs, CPUs and memory; a resource of which nodes do
+not say how much they have does not count. Filling step by step, always serving whoever has the least, comes to one
+order: each waiting gang stands where its user's share will be once the user's earlier gangs have been served.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from horae.model.arrays import Floats
+from horae.model.decisions import Ranking
+from horae.model.view import View
+from horae.policies.queues import sums_before
+
+
+@dataclass(frozen=True)
+class Drf:
+    name: ClassVar[str] = "drf"
+    backfill: bool = True  # let others pass a gang that does not fit
+
+    def decide(self, view: View) -> Ranking:
+        jobs = view.jobs
+        waiting = jobs.pending.nonzero()[0]
+        waiting = waiting[np.argsort(jobs.serial[waiting])]
+        share = np.zeros(len(jobs))
+        for amount, total in _resources(view):
+            if 0 < total < np.inf:
+                # Who is about to start holds what it will have.
+                used = np.bincount(jobs.user, weights=amount * ~jobs.pending, minlength=1)
+                share = np.maximum(share, (used[jobs.user] + sums_before(jobs.user, amount, waiting)) / total)
+        return Ranking(waiting[np.argsort(share[waiting], kind="stable")], blocking=not self.backfill)
+
+
+def _resources(view: View) -> tuple[tuple[Floats, float], ...]:
+    """Of each resource: what every job has or wants, and what there is."""
+    jobs = view.jobs
+    gpus = np.where(jobs.on_gpus, jobs.held_gpus, jobs.gpus).astype(np.float64)
+    scale = gpus / jobs.gpus
+    return (
+        (gpus, float(view.capacity.sum())),
+        (jobs.cpus * scale, view.cpus),
+        (jobs.memory_bytes * scale, view.memory_bytes),
+    )

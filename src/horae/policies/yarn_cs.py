@@ -1,0 +1,115 @@
+"""The capacity scheduler of Apache Hadoop YARN, as the Philly and HiveD papers describe and compare with it.
+
+One queue a tenant, each with a guaranteed part of the pool and a maximum. The queue of the lowest use over guarantee
+comes first, FIFO inside. What a queue does not use is lent; when its owner wants it back, the newest gangs of the queue
+that is furthest over its guarantee leave. A gang waits a few rounds for GPUs close together, then for one rack, then it
+takes any that it accepts. It counts GPUs, not cells: HiveD (OSDI'20) shows what that does to a tenant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import ClassVar
+
+import numpy as np
+
+from horae.model.arrays import Bools, Floats, Ints
+from horae.model.cells import NODE
+from horae.model.decisions import Ranking
+from horae.model.errors import PolicyError
+from horae.model.view import View
+from horae.policies.queues import sums_before
+
+_GPUS_SLACK = 1e-6  # a part of a pool is not a whole number
+
+
+@dataclass(frozen=True)
+class YarnCs:
+    name: ClassVar[str] = "yarn-cs"
+    guaranteed: Mapping[str, float] = field(default_factory=dict)  # by tenant, as a part of the pool; others by weight
+    maximum: float = 1.0  # the part of the pool that one queue may reach
+    tries: float = 3.0  # rounds of waiting for locality, at each step
+    reclaim: bool = True  # make those over their guarantee leave for those below theirs
+
+    def __post_init__(self) -> None:
+        if any(not 0 <= part <= 1 for part in self.guaranteed.values()) or sum(self.guaranteed.values()) > 1 + 1e-9:
+            raise PolicyError(
+                f"guaranteed is {dict(self.guaranteed)}",
+                field="guaranteed",
+                remedy="give each tenant a part of the pool, at most 1 in all",
+            )
+        if not 0 < self.maximum <= 1:
+            raise PolicyError(f"maximum is {self.maximum}", field="maximum", remedy="give a part of the pool: 0.5")
+        if not 0 <= self.tries < inf:
+            raise PolicyError(f"tries is {self.tries}", field="tries", remedy="give 0 or more")
+
+    def decide(self, view: View) -> Ranking:
+        jobs = view.jobs
+        pool_gpus = float(view.capacity.sum())
+        guaranteed = np.maximum(self._parts(view) * pool_gpus, 1e-9)[jobs.tenant]
+        waiting = jobs.pending.nonzero()[0]
+        waiting = waiting[np.argsort(jobs.serial[waiting])]
+        holders = (~jobs.pending).nonzero()[0]
+        holders = holders[np.lexsort((jobs.serial[holders], jobs.since[holders]))]
+        gpus = np.where(jobs.on_gpus, jobs.held_gpus, jobs.gpus).astype(np.float64)
+        # What its queue has when all that come before a job in it are served, the longest holders first.
+        before = sums_before(jobs.tenant, gpus, np.concatenate([holders, waiting]))
+        reached = before + gpus
+        inside = reached <= guaranteed + _GPUS_SLACK
+        waiting = waiting[reached[waiting] <= self.maximum * pool_gpus + _GPUS_SLACK]
+        allowed, relaxes_at = self._localities(view)
+        if not self.reclaim:
+            order = waiting[np.argsort((before / guaranteed)[waiting], kind="stable")]
+            return Ranking(order, allowed=allowed, stands_until=relaxes_at)
+        return Ranking(
+            _in_bands(holders, waiting, inside, before / guaranteed, reached / guaranteed),
+            preemptive=True,
+            allowed=allowed,
+            stands_until=relaxes_at,
+        )
+
+    def _parts(self, view: View) -> Floats:
+        """By tenant: its part of the pool."""
+        named = np.array([name in self.guaranteed for name in view.tenants], dtype=bool)
+        given = np.array([self.guaranteed.get(name, 0.0) for name in view.tenants], dtype=np.float64)
+        weight = np.where(named, 0.0, view.tenant_weight)
+        rest = max(1.0 - sum(self.guaranteed.values()), 0.0)
+        return given + rest * weight / max(float(weight.sum()), np.finfo(float).tiny)
+
+    def _localities(self, view: View) -> tuple[Bools, float]:
+        """Which options each job may have by now, and when that changes."""
+        jobs = view.jobs
+        accepted = jobs.shape >= 0
+        level = np.where(accepted, view.shape_level[jobs.shape], len(view.levels)) if len(jobs) else jobs.shape
+        node = view.levels.index(NODE)
+        widest = np.array([node, min(node + 1, len(view.levels) - 1), len(view.levels) - 1])
+        step_seconds = max(self.tries * view.round_seconds, np.finfo(float).tiny)
+        # A hair of tolerance: a round boundary is on time.
+        steps = np.minimum((jobs.waiting_seconds / step_seconds + 1e-9).astype(np.int64), 2)
+        finest = level.min(axis=1, initial=len(view.levels))
+        allowed = accepted & (level <= np.maximum(widest[steps], finest)[:, None])
+        more = jobs.pending & (accepted & ~allowed).any(axis=1)
+        relaxes_at = np.min(jobs.queued_at[more] + (steps[more] + 1) * step_seconds, initial=inf)
+        return allowed, float(relaxes_at)
+
+
+def _in_bands(holders: Ints, waiting: Ints, inside: Bools, before: Floats, reached: Floats) -> Ints:
+    """Holders within their guarantee, then those who may reclaim theirs, then the borrowers, then who would borrow.
+
+    Only the borrowers come after somebody who waits, so only they can lose their GPUs, and the furthest over first.
+    """
+    borrowers = holders[~inside[holders]]
+    return np.concatenate(
+        [
+            holders[inside[holders]],
+            _sorted(waiting[inside[waiting]], before),
+            _sorted(borrowers, reached),
+            _sorted(waiting[~inside[waiting]], before),
+        ]
+    )
+
+
+def _sorted(rows: Ints, by: Floats) -> Ints:
+    return rows[np.argsort(by[rows], kind="stable")]

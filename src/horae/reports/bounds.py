@@ -1,0 +1,182 @@
+"""Lower bounds that no policy can beat on the jobs of a log, whatever it preempts and wherever it places.
+
+The GPUs of a pool are relaxed to one machine: at prices for the GPU types that add up to 1 over the pool, no schedule
+uses more than 1 a second, and a job takes no less than its cheapest shape does. Proofs in docs/reference/metrics.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import nan
+
+import numpy as np
+
+from horae.model.arrays import Floats, Ints
+from horae.reports.groups import sums_by
+from horae.reports.log import RunLog
+from horae.reports.usage import window
+
+CUTS_MAX = 60
+GAP = 1e-7  # of the best price, at which the search for a better one ends
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of the jobs that finished; nan where there are none."""
+
+    completion_mean_seconds: float
+    makespan_seconds: float
+
+
+@dataclass(frozen=True)
+class PoolWork:
+    """The finished jobs of one pool in the order of their submission, and its GPUs by type."""
+
+    release: Floats
+    fastest_seconds: Floats
+    gpu_seconds: Floats  # by job and type: the least for its work; inf: it does not run there
+    gpus: Ints
+
+    def priced(self, prices: Floats) -> Floats:
+        """By job: its least work at these prices, in seconds of the whole pool."""
+        accepted = np.isfinite(self.gpu_seconds)
+        costs = np.multiply(self.gpu_seconds, prices, out=np.full_like(self.gpu_seconds, np.inf), where=accepted)
+        return costs.min(axis=1)
+
+    def since(self, first: int) -> PoolWork:
+        return PoolWork(self.release[first:], self.fastest_seconds[first:], self.gpu_seconds[first:], self.gpus)
+
+
+def bounds(log: RunLog) -> Bounds:
+    works = list(pool_works(log))
+    if not works:
+        return Bounds(nan, nan)
+    count = sum(len(work.release) for work in works)
+    completion = sum(completion_sum(work) for work in works) / count
+    return Bounds(completion, max(last_end(work) for work in works) - window(log).start)
+
+
+def pool_works(log: RunLog) -> Iterator[PoolWork]:
+    jobs, cluster = log.jobs, log.cluster
+    for pool in range(len(cluster.pools)):
+        rows = np.flatnonzero(log.finished & (jobs.pool == pool) & np.isfinite(jobs.fastest_seconds))
+        if len(rows):
+            rows = rows[np.argsort(jobs.submitted_at[rows], kind="stable")]
+            gpus = np.bincount(cluster.accelerator[cluster.pool == pool], minlength=len(cluster.accelerators))
+            types = np.flatnonzero(gpus)
+            least = jobs.least_gpu_seconds[np.ix_(rows, types)]
+            yield PoolWork(jobs.submitted_at[rows], jobs.fastest_seconds[rows], least, gpus[types])
+
+
+def best_prices(work: PoolWork) -> Floats:
+    """Those at which the jobs' work is largest, by cutting planes; any others would give a bound too.
+
+    The work V(p) is concave, and V(p) <= g p where g is the work by type of each job in its cheapest type at any
+    prices: a few such cuts and a linear program over the prices alone find the best.
+    """
+    from scipy.optimize import linprog  # noqa: PLC0415  (half a second to import, which commands should not pay)
+
+    gpus = work.gpus.astype(np.float64)
+    prices = best = np.full(len(gpus), 1 / gpus.sum())
+    reached, cuts = -np.inf, []
+    for _ in range(CUTS_MAX if len(gpus) > 1 else 0):
+        cut = _work_by_cheapest_type(work, prices)
+        cuts.append(cut)
+        if cut @ prices > reached:
+            best, reached = prices, float(cut @ prices)
+        # Variables: the prices, and what all cuts allow.
+        answer = linprog(
+            c=[*np.zeros(len(gpus)), -1.0],
+            A_ub=[[*(-cut / cuts[0].max()), 1.0] for cut in cuts],
+            b_ub=np.zeros(len(cuts)),
+            A_eq=[[*gpus, 0.0]],
+            b_eq=[1.0],
+        )
+        if answer.x is None or answer.x[-1] * cuts[0].max() <= reached * (1 + GAP):
+            break
+        prices = np.maximum(answer.x[:-1], 0.0)
+        prices = prices / (prices @ gpus)
+    return best
+
+
+def _work_by_cheapest_type(work: PoolWork, prices: Floats) -> Floats:
+    accepted = np.isfinite(work.gpu_seconds)
+    costs = np.where(accepted, np.where(accepted, work.gpu_seconds, 0.0) * prices, np.inf)
+    cheapest = costs.argmin(axis=1)
+    least = work.gpu_seconds[np.arange(len(cheapest)), cheapest]
+    return sums_by(cheapest, least, len(prices))
+
+
+def last_end(work: PoolWork) -> float:
+    """No schedule ends sooner: after any release there is still the work of all jobs that come from then on."""
+    alone = float((work.release + work.fastest_seconds).max())
+    ends = work.release + _volume_since(work, best_prices(work))
+    # Prices for the jobs that matter most are better than those for all.
+    late = work.since(int(ends.argmax()))
+    ends_late = late.release + _volume_since(late, best_prices(late))
+    return max(alone, float(ends.max()), float(ends_late.max()))
+
+
+def _volume_since(work: PoolWork, prices: Floats) -> Floats:
+    return np.cumsum(work.priced(prices)[::-1])[::-1]
+
+
+def completion_sum(work: PoolWork) -> float:
+    """No schedule has a smaller sum of completion times, counted from each job's submission."""
+    release = work.release - work.release[0]
+    released, alone = float(release.sum()), float(work.fastest_seconds.sum())
+    found = alone
+    equal = np.full(len(work.gpus), 1 / work.gpus.sum())
+    for prices in (best_prices(work), equal) if len(equal) > 1 else (equal,):
+        priced = work.priced(prices)
+        ends = shortest_remaining_first(release.tolist(), priced.tolist())
+        middles = mean_busy_times(release, priced, work.fastest_seconds)
+        found = max(found, ends - released, middles + alone / 2 - released)
+    return found
+
+
+def shortest_remaining_first(release: list[float], work: list[float]) -> float:
+    """The sum of the ends on one machine, least remaining work first: there, nothing is better. Releases ascend."""
+    waiting: list[float] = []  # what is left of each job, as a heap
+    now = total = 0.0
+    for at, amount in zip(release, work, strict=True):
+        while waiting and now < at:
+            left = waiting[0]
+            if now + left > at:
+                waiting[0] = left - (at - now)  # still the least
+                break
+            heappop(waiting)
+            now += left
+            total += now
+        now = max(now, at)
+        heappush(waiting, amount)
+    for left in sorted(waiting):
+        now += left
+        total += now
+    return total
+
+
+def mean_busy_times(release: Floats, work: Floats, fastest_seconds: Floats) -> float:
+    """The least sum of the jobs' mean busy times on one machine: always the job of the least total work.
+
+    A job that costs nothing is busy from its release for its fastest time.
+    """
+    free = work <= 0
+    total = float((release[free] + fastest_seconds[free] / 2).sum())
+    waiting: list[tuple[float, float]] = []  # total work and what is left of it, as a heap
+    now = 0.0
+    for at, amount in zip([*release[~free].tolist(), np.inf], [*work[~free].tolist(), 0.0], strict=True):
+        while waiting and now < at:
+            size, left = waiting[0]
+            until = min(now + left, at)
+            total += (until - now) * (until + now) / (2 * size)
+            if now + left > at:
+                waiting[0] = (size, left - (at - now))
+            else:
+                heappop(waiting)
+            now = until
+        now = max(now, at)
+        heappush(waiting, (amount, amount))
+    return total

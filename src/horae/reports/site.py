@@ -1,0 +1,54 @@
+"""What a recorder knows of the cluster: its GPUs as columns, who may use them, and the least that a job can take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+import numpy as np
+
+from horae.model.pools import Setup
+from horae.model.shapes import Option
+from horae.reports.log import ClusterColumns
+
+
+class Site:
+    def __init__(self, setup: Setup) -> None:
+        cluster = setup.cluster
+        self.accelerator = {name: index for index, name in enumerate(cluster.accelerators)}
+        self._pool_of_tenant = {name: index for index, pool in enumerate(setup.pools) for name in pool.tenants}
+        self._open_pool = next((index for index, pool in enumerate(setup.pools) if not pool.tenants), -1)
+        owner = {name: index for index, pool in enumerate(setup.pools) for name in pool.nodes}
+        rest = next((index for index, pool in enumerate(setup.pools) if not pool.nodes), -1)
+        node = cluster.node_of_gpu
+        self.columns = ClusterColumns(
+            accelerators=cluster.accelerators,
+            pools=tuple(pool.name for pool in setup.pools),
+            accelerator=np.array([self.accelerator[each.accelerator] for each in cluster.nodes])[node],
+            node=node,
+            pool=np.array([owner.get(each.name, rest) for each in cluster.nodes])[node],
+            price_per_hour=np.array([each.price_per_hour for each in cluster.nodes])[node],
+        )
+        # By pool and accelerator: its GPUs. The last row is that of no pool.
+        counts = np.zeros((len(setup.pools) + 1, len(cluster.accelerators)), dtype=np.int64)
+        np.add.at(counts, (self.columns.pool, self.columns.accelerator), 1)
+        counts[-1] = 0
+        self._gpus = [dict(zip(cluster.accelerators, row, strict=True)) for row in counts.tolist()]
+
+    def pool_of(self, tenant: str) -> int:
+        return self._pool_of_tenant.get(tenant, self._open_pool)
+
+    def least(self, steps: float, options: Sequence[Option], pool: int) -> tuple[float, list[float]]:
+        """The least seconds for so much work in this pool, and by accelerator the least GPU-seconds."""
+        gpus_of = self._gpus[pool]
+        fastest_seconds = inf
+        least_gpu_seconds = [inf] * len(self.accelerator)
+        for (accelerator, gpus, _), speed in options:
+            if gpus <= gpus_of.get(accelerator, 0):
+                seconds = steps / speed
+                if not seconds >= fastest_seconds:  # so that an unknown time stays unknown
+                    fastest_seconds = seconds
+                index = self.accelerator[accelerator]
+                if not seconds * gpus >= least_gpu_seconds[index]:
+                    least_gpu_seconds[index] = seconds * gpus
+        return fastest_seconds, least_gpu_seconds

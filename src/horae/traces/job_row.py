@@ -1,0 +1,106 @@
+"""One row of the job table: what each field may be. Readers of columns take at face value only what this would take.
+
+| field          | meaning                                                                                |
+|----------------|----------------------------------------------------------------------------------------|
+| id             | a name of its own; row number if absent                                                |
+| submit         | seconds since the start                                                                |
+| gpus           | size of the gang                                                                       |
+| duration       | run time in the first shape accepted; or `steps`                                       |
+| steps          | amount of work; with `duration` absent                                                 |
+| tenant, user   | whose it is                                                                            |
+| app            | jobs of one app belong together                                                        |
+| model          | what it trains, as speed tables call it                                                |
+| gpu_type       | types accepted, in order of preference (`A100\\|V100`); any if absent, fastest first   |
+| speed          | believed steps a second, one number or by type (`A100=3.1;V100=1.4`); 1 if absent      |
+| true_speed     | the same as only the engine knows it; as believed if absent                            |
+| level          | the largest cell that may hold the gang; `node` if one can, else `cluster`             |
+| slowdown       | by level, how much slower the job is there (`rack=1.3;cluster=1.6`)                    |
+| member_gpus    | where the gang may span nodes: GPUs that must share one                                |
+| weight, priority, deadline, restart, min_runtime, grace, preemptions_max, retries_max, cpus_per_gpu, memory_per_gpu,
+  command, workdir | as they say                                                                          |
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from horae.traces.units import memory_bytes, seconds
+
+ANY = ""  # stands for every GPU type, where a speed is one number
+SECONDS_MAX = 1e10  # three centuries: with more, a second would get lost in the roundings
+GPUS_MAX = PRIORITY_MAX = RETRIES_MAX = 1_000_000  # what is beyond is a slip of the finger
+
+
+def _pairs(value: object) -> object:
+    """`A100=3.1;V100=1.4` as a mapping."""
+    if not isinstance(value, str):
+        return value
+    pairs: dict[str, str] = {}
+    for part in filter(str.strip, value.split(";")):
+        name, equals, number = (word.strip() for word in part.partition("="))
+        if not equals:
+            raise ValueError(f"{name!r} has no value; write {name}=1.5")
+        if name in pairs:
+            raise ValueError(f"{name!r} is given twice; give it once")
+        pairs[name] = number
+    return pairs
+
+
+def _numbers(value: object) -> object:
+    """One number, or one for each GPU type."""
+    if value == {}:
+        raise ValueError("names no GPU type; give one number, or one for each type")
+    by_type = isinstance(value, dict) or (isinstance(value, str) and "=" in value)
+    return _pairs(value) if by_type else {ANY: value}
+
+
+def _names(value: object) -> object:
+    return [part.strip() for part in value.split("|") if part.strip()] if isinstance(value, str) else value
+
+
+Seconds = Annotated[float, BeforeValidator(seconds), Field(le=SECONDS_MAX)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[Finite, Field(gt=0)]
+Gpus = Annotated[int, Field(gt=0, le=GPUS_MAX)]
+Numbers = Annotated[dict[str, Positive], BeforeValidator(_numbers)]
+
+
+class JobRow(BaseModel):
+    model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+
+    id: str = ""
+    submit: Seconds
+    gpus: Gpus
+    duration: Annotated[Seconds, Field(gt=0)] | None = None
+    steps: Positive | None = None
+    user: str = ""
+    tenant: str = "default"
+    app: str = ""
+    model: str = ""
+    gpu_type: Annotated[list[str], BeforeValidator(_names)] = []
+    speed: Numbers = {ANY: 1.0}
+    true_speed: Numbers | None = None
+    level: str = ""
+    slowdown: Annotated[dict[str, Annotated[Finite, Field(ge=1)]], BeforeValidator(_pairs)] = {}
+    member_gpus: Gpus = 1
+    weight: Positive = 1.0
+    priority: Annotated[int, Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = 0
+    deadline: Seconds = inf
+    restart: Seconds | None = None
+    min_runtime: Seconds = 0.0
+    grace: Seconds = 0.0
+    preemptions_max: Annotated[float, Field(ge=0)] = inf
+    retries_max: Annotated[int, Field(ge=0, le=RETRIES_MAX)] = 0
+    cpus_per_gpu: Annotated[Finite, Field(ge=0)] = 0.0
+    memory_per_gpu: Annotated[float, BeforeValidator(memory_bytes)] = 0.0
+    command: str = ""
+    workdir: str = ""
+
+
+class JobFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    jobs: list[JobRow]

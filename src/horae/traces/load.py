@@ -1,0 +1,111 @@
+"""Any workload file that we know, told by what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from horae.model.errors import InputError
+from horae.traces.readers import gavel_trace, helios, mapped, native, openb, philly_log, slurm, tables
+from horae.traces.readers.raw import Where
+from horae.traces.readers.text import PARQUET, read_head
+from horae.traces.trace import Trace, no_jobs
+
+Reader = Callable[[Path, Where | None], Trace]
+
+
+class Format(NamedTuple):
+    read: Reader
+    separator: str  # between the names of its columns; "" where there are none
+    columns: tuple[frozenset[str], ...]  # by these it is known, in any case: one set of them or another
+    summary: str
+
+
+# In the order in which they are tried.
+FORMATS: Mapping[str, Format] = {
+    "horae": Format(native.read, ",", (frozenset({"submit", "gpus"}),), "our own: CSV, YAML or Parquet"),
+    "slurm": Format(slurm.read, "|", (frozenset({"jobid", "submit"}),), "sacct -a -X -P"),
+    "philly": Format(philly_log.read, "", (), "cluster_job_log of Microsoft's Philly (JSON)"),
+    "helios": Format(
+        helios.read, ",", (frozenset({"gpu_num", "submit_time"}),), "cluster_log.csv of SenseTime's Helios"
+    ),
+    "openb": Format(
+        openb.read, ",", (frozenset({"num_gpu", "gpu_milli"}),), "pods of Alibaba's cluster-trace-gpu-v2023"
+    ),
+    "gavel": Format(gavel_trace.read, "", (), ".trace of Gavel: ten fields with tabs between them"),
+    "table": Format(
+        tables.read,
+        ",",
+        (frozenset({"submit_s", "num_gpu"}), frozenset({"arrival_s", "scale_factor"})),
+        "published data: submit_s, num_gpu, duration_s",
+    ),
+}
+
+
+def read_trace(
+    path: Path,
+    format: str | None = None,
+    mapping: Mapping[str, str] | None = None,
+    where: Where | None = None,
+) -> Trace:
+    """The workload of a file. A mapping names its columns by hand; a format is taken at its word."""
+    if mapping is not None:
+        return mapped.read(path, mapping, where)
+    if format is not None and format not in FORMATS:
+        raise InputError(f"there is no format {format!r}", field="format", remedy=f"use {', '.join(FORMATS)}")
+    return FORMATS[format or detect(path)].read(path, where)
+
+
+def parse_mapping(text: str) -> dict[str, str]:
+    """`submit=SubmitTime,gpus=n_gpu` as a mapping."""
+    mapping: dict[str, str] = {}
+    for part in filter(str.strip, text.split(",")):
+        name, equals, column = (word.strip() for word in part.partition("="))
+        if not (name and equals and column):
+            raise InputError(f"{part.strip()!r} names no column", field="map", remedy="write submit=COLUMN,gpus=COLUMN")
+        if name in mapping:
+            raise InputError(f"{name!r} is given twice", field="map", remedy="give it once")
+        mapping[name] = column
+    return mapping
+
+
+def detect(path: Path) -> str:
+    """The name of the format; an error that shows what was found where it is none that we know."""
+    head = read_head(path)
+    if path.suffix in native.YAML:
+        return "horae"
+    if head.startswith(PARQUET):
+        return _by_columns(path, _parquet_columns(path), ",")
+    lines = [line for line in head.decode(errors="replace").splitlines() if line.strip()]
+    if not lines:
+        raise no_jobs(str(path))
+    if lines[0].lstrip().startswith("["):
+        return "philly"
+    if lines[0].count("\t") == len(gavel_trace.FIELDS) - 1:
+        return "gavel"
+    separator = "|" if "|" in lines[0] else ","
+    return _by_columns(path, [cell.strip().strip('"') for cell in lines[0].split(separator)], separator)
+
+
+def _parquet_columns(path: Path) -> list[str]:
+    try:
+        return list(pl.read_parquet_schema(path))
+    except (OSError, pl.exceptions.PolarsError) as error:
+        problem = str(error).strip().partition("\n")[0]
+        raise InputError(f"not Parquet: {problem}", file=str(path), remedy="fetch or copy the file again") from None
+
+
+def _by_columns(path: Path, header: list[str], separator: str) -> str:
+    found = {name.lower() for name in header}
+    for name, known in FORMATS.items():
+        if known.separator == separator and any(columns <= found for columns in known.columns):
+            return name
+    shown = ", ".join(header[:12])[:200] + (", ..." if len(header) > 12 else "")
+    raise InputError(
+        f"is of no format that is known; its columns are {shown}",
+        file=str(path),
+        remedy=f"name them with --map submit=...,gpus=...,duration=..., or use --format {'|'.join(FORMATS)}",
+    )

@@ -1,0 +1,188 @@
+"""Tables as text: cells as they are written, each row with its line. What they mean is for the readers to say.
+
+Where no cell is in quotes, rows are split by columns, a million in a second or so; otherwise one by one.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from horae.model.errors import InputError, JobError
+from horae.traces.readers.layout import lay_out, only
+from horae.traces.readers.text import LINE_BYTES_MAX, PARQUET, read_bytes, starts_with
+from horae.traces.trace import FAULTS_LISTED_MAX, Fault, no_jobs
+
+LINE = "line"
+Where = Mapping[str, str]  # by column: the text that its cells must be for a row to be read
+
+
+@dataclass(frozen=True)
+class RawTable:
+    path: Path
+    header_line: int
+    cells: pl.DataFrame  # text without spaces around it, null where there is none; and `line`
+    faults: tuple[Fault, ...] = ()  # the first of the rows that are no rows
+    fault_count: int = 0
+
+    @property
+    def columns(self) -> list[str]:
+        return [name for name in self.cells.columns if name != LINE]
+
+    def require(self, *names: str) -> None:
+        for name in names:
+            if name not in self.columns:
+                known = ", ".join(self.columns)
+                raise self.header_error(name, "is missing", f"add a column {name}; there are {known}")
+
+    def header_error(self, field: str, problem: str, remedy: str) -> JobError:
+        return JobError(problem, file=str(self.path), line=self.header_line, field=field, remedy=remedy)
+
+    def where(self, wanted: Where | None) -> RawTable:
+        """The rows whose cells are as wanted."""
+        if not wanted:
+            return self
+        self.require(*wanted)
+        cells = self.cells.filter(*(pl.col(name) == text for name, text in wanted.items()))
+        if cells.is_empty():
+            rows = ", ".join(f"{name}={text}" for name, text in wanted.items())
+            raise JobError(f"has no row where {rows}", file=str(self.path), remedy="choose cells that the file has")
+        return replace(self, cells=cells)
+
+
+def read_raw(
+    path: Path, separator: str = ",", *, quotes: bool = True, names: Sequence[str] = (), pad: bool = False
+) -> RawTable:
+    """The table of a file: CSV or the like, or Parquet.
+
+    `names` are those of the columns where the file has no header. With `pad`, a row may have fewer cells.
+    """
+    if starts_with(path, PARQUET):
+        return _parquet(path)
+    data = read_bytes(path)
+    if quotes and b'"' in data:
+        raw = _row_by_row(path, data, separator, pad)
+    else:
+        raw = _by_columns(path, data, separator, names, pad)
+    if raw.cells.is_empty() and not raw.fault_count:
+        raise no_jobs(str(path))
+    return raw
+
+
+def _by_columns(path: Path, data: bytes, separator: str, names: Sequence[str], pad: bool) -> RawTable:
+    """No cell is in quotes: a line is a row, and every separator separates."""
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if not data.endswith(b"\n"):
+        data += b"\n"
+    header_line, begin = 0, 0
+    if not names:
+        header_line, begin, header = _header(data)
+        names = _names(path, header_line, header.split(separator))
+    layout = lay_out(data, begin, separator)
+    blank = layout.blank(data)
+    wrong = ~blank & (layout.cells != len(names))
+    if pad and bool((wrong & (layout.cells < len(names))).any()):
+        return _row_by_row(path, data, separator, pad)  # which can fill up rows
+    keep = ~(blank | wrong)
+    # Nearly always there is nothing to take out, and a large file need not be copied.
+    whole = bool(keep.all())
+    cells = _split(data if whole else only(data, layout, keep), separator, names, header_line if whole else 0)
+    if layout.padded or not data.isascii():
+        cells = cells.select(_stripped())
+    lines = pl.Series(LINE, np.flatnonzero(keep) + header_line + 1, dtype=pl.Int64)
+    faults = [
+        _ragged(index + header_line + 1, int(layout.cells[index]), names, separator)
+        for index in np.flatnonzero(wrong)[:FAULTS_LISTED_MAX].tolist()
+    ]
+    return RawTable(path, header_line, cells.with_columns(lines), tuple(faults), int(wrong.sum()))
+
+
+def _header(data: bytes) -> tuple[int, int, str]:
+    """The first line that is not blank: its number, where the next one begins, and its text."""
+    line, begin = 0, 0
+    while begin < len(data):
+        end = data.index(b"\n", begin)
+        line, text, begin = line + 1, data[begin:end].decode(), end + 1
+        if text.strip():
+            return line, begin, text
+    return line, begin, ""
+
+
+def _names(path: Path, line: int, cells: list[str]) -> list[str]:
+    names = [cell.strip() or f"column {number}" for number, cell in enumerate(cells, start=1)]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise JobError("is a column twice", file=str(path), line=line, field=name, remedy="keep one of them")
+    # Lines are counted here, so a column of that name would be another thing.
+    return [name if name != LINE else "line of the file" for name in names]
+
+
+def _split(data: bytes, separator: str, names: Sequence[str], skip_lines: int) -> pl.DataFrame:
+    schema = {name: pl.String() for name in names}
+    if data.count(b"\n", 0, LINE_BYTES_MAX) <= skip_lines:
+        return pl.DataFrame(schema=schema)
+    return pl.read_csv(
+        data, separator=separator, has_header=False, quote_char=None, schema=schema, skip_lines=skip_lines
+    )
+
+
+def _stripped() -> pl.Expr:
+    stripped = pl.all().str.strip_chars()
+    return pl.when(stripped != "").then(stripped)
+
+
+def _ragged(line: int, count: int, names: Sequence[str], separator: str) -> Fault:
+    mark = {",": "commas", "\t": "tabs"}.get(separator, separator)
+    problem = f"{count} cells under {len(names)} columns"
+    if count > len(names):
+        return Fault(line, names[-1], problem, f"put a cell that has {mark} in quotes")
+    return Fault(line, names[count], problem, "give each column a cell, if an empty one")
+
+
+def _row_by_row(path: Path, data: bytes, separator: str, pad: bool) -> RawTable:
+    reader = csv.reader(io.StringIO(data.decode(), newline=""), delimiter=separator, strict=True)
+    line, header_line, count = 1, 0, 0
+    names: list[str] = []
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    faults: list[Fault] = []
+    try:
+        for cells in reader:
+            if not any(cell.strip() for cell in cells[:1]) and len(cells) <= 1:
+                pass  # a blank line
+            elif not names:
+                header_line, names = line, _names(path, line, cells)
+            elif len(cells) > len(names) or (len(cells) < len(names) and not pad):
+                count += 1
+                if count <= FAULTS_LISTED_MAX:
+                    faults.append(_ragged(line, len(cells), names, separator))
+            else:
+                rows.append(cells + [""] * (len(names) - len(cells)))
+                lines.append(line)
+            line = reader.line_num + 1  # a cell in quotes may go over several lines
+    except csv.Error as error:
+        raise JobError(f"not CSV: {error}", file=str(path), line=line, remedy="mend the quotes of this row") from None
+    table = pl.DataFrame(rows, schema={name: pl.String() for name in names}, orient="row").select(_stripped())
+    return RawTable(path, header_line, table.with_columns(pl.Series(LINE, lines, pl.Int64)), tuple(faults), count)
+
+
+def _parquet(path: Path) -> RawTable:
+    """As text, so that what a cell may be is said once; a row's number stands for its line."""
+    try:
+        table = pl.read_parquet(path)
+        names = _names(path, 0, table.columns)
+        cells = table.select(pl.all().cast(pl.String)).rename(dict(zip(table.columns, names, strict=True)))
+    except (OSError, pl.exceptions.PolarsError) as error:
+        problem = str(error).strip().partition("\n")[0]
+        raise InputError(f"not Parquet: {problem}", file=str(path), remedy="fetch or copy the file again") from None
+    if cells.is_empty():
+        raise no_jobs(str(path))
+    lines = pl.Series(LINE, np.arange(1, len(cells) + 1), dtype=pl.Int64)
+    return RawTable(path, 0, cells.select(_stripped()).with_columns(lines))

@@ -1,0 +1,114 @@
+"""The bytes of a text file, compressed or not. What makes a file doubtful as a whole ends here."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO
+
+from horae.model.errors import InputError
+
+LINE_BYTES_MAX = 1 << 20
+HEAD_BYTES = 1 << 16  # what is looked at to tell formats apart
+PARQUET = b"PAR1"
+REMEDY = "name a CSV or YAML file in UTF-8"
+
+_CHUNK_BYTES = LINE_BYTES_MAX  # so that a line that is too long spans chunks, and is seen before it is held
+_GZIP = b"\x1f\x8b"
+_GZIP_WINDOW = 31  # zlib's word for a gzip header
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def read_bytes(path: Path, line_bytes_max: int | None = LINE_BYTES_MAX) -> bytes:
+    """All of a file that is UTF-8 text, unpacked, without its byte-order mark."""
+    data = b"".join(_checked(path, line_bytes_max)).removeprefix(_BYTE_ORDER_MARK)
+    _check_text(path, data)
+    return data
+
+
+def read_head(path: Path) -> bytes:
+    """The beginning of a file, unpacked; not checked."""
+    return next(_chunks(path), b"")[:HEAD_BYTES].removeprefix(_BYTE_ORDER_MARK)
+
+
+def starts_with(path: Path, magic: bytes) -> bool:
+    return read_head(path).startswith(magic)
+
+
+def _checked(path: Path, line_bytes_max: int | None) -> Iterator[bytes]:
+    """The chunks of a file as long as its lines are of a bearable length."""
+    lines = pending = 0
+    for chunk in _chunks(path):
+        yield chunk
+        first = chunk.find(b"\n")
+        length = pending + (len(chunk) if first < 0 else first)
+        if line_bytes_max is not None and length > line_bytes_max:
+            raise InputError(
+                f"is a line of more than {line_bytes_max:,} bytes",
+                file=str(path),
+                line=lines + 1,
+                remedy="name a text file with one row a line",
+            )
+        lines += chunk.count(b"\n")
+        pending = length if first < 0 else len(chunk) - chunk.rfind(b"\n") - 1
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            first = file.read(_CHUNK_BYTES)
+            if first.startswith(_GZIP):
+                yield from _unpacked(path, chain([first], _raw_chunks(file)))
+            else:
+                yield from chain([first] if first else [], _raw_chunks(file))
+    except OSError as error:
+        raise InputError(str(error.strerror or error), file=str(path), remedy=REMEDY) from None
+
+
+def _raw_chunks(file: BinaryIO) -> Iterator[bytes]:
+    while chunk := file.read(_CHUNK_BYTES):
+        yield chunk
+
+
+def _unpacked(path: Path, packed: Iterator[bytes]) -> Iterator[bytes]:
+    """A gzip file may be several, one behind the other, and end in zeros."""
+    lines, member = 0, zlib.decompressobj(_GZIP_WINDOW)
+    rest = b""
+    for chunk in packed:
+        rest += chunk
+        while rest:
+            if member.eof:
+                rest = rest.lstrip(b"\0")
+                if not rest:
+                    break
+                member = zlib.decompressobj(_GZIP_WINDOW)
+            try:
+                piece = member.decompress(rest, _CHUNK_BYTES)
+            except zlib.error:
+                raise _damaged(path, lines, "is broken gzip data") from None
+            rest = member.unused_data if member.eof else member.unconsumed_tail
+            lines += piece.count(b"\n")
+            if piece:
+                yield piece
+    if not member.eof:
+        raise _damaged(path, lines, "is cut short")
+
+
+def _damaged(path: Path, lines: int, problem: str) -> InputError:
+    where = "after this line" if lines else "before its first line ends"
+    return InputError(f"{problem} {where}", file=str(path), line=lines, remedy="fetch or copy the file again")
+
+
+def _check_text(path: Path, data: bytes) -> None:
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            raise InputError("is not UTF-8 text", file=str(path), line=line, remedy=REMEDY) from None
+    nul = data.find(b"\0")
+    if nul >= 0:
+        line = data.count(b"\n", 0, nul) + 1
+        raise InputError("has a NUL byte, so it is no text", file=str(path), line=line, remedy=REMEDY)

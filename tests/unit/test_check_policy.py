@@ -1,0 +1,254 @@
+"""The conformance suite passes every policy of ours and names the fault of each that breaks a rule."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint
+from math import inf, nan
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from horae.model.decisions import Decision, Grant, Grants, Ranking, Shares
+from horae.model.errors import PolicyError
+from horae.model.view import View
+from horae.policies import POLICIES, PolicyFault, check_policy, find_policy, make_policy
+from horae.policies import registry as registry_module
+
+
+def everybody(view: View) -> Any:
+    return np.argsort(view.jobs.serial)
+
+
+@dataclass(frozen=True)
+class Sound:
+    name: ClassVar[str] = "sound"
+    patience: float = 1.0  # an option of its own
+
+    def decide(self, view: View) -> Decision:
+        return Ranking(everybody(view), preemptive=True)
+
+
+class SharesTooMuch(Sound):
+    name = "shares-too-much"
+
+    def decide(self, view: View) -> Decision:
+        return Shares(np.where(view.jobs.shape >= 0, 1.0, 0.0) / max(view.jobs.shape.shape[1], 1))
+
+
+class SharesMoreThanAllTime(Sound):
+    name = "shares-more-than-all-time"
+
+    def decide(self, view: View) -> Decision:
+        return Shares(np.where(view.jobs.shape >= 0, 2.0, 0.0))
+
+
+class GrantsTooMuch(Sound):
+    name = "grants-too-much"
+
+    def decide(self, view: View) -> Decision:
+        grants = tuple(Grant(int(app), 1000, 60.0) for app in np.unique(view.jobs.app))
+        return Grants(grants, Ranking(everybody(view)))
+
+
+class RanksTwice(Sound):
+    name = "ranks-twice"
+
+    def decide(self, view: View) -> Decision:
+        return Ranking(np.repeat(everybody(view), 2))
+
+
+class WritesToAColumn(Sound):
+    name = "writes-to-a-column"
+
+    def decide(self, view: View) -> Decision:
+        view.jobs.weight[:] = 1.0
+        return Ranking(everybody(view))
+
+
+class WritesToWhatWasWorkedOut(Sound):
+    name = "writes-to-what-was-worked-out"
+
+    def decide(self, view: View) -> Decision:
+        view.jobs.waiting_seconds.fill(-1.0)
+        return Ranking(everybody(view))
+
+
+class TakesRowsAsTheyCome(Sound):
+    name = "takes-rows-as-they-come"
+
+    def decide(self, view: View) -> Decision:
+        return Ranking(np.arange(len(view.jobs)))
+
+
+class BreaksTiesByRow(Sound):
+    name = "breaks-ties-by-row"
+
+    def decide(self, view: View) -> Decision:
+        return Ranking(np.argsort(view.jobs.gpus, kind="stable"))
+
+
+class DrawsLots(Sound):
+    name = "draws-lots"
+
+    def decide(self, view: View) -> Decision:
+        order = everybody(view).tolist()
+        random.shuffle(order)
+        return Ranking(np.array(order, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class CountsItsCalls:
+    name: ClassVar[str] = "counts-its-calls"
+    calls: list[int] = field(default_factory=list)
+
+    def decide(self, view: View) -> Decision:
+        self.calls.append(1)
+        order = everybody(view)
+        return Ranking(order[::-1] if len(self.calls) % 2 else order)
+
+
+class FailsWhenEmpty(Sound):
+    name = "fails-when-empty"
+
+    def decide(self, view: View) -> Decision:
+        view.jobs.serial.max()
+        return Ranking(everybody(view))
+
+
+class FailsInACrowd(Sound):
+    name = "fails-in-a-crowd"
+
+    def decide(self, view: View) -> Decision:
+        return Ranking(everybody(view), stands_until=1 / (4 - min(len(view.jobs), 4)))
+
+
+class ForgetsHolders(Sound):
+    name = "forgets-holders"
+
+    def decide(self, view: View) -> Decision:
+        return Ranking(np.flatnonzero(view.jobs.pending), preemptive=True)
+
+
+class NeverSaysWhen(Sound):
+    name = "never-says-when"
+
+    def decide(self, view: View) -> Decision:
+        return Ranking(everybody(view), stands_until=nan)
+
+
+class AnswersInWords(Sound):
+    name = "answers-in-words"
+
+    def decide(self, view: View) -> Decision:
+        return "all of them"  # type: ignore[return-value]
+
+
+class RanksStrangers(Sound):
+    name = "ranks-strangers"
+
+    def decide(self, view: View) -> Decision:
+        return Ranking(everybody(view) + 1)
+
+
+class AllowsNothing(Sound):
+    name = "allows-nothing"
+
+    def decide(self, view: View) -> Decision:
+        return Ranking(everybody(view), allowed=np.zeros(view.jobs.shape.shape, dtype=bool))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_of_ours_keeps_the_rules(name: str) -> None:
+    for seed in range(3):
+        check_policy(POLICIES[name], seed)
+
+
+def test_a_sound_policy_of_somebody_else_passes_as_a_class_and_as_an_object() -> None:
+    check_policy(Sound)
+    check_policy(Sound(patience=2.0))
+
+
+@pytest.mark.parametrize(
+    ("broken", "fault"),
+    [
+        (SharesTooMuch, "over-allocates: it gives away"),
+        (SharesMoreThanAllTime, "over-allocates: it gives a job more than all of its time"),
+        (GrantsTooMuch, "over-allocates: it grants"),
+        (RanksTwice, "over-allocates: it ranks a job twice"),
+        (WritesToAColumn, "mutates its view"),
+        (WritesToWhatWasWorkedOut, "mutates its view: jobs.waiting_seconds has changed"),
+        (TakesRowsAsTheyCome, "depends on job order"),
+        (BreaksTiesByRow, "depends on job order"),
+        (DrawsLots, "is random"),
+        (CountsItsCalls, "asked the same again it answers differently"),
+        (FailsWhenEmpty, "fails when empty: ValueError"),
+        (FailsInACrowd, "fails on a view: ZeroDivisionError"),
+        (ForgetsHolders, "does not rank every job that runs"),
+        (NeverSaysWhen, "does not say until when its decision stands"),
+        (AnswersInWords, "answers with str"),
+        (RanksStrangers, "ranks rows that do not exist"),
+        (AllowsNothing, "allows it no shape"),
+    ],
+)
+def test_a_broken_policy_is_rejected_with_a_message_that_names_the_fault(broken: Callable[[], Any], fault: str) -> None:
+    with pytest.raises(PolicyFault) as raised:
+        check_policy(broken)
+    assert fault in str(raised.value)
+    assert raised.value.remedy
+    assert "shown by" in str(raised.value)
+
+
+def test_what_is_no_policy_at_all_is_told_so() -> None:
+    with pytest.raises(PolicyFault, match="is no policy"):
+        check_policy(object)  # type: ignore[arg-type]
+
+
+def test_a_policy_that_cannot_travel_to_another_process_is_rejected() -> None:
+    @dataclass(frozen=True)
+    class Homebound(Sound):
+        name: ClassVar[str] = "homebound"
+
+    with pytest.raises(PolicyFault, match="cannot be sent to another process"):
+        check_policy(Homebound)
+
+
+def _install(monkeypatch: pytest.MonkeyPatch, *points: tuple[str, str]) -> None:
+    made = [EntryPoint(name, f"{__name__}:{value}", "horae.policies") for name, value in points]
+    monkeypatch.setattr(registry_module, "installed", lambda: made)
+    monkeypatch.setattr(EntryPoint, "load", lambda point: globals()[point.attr])
+    monkeypatch.setattr(registry_module, "_LOADED", {})
+
+
+def test_a_policy_of_another_package_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    _install(monkeypatch, ("sound", "Sound"))
+    assert make_policy("sound", {"patience": 3}) == Sound(patience=3.0)
+
+
+def test_a_policy_of_another_package_is_checked_when_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    _install(monkeypatch, ("draws-lots", "DrawsLots"))
+    with pytest.raises(PolicyError) as raised:
+        make_policy("draws-lots")
+    assert "is random" in str(raised.value)
+    assert "DrawsLots" in str(raised.value)
+
+
+def test_an_entry_point_and_its_class_must_agree_on_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    _install(monkeypatch, ("other", "Sound"))
+    with pytest.raises(PolicyError, match="calls itself 'sound'"):
+        find_policy("other")
+
+
+def test_an_unknown_name_is_answered_with_all_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    _install(monkeypatch, ("sound", "Sound"))
+    with pytest.raises(PolicyError) as raised:
+        find_policy("magic")
+    assert "sound" in raised.value.remedy
+    assert "tiresias" in raised.value.remedy
+
+
+def test_an_endless_stand_is_fine() -> None:
+    assert Ranking(np.arange(0)).stands_until == inf

@@ -1,0 +1,396 @@
+"""Comparisons: what a run is known by, the cache, processes, other draws of a trace."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from builders import arrival, cluster
+
+from horae.comparison.cache import Cache, default_folder
+from horae.comparison.identity import arrivals_digest, key
+from horae.comparison.progress import Silent
+from horae.comparison.resample import DAY_SECONDS, block_seconds, resample
+from horae.comparison.run import Outcome, compare
+from horae.comparison.table import versus
+from horae.comparison.task import NO_FAILURES, Failures, PolicyChoice, Task, tasks
+from horae.comparison.workload import Drawn, Recorded, Workload
+from horae.experiment import simulate
+from horae.model.errors import InputError
+from horae.model.jobs import Arrival
+from horae.model.pools import PoolSpec, Setup
+from horae.reports.log import RunLog
+
+SETUP = Setup(cluster(2), (PoolSpec("all"),))
+FAILURES = Failures(days_between_failures=0.2, repair_seconds=600.0)
+
+
+def drawn(seed: int, count: int = 60) -> tuple[Arrival, ...]:
+    random = Random(seed)
+    times = sorted(random.uniform(0, 40_000) for _ in range(count))
+    return tuple(
+        arrival(f"j{index}", at, random.choice([1, 1, 2, 4, 8]), random.expovariate(1 / 3000) + 1)
+        for index, at in enumerate(times)
+    )
+
+
+JOBS = Recorded(drawn(0))
+
+
+def some_tasks(*policies: str, seeds: int = 1, failures: Failures = NO_FAILURES, setup: Setup = SETUP) -> list[Task]:
+    return tasks(setup, {name: PolicyChoice(name, {}) for name in policies}, seeds, failures)
+
+
+class Counted(Silent):
+    """How many runs were made."""
+
+    def __init__(self) -> None:
+        self.runs: list[int] = []
+
+    def started(self, index: int) -> None:
+        self.runs.append(index)
+
+
+def runs_made(todo: Sequence[Task], workload: Workload, cache: Cache) -> int:
+    counted = Counted()
+    compare(todo, workload, 1, cache, counted)
+    return len(counted.runs)
+
+
+def completion(log: RunLog) -> dict[str, float]:
+    return dict(zip(log.jobs.id, (log.jobs.ended_at - log.jobs.submitted_at).tolist(), strict=True))
+
+
+def same(one: Sequence[Outcome], other: Sequence[Outcome], folder: Path) -> bool:
+    """To the last byte."""
+    for index, (a, b) in enumerate(zip(one, other, strict=True)):
+        paths = folder / f"{index}a.npz", folder / f"{index}b.npz"
+        a.log.save(paths[0])
+        b.log.save(paths[1])
+        if a.task != b.task or paths[0].read_bytes() != paths[1].read_bytes():
+            return False
+    return True
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path / "cache", pytest.fail)
+
+
+# Runs
+
+
+def test_a_task_is_a_plain_simulation() -> None:
+    (outcome,) = compare(some_tasks("sjf"), JOBS)
+    setup = replace(SETUP, pools=(PoolSpec("all", "sjf"),))
+    assert completion(outcome.log) == completion(simulate(setup, JOBS.arrivals).log)
+
+
+def test_the_seed_draws_the_failures_and_every_policy_has_the_same() -> None:
+    todo = some_tasks("fifo", "sjf", seeds=2, failures=FAILURES)
+    plans = [task.failures.plan(task.setup, task.seed, JOBS.arrivals) for task in todo]
+    assert plans[0] == plans[1]
+    assert plans[2] == plans[3]
+    assert plans[0] != plans[2]
+    assert [task.setup.seed for task in todo] == [0, 0, 1, 1]
+    harmed, unharmed = compare([todo[0], *some_tasks("fifo")], JOBS)
+    assert completion(harmed.log) != completion(unharmed.log)
+
+
+def test_neither_results_nor_their_order_depend_on_the_number_of_workers(tmp_path: Path) -> None:
+    todo = some_tasks("las", "fifo", "sjf", seeds=2, failures=FAILURES)
+    here, there = (compare(todo, JOBS, workers) for workers in (1, 2))
+    assert [str(outcome.task) for outcome in here] == [
+        f"{name}, seed {seed}" for seed in (0, 1) for name in ("las", "fifo", "sjf")
+    ]
+    assert same(here, there, tmp_path)
+
+
+def test_the_same_run_under_two_labels_is_made_once(cache: Cache) -> None:
+    (task,) = some_tasks("fifo")
+    assert runs_made([task, replace(task, label="again")], JOBS, cache) == 1
+
+
+def test_a_worker_imports_nothing_that_is_slow() -> None:
+    heavy = {"polars", "typer", "rich", "matplotlib", "pydantic", "yaml"}
+    script = f"import sys, horae.comparison.worker; print({heavy!r} & set(sys.modules))"
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert answer.stdout == "set()\n"
+
+
+# Other draws
+
+
+def test_what_a_generator_draws_is_another_workload_for_each_seed(cache: Cache) -> None:
+    two, three = (Drawn(tuple(drawn(seed) for seed in range(seeds))) for seeds in (2, 3))
+    assert three(2) == list(drawn(2)) != three(1)
+    compare(some_tasks("fifo", seeds=2), two, 1, cache)
+    assert [outcome.cached for outcome in compare(some_tasks("fifo", seeds=3), three, 1, cache)] == [True, True, False]
+
+
+def by_day(arrivals: Sequence[Arrival], first: float) -> list[list[float]]:
+    """For each day, when in it jobs arrived."""
+    days: dict[int, list[float]] = {}
+    for item in arrivals:
+        days.setdefault(int((item.job.submitted_at - first) // DAY_SECONDS), []).append(
+            round((item.job.submitted_at - first) % DAY_SECONDS, 3)
+        )
+    return [days.get(day, []) for day in range(max(days) + 1)]
+
+
+MONTH = [arrival(f"j{index}", at=500.0 + 7000.0 * index) for index in range(370)]
+
+
+def test_seed_0_is_the_trace_as_it_is() -> None:
+    assert Recorded(tuple(MONTH))(0) == MONTH
+
+
+def test_another_seed_is_made_of_whole_days_of_the_trace() -> None:
+    drawn = resample(MONTH, 1)
+    was, now = by_day(MONTH, 500.0), by_day(drawn, 500.0)
+    assert len(was) == len(now) == 30
+    assert all(day in was for day in now)
+    assert now != was
+    assert 0.8 < len(drawn) / len(MONTH) < 1.2
+
+
+def test_a_draw_is_the_same_every_time_and_another_for_another_seed() -> None:
+    assert resample(MONTH, 1) == resample(MONTH, 1)
+    assert resample(MONTH, 1) != resample(MONTH, 2)
+
+
+def test_jobs_drawn_twice_have_names_of_their_own_and_come_in_order() -> None:
+    drawn = resample(MONTH, 1)
+    assert len({item.job.id for item in drawn}) == len(drawn)
+    assert len({item.job.id.split("@")[0] for item in drawn}) < len(drawn)
+    times = [item.job.submitted_at for item in drawn]
+    assert times == sorted(times)
+    assert times[0] >= 500.0
+
+
+def test_a_deadline_moves_with_its_job_and_an_app_is_drawn_as_another() -> None:
+    trace = [arrival(f"j{index}", at=9000.0 * index, deadline_at=9000.0 * index + 50.0, app="a") for index in range(20)]
+    drawn = [item.job for item in resample([*trace, arrival("last", at=200_000.0)], 1)]
+    assert {round(job.deadline_at - job.submitted_at, 3) for job in drawn} <= {50.0, inf}
+    for job in drawn:
+        assert job.app in ("", f"a@{job.id.rpartition('@')[2]}")
+
+
+def test_a_short_trace_is_drawn_in_tenths() -> None:
+    short = [arrival(f"j{index}", at=60.0 * index) for index in range(101)]
+    assert block_seconds(6000.0) == 600.0
+    assert 80 <= len(resample(short, 1)) <= 120
+    together = [arrival("a"), arrival("b")]
+    assert resample(together, 1) == together
+
+
+# Differences
+
+
+def test_a_policy_that_takes_twice_as_long_everywhere_does_so_beyond_doubt() -> None:
+    """The ratio is the same in every block, so its interval is a point, however much the blocks differ."""
+    once = [arrival(f"j{index}", 9000.0 * index, 1, 100.0 * (1 + index % 7)) for index in range(200)]
+    twice = [arrival(f"j{index}", 9000.0 * index, 1, 200.0 * (1 + index % 7)) for index in range(200)]
+    logs = [compare(some_tasks("fifo"), Recorded(tuple(each)))[0].log for each in (once, twice)]
+    for found in (versus(logs[:1], logs[1:]), versus([logs[0]] * 3, [logs[1]] * 3)):
+        assert found.relative[:3] == pytest.approx((1.0, 1.0, 1.0))
+        assert found.seconds.mean == pytest.approx(found.baseline_mean_seconds)
+        assert found.jobs in (200, 600)
+
+
+def test_only_jobs_that_finished_under_both_are_compared() -> None:
+    few, all_ = (compare(some_tasks("fifo"), Recorded(JOBS.arrivals[:count]))[0].log for count in (45, 60))
+    assert versus([all_], [few]).jobs == versus([few], [all_]).jobs == 45
+
+
+def test_where_nothing_finished_there_is_no_difference() -> None:
+    never = compare(some_tasks("fifo"), Recorded((arrival("huge", gpus=99),)))[0].log
+    assert np.isnan(versus([never], [never]).relative.mean)
+    assert np.isnan(versus([never] * 2, [never] * 2).relative.mean)
+
+
+# What a run is known by
+
+
+def test_the_key_does_not_depend_on_the_process() -> None:
+    script = (
+        "import sys; sys.path.insert(0, 'tests'); import test_comparison as t;"
+        "print([t.key(task, t.JOBS.digest(0)) for task in t.some_tasks('fifo', 'las', seeds=2, failures=t.FAILURES)])"
+    )
+    answers = {
+        subprocess.run(
+            [sys.executable, "-c", script.replace("'tests'", f"{str(Path(__file__).parent.parent)!r}")],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parent)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    want = [key(task, JOBS.digest(0)) for task in some_tasks("fifo", "las", seeds=2, failures=FAILURES)]
+    assert answers == {f"{want}\n"}
+
+
+def changed(index: int, **fields: object) -> Recorded:
+    items = list(JOBS.arrivals)
+    items[index] = replace(items[index], job=replace(items[index].job, **fields))  # type: ignore[arg-type]
+    return Recorded(tuple(items))
+
+
+OTHERS: dict[str, Callable[[], tuple[list[Task], Recorded]]] = {
+    "another policy": lambda: (some_tasks("sjf"), JOBS),
+    "another option": lambda: (tasks(SETUP, {"las": PolicyChoice("tiresias", {"limits": [1, 2]})}, 1), JOBS),
+    "another seed": lambda: (some_tasks("tiresias", seeds=2)[1:], JOBS),
+    "another cluster": lambda: (some_tasks("tiresias", setup=replace(SETUP, cluster=cluster(3))), JOBS),
+    "failures": lambda: (some_tasks("tiresias", failures=FAILURES), JOBS),
+    "another job": lambda: (some_tasks("tiresias"), changed(7, weight=2.0)),
+    "another time": lambda: (some_tasks("tiresias"), changed(59, submitted_at=JOBS.arrivals[59].job.submitted_at + 1)),
+    "a job less": lambda: (some_tasks("tiresias"), Recorded(JOBS.arrivals[:-1])),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_what_changes_the_result_is_another_run(other: Callable[[], tuple[list[Task], Recorded]]) -> None:
+    (task,), workload = other()
+    (usual,) = some_tasks("tiresias")
+    assert key(task, workload.digest(0)) != key(usual, JOBS.digest(0))
+
+
+def test_equal_values_have_equal_digests_whoever_made_them() -> None:
+    again = [replace(item, job=replace(item.job, id="".join(list(item.job.id)))) for item in JOBS.arrivals]
+    assert arrivals_digest(again) == JOBS.digest(0)
+
+
+# The cache
+
+
+def test_what_was_run_once_is_not_run_again(cache: Cache, tmp_path: Path) -> None:
+    todo = some_tasks("fifo", "las")
+    first, second = (compare(todo, JOBS, 1, cache) for _ in range(2))
+    assert [outcome.cached for outcome in first] == [False, False]
+    assert [outcome.cached for outcome in second] == [True, True]
+    assert same(first, second, tmp_path)
+    assert runs_made(some_tasks("fifo", "las", "sjf"), JOBS, cache) == 1
+
+
+@pytest.mark.parametrize("spoil", ["cut", "empty", "changed", "a folder"])
+def test_a_damaged_file_is_run_again_and_written_anew(cache: Cache, spoil: str) -> None:
+    todo = some_tasks("fifo")
+    compare(todo, JOBS, 1, cache)
+    (path,) = cache.folder.iterdir()
+    whole = path.read_bytes()
+    match spoil:
+        case "cut":
+            path.write_bytes(whole[: len(whole) // 2])
+        case "empty":
+            path.write_bytes(b"")
+        case "changed":
+            middle = len(whole) // 2
+            path.write_bytes(whole[:middle] + bytes(40) + whole[middle + 40 :])
+        case "a folder":
+            path.unlink()
+            path.mkdir()
+    told: list[str] = []
+    assert runs_made(todo, JOBS, Cache(cache.folder, told.append)) == 1
+    if spoil != "a folder":
+        assert (path.read_bytes(), told) == (whole, [])
+        assert runs_made(todo, JOBS, cache) == 0
+    else:
+        assert len(told) == 1
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told: list[str] = []
+    outcomes = compare(some_tasks("fifo", "sjf"), JOBS, 1, Cache(tmp_path / "file" / "cache", told.append))
+    assert len(outcomes) == 2
+    remedy = "results are not kept; name another folder with --cache, or use --no-cache"
+    assert told == [f"{tmp_path}/file/cache: cannot be written: Not a directory; {remedy}"]
+
+
+def test_the_default_cache_is_where_caches_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert default_folder() == Path("/somewhere/horae")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert default_folder() == Path("/home/me/.cache/horae")
+
+
+class Stops(Silent):
+    """Somebody who ends the comparison after so many results."""
+
+    def __init__(self, after: int, error: BaseException) -> None:
+        self._left = after
+        self._error = error
+
+    def finished(self, index: int, jobs: int) -> None:
+        self._left -= 1
+        if not self._left:
+            raise self._error
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_after_an_interrupt_only_what_is_missing_is_run(cache: Cache, workers: int) -> None:
+    todo = some_tasks("fifo", "sjf", "las")
+    with pytest.raises(KeyboardInterrupt):
+        compare(todo, JOBS, workers, cache, Stops(1, KeyboardInterrupt()))
+    assert len(list(cache.folder.iterdir())) == 1
+    assert runs_made(todo, JOBS, cache) == 2
+
+
+# Workers that fail
+
+
+class Deadly:
+    """A workload that kills the process which draws it: seed 0 lives."""
+
+    def digest(self, seed: int) -> str:
+        return "deadly"
+
+    def __call__(self, seed: int) -> list[Arrival]:
+        if seed == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if seed == 2:
+            os._exit(3)
+        if seed == 3:
+            raise InputError("is wrong", file="jobs.csv", line=7, field="gpus", remedy="mend it")
+        if seed == 4:
+            raise Peculiar(1, 2)
+        if seed == 5:
+            raise MemoryError
+        return list(JOBS.arrivals)
+
+
+class Peculiar(Exception):
+    """It cannot be pickled."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+FEWER = "if memory is short, use fewer --workers; finished runs are kept, the same command goes on from there"
+DEATHS = {
+    1: (InputError, f"the run of fifo, seed 1 was killed (SIGKILL); {FEWER}"),
+    2: (InputError, f"the run of fifo, seed 2 ended before its time (exit code 3); {FEWER}"),
+    3: (InputError, "jobs.csv:7: gpus: is wrong; mend it"),
+    4: (Exception, "Peculiar: 1 and 2"),
+    5: (InputError, f"the run of fifo, seed 5 ran out of memory; {FEWER}"),
+}
+
+
+@pytest.mark.parametrize("seed", DEATHS)
+def test_a_worker_that_fails_is_one_error_that_names_the_run(seed: int) -> None:
+    kind, want = DEATHS[seed]
+    alive, other = some_tasks("fifo", seeds=seed + 1)[0], some_tasks("fifo", seeds=seed + 1)[seed]
+    with pytest.raises(kind) as caught:
+        compare([other, replace(alive, label="sjf"), alive], Deadly(), 2)
+    assert str(caught.value) == want
