@@ -33,7 +33,7 @@ def test_info_counts_jobs_and_names_broken_rows(four_columns: Path) -> None:
     assert told.code == 0
     assert "3 jobs, second 0 is 2024-05-01" in told.out
     assert "ada 1" in told.out
-    assert f"{four_columns}: 1 row left out as broken" in told.err
+    assert f"{four_columns}: 1 broken row left out" in told.err
     assert f"{four_columns}:4: n_gpu" in told.err
 
 

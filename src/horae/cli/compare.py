@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from horae.cli.compare_request import By, Format, Request
+from horae.cli.output import Data
 from horae.model.pools import Cadence
 
 Jobs = Annotated[
@@ -42,6 +43,10 @@ TraceFormat = Annotated[str | None, typer.Option("--format", help="Of the trace;
 Map = Annotated[str | None, typer.Option("--map", help="Its columns by our names: submit=Start,gpus=n,duration=run.")]
 Where = Annotated[str | None, typer.Option(help="Only the rows with these cells: vc=ee9e8c.")]
 WholeNodes = Annotated[bool, typer.Option(help="Gangs larger than a node take whole nodes.")]
+Speeds = Annotated[
+    list[str] | None,
+    typer.Option(help="Speeds by model from: shipped, gavel, itp, pollux, or a throughputs file of Gavel (JSON)."),
+]
 Strict = Annotated[bool, typer.Option(help="A broken row of the trace is an error.")]
 Workers = Annotated[int | None, typer.Option(min=1, max=1024, help="Processes; as many as there are cores by default.")]
 CacheOption = Annotated[Path | None, typer.Option("--cache", help="Where results are kept; ~/.cache/horae by default.")]
@@ -70,6 +75,8 @@ def compare_command(
     map_: Map = None,
     where: Where = None,
     whole_nodes: WholeNodes = True,
+    speeds: Speeds = None,
+    data: Data = None,
     strict: Strict = False,
     workers: Workers = None,
     cache: CacheOption = None,
@@ -105,6 +112,8 @@ def compare_command(
             mapping=map_,
             where=where,
             whole_nodes=whole_nodes,
+            speeds=tuple(speeds or ()),
+            data=data,
             strict=strict,
             workers=workers,
             cache=cache,

@@ -41,6 +41,8 @@ class Request:
     mapping: str | None = None
     where: str | None = None
     whole_nodes: bool = True
+    speeds: tuple[str, ...] = ()  # tables; none: run times as the trace has them
+    data: Path | None = None
     strict: bool = False
     workers: int | None = None
     cache: Path | None = None

@@ -10,9 +10,10 @@ from pathlib import Path
 from rich.console import Console
 
 from horae import __version__
-from horae.cli.compare_input import Tell, Wanted, wanted
+from horae.cli.compare_input import Wanted, wanted
 from horae.cli.compare_output import print_tables, tell_left_over
 from horae.cli.compare_request import Format, Request
+from horae.cli.rows import Tell
 from horae.comparison.bars import Bars, Lines
 from horae.comparison.cache import Cache, default_folder
 from horae.comparison.formats import as_csv, as_json, as_markdown
@@ -104,6 +105,7 @@ def _parameters(request: Request, what: Wanted) -> dict[str, Plain]:
         "trace": what.trace.plain(),
         "workload": what.trace.workload.digest(0),
         "whole_nodes": request.whole_nodes,
+        "speeds": list(request.speeds),
         "setup": to_plain(what.setup),
         "policies": [{"label": label, **to_plain(choice)} for label, choice in what.policies.items()],
         "seeds": request.seeds,

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import typer
+from rich.table import Table
+
+from horae.cli.output import Data, console, need_data, right
 from horae.experiment import simulate
 from horae.model.cells import Cluster, Node
 from horae.model.errors import InputError
@@ -12,6 +16,8 @@ from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.reports.records import Recorder
 from horae.traces import philly
 from horae.traces.arrivals import arrivals
+
+app = typer.Typer(no_args_is_help=True, help="Published results, run again.")
 
 PHILLY_VCS = ("7f04ca", "2869ce", "0e4a51", "ee9e8c")
 PHILLY_POLICIES = ("fifo", "sjf")
@@ -82,3 +88,23 @@ def philly_setup(nodes: dict[str, int], policy: str) -> Setup:
 def _mean_completion(recorder: Recorder, tenant: str) -> tuple[float, int]:
     times = [item.ended_at - item.submitted_at for item in recorder.records() if item.tenant == tenant]
     return sum(times) / len(times), len(times)
+
+
+@app.command("philly")
+def philly_command(data: Data = None) -> None:
+    """FIFO and SJF on four Philly virtual clusters, beside the published mean completion times."""
+    comparisons = reproduce_philly(need_data(data))
+    table = Table("virtual cluster", "policy", *right("jobs", "mean completion (s)", "published (s)", "difference"), "")
+    for item in comparisons:
+        table.add_row(
+            item.vc,
+            item.policy,
+            f"{item.jobs:,}",
+            f"{item.completion_mean_seconds:,.0f}",
+            f"{item.published_seconds:,.0f}",
+            f"{item.difference:+.2%}",
+            "within 0.5%" if item.holds else "DIFFERS",
+        )
+    console().print(table)
+    if not all(item.holds for item in comparisons):
+        raise typer.Exit(1)

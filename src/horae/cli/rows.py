@@ -19,7 +19,7 @@ Tell = Callable[[str], None]
 def tell_rows(trace: Trace, tell: Tell) -> None:
     """Broken rows, rows left out and rows changed: counted, and the first broken ones listed."""
     if trace.fault_count:
-        tell(f"{trace.source}: {_rows(trace.fault_count)} left out as broken; --strict stops there")
+        tell(f"{trace.source}: {_rows(trace.fault_count, 'broken row')} left out; --strict stops there")
         for fault in trace.faults[:LISTED_MAX]:
             tell(str(fault.error(trace.source)))
         if trace.fault_count > LISTED_MAX:
@@ -29,8 +29,8 @@ def tell_rows(trace: Trace, tell: Tell) -> None:
             tell(f"{trace.source}: {_rows(count)} {what}: {reason}")
 
 
-def _rows(count: int) -> str:
-    return f"{count:,} row{'' if count == 1 else 's'}"
+def _rows(count: int, noun: str = "row") -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def pairs(text: str | None, field: str) -> dict[str, str] | None:
@@ -51,5 +51,5 @@ def named_options(text: str, field: str) -> tuple[str, dict[str, Any]]:
     except (yaml.YAMLError, ValueError):
         options = None
     if not isinstance(options, dict):
-        raise InputError(f"{rest!r} are no options", field=field, remedy=f"write '{name}={{option: value}}'")
+        raise InputError(f"{rest!r} are no options", field=field, remedy="write {limits: [1, 3]}")
     return name, options

@@ -142,9 +142,9 @@ def generate(
     print(f"{target}: {len(trace.table):,} jobs")
 
 
-def generator_of(text: str, data: Path | None) -> Generator:
+def generator_of(text: str, data: Path | None, field: str = "KIND") -> Generator:
     """The generator of `name={options}`."""
-    name, options = named_options(text, "KIND")
+    name, options = named_options(text, field)
     if name == Gavel.name and "reference" not in options:
         measured = speed_tables.read_gavel_csv(need_data(data))
         options = {**options, "reference": reference_speeds(measured, "v100")}

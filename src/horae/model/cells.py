@@ -123,6 +123,14 @@ class Cluster:
         )
 
     @cached_property
+    def cell_gpus(self) -> tuple[Mapping[str, Ints], ...]:
+        """By level and accelerator: a row for each cell with its GPUs; a smaller cell's row ends in -1."""
+        return tuple(
+            {name: _padded(first[cells[name][0] : cells[name][1] + 1]) for name in self.accelerators}
+            for first, cells in zip(self.first_gpu, self.chain_cells, strict=True)
+        )
+
+    @cached_property
     def node_word(self) -> Mapping[str, type[np.unsignedinteger[Any]] | None]:
         """By accelerator: the machine word with a byte for each GPU of a node, where all nodes have 1, 2, 4 or 8."""
         words: dict[int, type[np.unsignedinteger[Any]]] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -239,6 +247,13 @@ def _levels(nodes: tuple[Node, ...]) -> tuple[str, ...]:
 def _rack(node: Node) -> tuple[str, str, str]:
     """A rack holds one type of GPU; a node that names none has one of its own."""
     return node.accelerator, node.rack, "" if node.rack else node.name
+
+
+def _padded(starts: Ints) -> Ints:
+    """The numbers from each start to the next as rows of equal length."""
+    sizes = np.diff(starts)
+    column = np.arange(int(sizes.max()))
+    return np.where(column < sizes[:, None], starts[:-1, None] + column, -1)
 
 
 def _first_gpus(nodes: tuple[Node, ...], level: str, levels: tuple[str, ...]) -> Ints:

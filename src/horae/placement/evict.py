@@ -10,11 +10,14 @@ from collections.abc import Collection
 
 import numpy as np
 
-from horae.model.arrays import Bools
+from horae.model.arrays import Bools, Ints
 from horae.model.cells import Cluster
 from horae.model.plans import Contest, Riders, Spot
 from horae.model.shapes import Demand, Shape
 from horae.placement.fit import place
+
+_STAYS = -1  # below every rank
+_FREE = int(np.iinfo(np.int64).max)
 
 
 def place_over(cluster: Cluster, contest: Contest, riders: Riders, demand: Demand, shape: Shape) -> Spot | None:
@@ -48,36 +51,34 @@ def _gone(contest: Contest, leaving: Collection[int]) -> Bools:
 
 def _last_of_one_cell(cluster: Cluster, contest: Contest, level: int, shape: Shape) -> list[int]:
     """The leases that must end in the cell where those rank last; of equals, where they are fewest; none: nowhere."""
-    cells, first_gpu = cluster.cell_of_gpu[level], cluster.first_gpu[level]
-    start, stop = cluster.chain_gpus[shape.accelerator]
-    free = np.bincount(cells[start:stop][contest.free[start:stop]], minlength=int(cells[-1]) + 1)
-    needed = shape.gpus - free
-    gpus = np.flatnonzero(contest.yielding[start:stop]) + start
-    gpus = gpus[np.lexsort((-contest.rank[gpus], cells[gpus]))]
-    # Counted from the last in rank, the GPU that completes the gang: its holder is the best that would have to go.
-    nth = np.arange(len(gpus)) - np.searchsorted(cells[gpus], cells[gpus])
-    completing = gpus[nth == needed[cells[gpus]] - 1]
-    if not len(completing):
+    cells = cluster.cell_gpus[level][shape.accelerator]
+    spare = cells.shape[1] - shape.gpus
+    if spare < 0:
         return []
-    ranks = contest.rank[completing]
-    tied = cells[completing[ranks == ranks.max()]].tolist()
-    choices = [
-        (_just_enough(contest, first_gpu[cell], first_gpu[cell + 1], int(needed[cell])), int(free[cell]), cell)
-        for cell in tied
-    ]
+    standing = np.where(contest.yielding, contest.rank, _STAYS)
+    standing[contest.free] = _FREE
+    # Counted from the last in rank, the GPU that completes the gang: its holder is the best that would have to go.
+    standing = np.append(standing, _STAYS)[cells]  # where a row has no more GPUs, nobody can go
+    completing = np.partition(standing, spare, axis=1)[:, spare] if spare else standing.min(axis=1)
+    last = completing.max()
+    if last == _STAYS:
+        return []
+    choices = []
+    for cell in np.flatnonzero(completing == last).tolist():
+        gpus = cells[cell][cells[cell] >= 0]
+        free = int(np.count_nonzero(contest.free[gpus]))
+        choices.append((_just_enough(contest, gpus, shape.gpus - free), free, cell))
     return min(choices, key=lambda choice: (len(choice[0]), *choice[1:]))[0]
 
 
-def _just_enough(contest: Contest, start: int, stop: int, needed: int) -> list[int]:
+def _just_enough(contest: Contest, gpus: Ints, needed: int) -> list[int]:
     """Leases whose end frees that many GPUs in a cell: the last in rank, without those that prove superfluous.
 
     A cell has a handful of GPUs: plain lists are faster than arrays.
     """
     held: dict[int, int] = {}
     rank: dict[int, int] = {}
-    inside = zip(
-        *(column[start:stop].tolist() for column in (contest.yielding, contest.holder, contest.rank)), strict=True
-    )
+    inside = zip(*(column[gpus].tolist() for column in (contest.yielding, contest.holder, contest.rank)), strict=True)
     for yields, epoch, standing in inside:
         if yields:
             held[epoch] = held.get(epoch, 0) + 1

@@ -21,6 +21,8 @@ def place(cluster: Cluster, available: Bools, riders: Riders, demand: Demand, sh
     if bounds is None or shape.level not in cluster.levels:
         return None
     free = available[bounds[0] : bounds[1]]
+    if np.count_nonzero(free) < shape.gpus:  # what a full cluster is asked most often
+        return None
     by_node = _free_by_node(cluster, shape.accelerator, free)
     if demand.cpus_per_gpu or demand.memory_bytes_per_gpu:
         by_node = np.minimum(by_node, _carried(cluster, available, riders, demand, shape.accelerator))

@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isfinite
+from statistics import NormalDist
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
 
 from horae.model.arrays import Floats
 from horae.model.decisions import Ranking
@@ -94,7 +94,8 @@ class Gittins:
             probability = probability[::-1][last]  # where many are of one size, all of them have ended there
         else:
             probability[-1] = 1 - 0.1 / KNOTS  # the lognormal has no end
-            gpu_seconds = self.median_gpu_seconds * np.exp(self.sigma * ndtri(probability))
+            deviations = np.array([NormalDist().inv_cdf(at) for at in probability[1:]])
+            gpu_seconds = np.append(0.0, self.median_gpu_seconds * np.exp(self.sigma * deviations))
         average_alive = 1 - (probability[1:] + probability[:-1]) / 2
         used = np.concatenate([[0.0], np.cumsum(np.diff(gpu_seconds) * average_alive)])
         return _Sizes(gpu_seconds, probability, used)

@@ -35,6 +35,8 @@ class Site:
         counts[-1] = 0
         self._gpus = [dict(zip(cluster.accelerators, row, strict=True)) for row in counts.tolist()]
 
+        self._nowhere = [inf] * len(self.accelerator)
+
     def pool_of(self, tenant: str) -> int:
         return self._pool_of_tenant.get(tenant, self._open_pool)
 
@@ -42,7 +44,7 @@ class Site:
         """The least seconds for so much work in this pool, and by accelerator the least GPU-seconds."""
         gpus_of = self._gpus[pool]
         fastest_seconds = inf
-        least_gpu_seconds = [inf] * len(self.accelerator)
+        least_gpu_seconds = self._nowhere.copy()
         for (accelerator, gpus, _), speed in options:
             if gpus <= gpus_of.get(accelerator, 0):
                 seconds = steps / speed

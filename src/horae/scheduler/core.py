@@ -131,26 +131,15 @@ class Scheduler:
         pool.settle(self.now, stands_until, next_contest_at(decision, settled))
 
     def _view(self, pool: Pool, usable: Bools) -> View:
+        shapes, cluster = self._shapes, self.setup.cluster
+        # By position, in the order of its fields: a view is made for every round.
         return View(
-            now=self.now,
-            seed=self.setup.seed,
-            round_seconds=pool.spec.round_seconds,
-            accelerators=self.setup.cluster.accelerators,
-            capacity=pool.capacity,
-            cpus=pool.cpus,
-            memory_bytes=pool.memory_bytes,
-            shapes=self._shapes.all,
-            shape_accelerator=self._shapes.accelerator,
-            shape_gpus=self._shapes.gpus,
-            shape_level=self._shapes.level,
-            levels=self.setup.cluster.levels,
-            jobs=pool.table.view(self.now),
-            tenants=self._tenants.all,
-            tenant_weight=self._tenants.weight,
-            apps=pool.apps,
-            app_seconds=pool.app_seconds(self.now),
-            fit=partial(self._floor.fit, usable),
-        )
+            self.now, self.setup.seed, pool.spec.round_seconds,
+            cluster.accelerators, pool.capacity, pool.cpus, pool.memory_bytes,
+            shapes.all, shapes.accelerator, shapes.gpus, shapes.level, cluster.levels,
+            pool.table.view(self.now), self._tenants.all, self._tenants.weight,
+            pool.apps, pool.app_seconds(self.now), partial(self._floor.fit, usable),
+        )  # fmt: skip
 
     def _decide(self, pool: Pool, view: View) -> Decision:
         """Ask the policy, unless its shares still stand: then only the round they are turned into is new."""

@@ -15,11 +15,11 @@ from horae.traces.trace import no_jobs
 __all__ = ["JobRow", "read_jobs"]
 
 
-def read_jobs(path: Path, cluster: Cluster) -> list[Arrival]:
+def read_jobs(path: Path, cluster: Cluster, *, whole_nodes: bool = False) -> list[Arrival]:
     """All jobs of a file, in the order of submission."""
     try:
         trace = native.read(path).strict()
-        jobs, faults = arrivals(trace, cluster)
+        jobs, faults = arrivals(trace, cluster, whole_nodes=whole_nodes)
         for fault in sorted(faults):
             raise fault.error(trace.source)
     except JobError as error:

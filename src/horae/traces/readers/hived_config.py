@@ -7,6 +7,7 @@ under which top-level type. Fields that are not about cells are passed over.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,6 +100,14 @@ class _Cell(NamedTuple):
     pinned: str
     place: Place
     children: tuple[_Cell, ...]
+
+
+def is_hived(path: Path) -> bool:
+    """Whether a YAML file is one of HiveD's, by the one field that all of them have."""
+    try:
+        return re.search(rb"^physicalCluster\s*:", path.read_bytes(), re.MULTILINE) is not None
+    except OSError:
+        return False
 
 
 def read_hived(path: Path) -> HivedConfig:

@@ -2,7 +2,7 @@
 
 A model with a batch size is `resnet50 (batch size 128)`, as speed tables call it. Where there are both a run time and
 a number of iterations, the run time counts, for that is what was measured. Some files hold several workloads, one
-beside the other; one must be chosen.
+beside the other; one must be chosen. Those of Pollux have no run times, which are derived from profiles.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from horae.model.errors import JobError
+from horae.traces.readers import pollux
 from horae.traces.readers.mapped import read_columns
 from horae.traces.readers.raw import RawTable, Where, read_raw
 from horae.traces.trace import Trace
@@ -29,6 +30,7 @@ VOCABULARY = {
     "deadline": ("deadline_s",),
 }
 SELECTORS = ("seed", "set", "workload")  # a column of these names tells workloads apart
+VALUES_SHOWN = 8
 BATCH = "batch_size"
 
 
@@ -38,33 +40,39 @@ def read(path: Path, where: Where | None = None) -> Trace:
     mapping = {name: columns[0] for name, columns in found.items() if columns}
     for name in ("submit", "gpus"):
         raw.require(mapping.get(name, VOCABULARY[name][0]))
-    if "duration" not in mapping and "steps" not in mapping:
-        raise raw.header_error("duration_s", *_no_run_times(raw))
+    derived = not {"duration", "steps"} & set(mapping)
+    if derived and not pollux.is_workload(raw):
+        raise raw.header_error("duration_s", "is missing", "add a column duration_s, total_steps or iterations")
     if "duration" in mapping:
         mapping.pop("steps", None)
     _check_chosen(raw)
+    if derived:
+        raw = pollux.with_durations(raw)
+        mapping |= {"id": pollux.NAME, "duration": pollux.DURATION}
     return read_columns(_with_batch(raw, mapping), mapping)
 
 
-def _no_run_times(raw: RawTable) -> tuple[str, str]:
-    if set(SELECTORS[1:]) <= set(raw.columns):
-        problem = "pollux workloads have no run times"
-        return problem, "they are derived from profiles, which is not supported yet"
-    return "is missing", "add a column duration_s, total_steps or iterations"
-
-
 def _check_chosen(raw: RawTable) -> None:
-    for name in SELECTORS:
-        if name in raw.columns:
-            values = raw.cells[name].drop_nulls().unique(maintain_order=True)
-            if len(values) > 1:
-                some = ", ".join(values.head(5))
-                raise JobError(
-                    f"holds several workloads ({some}{', ...' if len(values) > 5 else ''})",
-                    file=str(raw.path),
-                    field=name,
-                    remedy=f"choose one: --where {name}={values[0]}",
-                )
+    columns = [raw.cells[name] for name in SELECTORS if name in raw.columns]
+    values = {column.name: column.drop_nulls().unique(maintain_order=True).to_list() for column in columns}
+    several = [name for name, texts in values.items() if len(texts) > 1]
+    if not several:
+        return
+    shown = [_some(values[name]) for name in several]
+    if len(several) > 1:
+        shown = [f"{name} {texts}" for name, texts in zip(several, shown, strict=True)]
+    # What has been chosen already is shown again, for the option is given as a whole.
+    choice = ",".join(f"{name}={texts[0]}" for name, texts in values.items() if texts)
+    raise JobError(
+        f"holds several workloads ({'; '.join(shown)})",
+        file=str(raw.path),
+        field=", ".join(several),
+        remedy=f"choose one: --where {choice}",
+    )
+
+
+def _some(values: list[str]) -> str:
+    return ", ".join(values[:VALUES_SHOWN]) + (", ..." if len(values) > VALUES_SHOWN else "")
 
 
 def _with_batch(raw: RawTable, mapping: dict[str, str]) -> RawTable:

@@ -1,0 +1,35 @@
+"""`horae cluster`: what a cluster file comes to, ours or HiveD's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from horae.policies.registry import make_policy
+from horae.reports.tree import draw
+from horae.traces.cluster_file import read_cluster
+from horae.traces.readers.hived_config import HivedConfig, is_hived, read_hived
+
+app = typer.Typer(no_args_is_help=True, help="Look at a cluster file.")
+
+
+@app.command("show")
+def show(file: Annotated[Path, typer.Argument(help="A cluster file (YAML), ours or HiveD's.")]) -> None:
+    """Draw the tree of cells, and who owns what."""
+    if is_hived(file):
+        _show_hived(read_hived(file))
+        return
+    setup = read_cluster(file, make_policy)
+    print(draw(setup.cluster))
+    for pool in setup.pools:
+        owned = f"{len(pool.nodes)} nodes of its own" if pool.nodes else "all other nodes"
+        print(f"pool {pool.name}: {pool.policy}, {owned}")
+
+
+def _show_hived(config: HivedConfig) -> None:
+    print(draw(config.cluster))
+    for name, virtual in config.virtual_clusters.items():
+        cells = [f"{count} x {cell_type}" for cell_type, count in virtual.cells]
+        print(f"virtual cluster {name}: {', '.join([*cells, *(f'pinned {pin}' for pin in virtual.pinned)])}")

@@ -1,0 +1,68 @@
+"""What several commands are given: a cluster, policies, numbers that must make sense."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+from horae.cli.quick_cluster import quick_cluster
+from horae.cli.rows import named_options
+from horae.comparison.task import PolicyChoice
+from horae.model.errors import InputError, PolicyError
+from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.policies.registry import make_policy
+from horae.traces.cluster_file import read_cluster
+
+
+def choose_setup(
+    cluster: Path | None,
+    nodes: Sequence[str],
+    cadence: Cadence | None,
+    round_seconds: float | None,
+    restart_seconds: float | None = None,
+    seed: int = 0,
+) -> Setup:
+    """A cluster file or a quick cluster, with its pools as the options say; what they leave open stays as it is."""
+    if (cluster is None) == (not nodes):
+        problem = "there are both --cluster and --nodes" if nodes else "there is no cluster"
+        raise InputError(problem, remedy="give --cluster FILE or --nodes 20x8, one of the two")
+    setup = quick_cluster(nodes) if cluster is None else read_cluster(cluster, make_policy, seed)
+    if restart_seconds is not None:
+        not_negative("--restart-seconds", restart_seconds)
+        setup = replace(setup, cluster=replace(setup.cluster, restart_seconds=restart_seconds))
+    if round_seconds is not None:
+        positive("--round-seconds", round_seconds)
+    return replace(setup, seed=seed, pools=tuple(_pool(pool, cadence, round_seconds) for pool in setup.pools))
+
+
+def _pool(pool: PoolSpec, cadence: Cadence | None, round_seconds: float | None) -> PoolSpec:
+    return replace(pool, cadence=cadence or pool.cadence, round_seconds=round_seconds or pool.round_seconds)
+
+
+def choose_policies(texts: Sequence[str]) -> dict[str, PolicyChoice]:
+    """By what the user wrote, each once: `name`, or `name={options in YAML}`."""
+    return {text: _policy(text) for text in texts}
+
+
+def _policy(text: str) -> PolicyChoice:
+    try:
+        name, options = named_options(text, "--policy")
+        make_policy(name, options)
+    except InputError as error:
+        raise PolicyError(error.problem, field="--policy", remedy=error.remedy) from None
+    return PolicyChoice(name, options)
+
+
+def positive(field: str, value: float) -> None:
+    _check(field, value, 0 < value < inf, "give a positive number")
+
+
+def not_negative(field: str, value: float) -> None:
+    _check(field, value, 0 <= value < inf, "give 0 or more")
+
+
+def _check(field: str, value: float, right: bool, remedy: str) -> None:
+    if not right:
+        raise InputError(f"is {value:g}", field=field, remedy=remedy)

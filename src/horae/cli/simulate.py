@@ -1,0 +1,140 @@
+"""`horae simulate` and `horae demo`: one workload through the scheduler, in virtual time."""
+
+from __future__ import annotations
+
+import json
+import sys
+from math import isnan
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from horae import samples
+from horae.cli.inputs import choose_policies, choose_setup, not_negative
+from horae.cli.output import Format, Output, console, right
+from horae.comparison.task import with_policy
+from horae.engines.faults import fault_plan
+from horae.experiment import Run, simulate
+from horae.model.errors import InputError
+from horae.model.pools import Cadence, Setup
+from horae.reports.metrics import Metrics, measure
+from horae.reports.tree import draw
+from horae.traces.job_table import read_jobs
+
+REASONS_MAX = 10  # that are told after a run
+# Those that preempt do so at the end of a round, the others act on every event.
+DEMO = (("fifo", Cadence.EVENTS), ("sjf", Cadence.EVENTS), ("las", Cadence.ROUNDS), ("tiresias", Cadence.ROUNDS))
+
+
+def simulate_command(
+    cluster: Annotated[Path | None, typer.Option(help="A cluster file; the sample if nothing is said.")] = None,
+    nodes: Annotated[list[str] | None, typer.Option(help="A quick cluster instead: 20x8, 20x8:V100, nlp=20x8.")] = None,
+    jobs: Annotated[Path, typer.Option(help="A job table (CSV, YAML or Parquet).")] = samples.JOBS,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="A policy, with options as YAML: 'tiresias={limits: [1, 3]}'. Repeat for more."),
+    ] = None,
+    cadence: Annotated[
+        Cadence | None, typer.Option(help="When policies are asked; else as the cluster file says.")
+    ] = None,
+    round_seconds: Annotated[float | None, typer.Option(help="Length of a round.")] = None,
+    seed: Annotated[int, typer.Option(help="For failures, and policies that draw lots.")] = 0,
+    whole_nodes: Annotated[bool, typer.Option(help="Gangs larger than a node take whole nodes.")] = False,
+    days_between_failures: Annotated[
+        float | None, typer.Option(help="Let every node fail at random, on average once in so many days.")
+    ] = None,
+    repair_seconds: Annotated[float, typer.Option(help="How long a failed node is away.")] = 3600.0,
+    checkpoint_seconds: Annotated[
+        float, typer.Option(help="A failed node takes with it what was done since the last checkpoint; 0: nothing.")
+    ] = 0.0,
+    journal: Annotated[Path | None, typer.Option(help="Write every event, decision and command here.")] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Run a workload through the scheduler in virtual time."""
+    if cluster is None and not nodes:
+        cluster = samples.CLUSTER
+    setup = choose_setup(cluster, nodes or (), cadence, round_seconds, seed=seed)
+    setups = {_policies(setup): setup}
+    if policy:
+        setups = {text: with_policy(setup, choice) for text, choice in choose_policies(policy).items()}
+    if journal is not None and len(setups) > 1:
+        raise InputError("one journal cannot hold several runs", field="--journal", remedy="give one --policy")
+    not_negative("--checkpoint-seconds", checkpoint_seconds)
+    arrivals = read_jobs(jobs, setup.cluster, whole_nodes=whole_nodes)
+    faults = []
+    if days_between_failures is not None:
+        until = 2 * arrivals[-1].job.submitted_at
+        faults = fault_plan(setup.cluster, seed, days_between_failures, repair_seconds, until)
+    results = {
+        name: _result(simulate(each, arrivals, faults, checkpoint_seconds=checkpoint_seconds, journal=journal))
+        for name, each in setups.items()
+    }
+    _print_results(results, output)
+
+
+def demo() -> None:
+    """Four policies on the sample cluster and workload."""
+    setup = choose_setup(samples.CLUSTER, (), None, None)
+    arrivals = read_jobs(samples.JOBS, setup.cluster)
+    print(draw(setup.cluster))
+    print(f"\n{len(arrivals)} jobs over {arrivals[-1].job.submitted_at / 3600:.0f} hours\n")
+    results = {}
+    for name, cadence in DEMO:
+        choice = choose_policies([name])[name]
+        setup = with_policy(choose_setup(samples.CLUSTER, (), cadence, None), choice)
+        results[name] = _result(simulate(setup, arrivals))
+    _print_results(results, Format.TABLE)
+
+
+def _policies(setup: Setup) -> str:
+    return "+".join(dict.fromkeys(pool.policy for pool in setup.pools))
+
+
+class _Result(NamedTuple):
+    metrics: Metrics
+    left_over: list[str]  # the jobs that did not end, each with the reason
+
+
+def _result(run: Run) -> _Result:
+    left_over = [f"refused {job_id}: {reason}" for job_id, reason in run.refused.items()]
+    left_over += [f"unfinished {job_id}: {reason}" for job_id, reason in run.unfinished.items()]
+    return _Result(measure(run.log), left_over)
+
+
+def _print_results(results: dict[str, _Result], output: Format) -> None:
+    if output is Format.JSON:
+        print(json.dumps({name: result.metrics.plain() for name, result in results.items()}, indent=2))
+    else:
+        console().print(_table(results))
+    # A refusal is the same under every policy, and told once. JSON stays JSON: this is for people.
+    lines = list(dict.fromkeys(line for result in results.values() for line in result.left_over))
+    if len(lines) > REASONS_MAX:
+        lines[REASONS_MAX:] = [f"and {len(lines) - REASONS_MAX:,} more"]
+    for line in lines:
+        print(line, file=sys.stderr if output is Format.JSON else sys.stdout)
+
+
+def _table(results: dict[str, _Result]) -> Table:
+    headings = ("completion: mean", "median", "p99", "queueing: mean", "makespan", "utilisation", "restarts")
+    table = Table("policy", *right("finished", "refused", *headings))
+    for name, (item, _) in results.items():
+        table.add_row(
+            escape(name),
+            f"{item.finished}/{item.jobs}",
+            f"{item.refused:,}",
+            _hours(item.completion_mean_seconds),
+            _hours(item.completion_median_seconds),
+            _hours(item.completion_p99_seconds),
+            _hours(item.queueing_mean_seconds),
+            _hours(item.makespan_seconds),
+            f"{item.utilisation:.1%}",
+            f"{item.restarts:,}",
+        )
+    return table
+
+
+def _hours(seconds: float) -> str:
+    return "-" if isnan(seconds) else f"{seconds / 3600:,.2f} h"
