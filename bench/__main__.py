@@ -1,8 +1,8 @@
 """`make bench`: speed and memory, as figures and ratios. Writes bench/results.json and bench/scaling.png.
 
-Every case runs alone in a process of its own, journal off; seconds are processor time. The machine's own speed (a plain
-Python loop) is measured in the same process, so that runs on different or busy machines can be compared by their ratio
-to it.
+Every case runs alone in a process of its own, journal off. Seconds are processor time for runs, and of the wall for
+reading, metrics and comparisons. The machine's own speed (a plain Python loop) is measured in the same process, so that
+runs on different or busy machines can be compared by their ratio to it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import cases
+from bench import cases, workbench
 
 HERE = Path(__file__).parent
 CASES: dict[str, Callable[[], cases.Result]] = {
@@ -26,11 +26,18 @@ CASES: dict[str, Callable[[], cases.Result]] = {
     "generated, 10,000 jobs, fifo on events": lambda: cases.generated_fifo(10_000),
     "generated, 100,000 jobs, fifo on events": lambda: cases.generated_fifo(100_000),
     "generated, 1,000,000 jobs, fifo on events": lambda: cases.generated_fifo(1_000_000),
+    "sacct, 1,000,000 rows read": workbench.sacct_read,
+    "metrics of 1,000,000 jobs": workbench.metrics_of_a_million,
+    "lower bounds of 1,000,000 jobs": workbench.bounds_of_a_million,
+    "philly, eight policies compared, two workers": workbench.compare_eight_policies,
 }
 LIMITS_SECONDS = {
     "philly, 10,879 jobs, fifo on events": 2.0,
     "philly, 10,879 jobs, tiresias in rounds": 10.0,
     "itp, 69,351 jobs, tiresias in rounds": 60.0,
+    "sacct, 1,000,000 rows read": 5.0,
+    "metrics of 1,000,000 jobs": 2.0,
+    "philly, eight policies compared, two workers": 60.0,
 }
 
 

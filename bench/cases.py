@@ -38,16 +38,16 @@ class Result:
 
 
 def philly_fifo() -> Result:
-    return _measure(_nodes(144), "fifo", Cadence.EVENTS, _arrivals(philly.philly_jobs(_data()), _nodes(144)))
+    return _measure(_nodes(144), "fifo", Cadence.EVENTS, _arrivals(philly.philly_jobs(data_folder()), _nodes(144)))
 
 
 def philly_tiresias() -> Result:
-    return _measure(_nodes(144), "tiresias", Cadence.ROUNDS, _arrivals(philly.philly_jobs(_data()), _nodes(144)))
+    return _measure(_nodes(144), "tiresias", Cadence.ROUNDS, _arrivals(philly.philly_jobs(data_folder()), _nodes(144)))
 
 
 def itp_tiresias() -> Result:
-    jobs = philly.read_table(_data(), "itp/itp_jobs.csv.gz").sort("submit_s", maintain_order=True)
-    nodes = _nodes(int(philly.read_table(_data(), "itp/pool_1408.csv")["nodes"].sum()))
+    jobs = philly.read_table(data_folder(), "itp/itp_jobs.csv.gz").sort("submit_s", maintain_order=True)
+    nodes = _nodes(int(philly.read_table(data_folder(), "itp/pool_1408.csv")["nodes"].sum()))
     return _measure(nodes, "tiresias", Cadence.ROUNDS, iter(_arrivals(jobs, nodes, tenant="cluster")))
 
 
@@ -78,11 +78,11 @@ def _measure(nodes: tuple[Node, ...], policy: str, cadence: Cadence, jobs: Itera
         seconds = time.process_time() - started
         peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         assert not recorder.live, "some jobs did not end"
-        results.append(Result(recorder.ended_count, seconds, peak_kib / 1024, _loop_seconds()))
+        results.append(Result(recorder.ended_count, seconds, peak_kib / 1024, loop_seconds()))
     return min(results, key=lambda result: result.seconds)
 
 
-def _loop_seconds() -> float:
+def loop_seconds() -> float:
     started = time.process_time()
     for _ in range(1_000_000):
         pass
@@ -93,5 +93,5 @@ def _nodes(count: int) -> tuple[Node, ...]:
     return tuple(Node(f"n{index:04}", philly.ACCELERATOR, philly.GPUS_PER_NODE) for index in range(count))
 
 
-def _data() -> Path:
+def data_folder() -> Path:
     return Path(os.environ["HORAE_DATA"])

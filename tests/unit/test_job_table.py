@@ -12,7 +12,7 @@ from horae import samples
 from horae.model.cells import Cluster, Node
 from horae.model.jobs import Arrival, Job
 from horae.model.shapes import Option, Shape
-from horae.traces.generators.sample import write_sample
+from horae.traces.generators.sample import write_sample, write_usage
 from horae.traces.job_table import JobRow, read_jobs
 
 # Two types, a level inside the nodes of one of them, and racks.
@@ -414,7 +414,9 @@ def test_yaml_says_the_same_as_csv(tmp_path: Path) -> None:
     assert from_yaml == from_csv
 
 
-def test_the_sample_is_what_its_generator_writes(tmp_path: Path) -> None:
-    path = tmp_path / "jobs.csv"
+def test_the_samples_are_what_their_generators_write(tmp_path: Path) -> None:
+    path = tmp_path / "sample.csv"
     write_sample(path, seed=7)
     assert path.read_bytes() == samples.JOBS.read_bytes()
+    write_usage(path, seed=5)
+    assert path.read_bytes() == samples.USAGE.read_bytes()

@@ -267,3 +267,9 @@ def test_gittins_prefers_a_job_that_will_probably_end_soon() -> None:
     done = run("gittins", ("long", 0, 1, 200), ("new", 25, 1, 10), samples=samples)
     assert (done["new"].started_at, done["new"].ended_at) == (30.0, 40.0)
     assert done["long"].ended_at == 210.0
+
+
+def test_on_events_jobs_take_turns_once_a_round_however_short_their_restart_is() -> None:
+    jobs = [arrival(name, 0, 1, 500, restart_seconds=5.0) for name in ("a", "b")]
+    recorder = simulate(cluster(nodes=1, gpus=1), jobs, "las", Cadence.EVENTS, round_seconds=100.0)
+    assert sum(record.starts for record in recorder.records()) <= 12  # 1,000 s of work in turns of 100 s, and restarts

@@ -151,9 +151,10 @@ class Pool:
         self.dirty = False
         self.decided_at = now
         if self.spec.cadence is Cadence.EVENTS:
-            # Something that changes all the time is looked at once a round; who can be contested, at once.
-            changes_at = max(stands_until, now + self.spec.round_seconds) if stands_until < inf else inf
-            self.wake_at = min(changes_at, contest_at)
+            # Something that changes all the time is looked at once a round, or jobs would take turns as often as their
+            # protection allows; where the order stands, whoever can be contested is contested at once.
+            next_look_at = now + self.spec.round_seconds
+            self.wake_at = next_look_at if stands_until <= next_look_at else min(stands_until, contest_at)
         else:
             # A microsecond early is harmless; a round late is not.
             changes_at = self.spec.boundary(min(stands_until, contest_at) - 1e-6)

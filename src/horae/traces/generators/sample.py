@@ -33,3 +33,17 @@ def write_sample(path: Path, seed: int, jobs: int = 300) -> None:
                     "rack=1.1;cluster=1.3" if spread and gpus > 1 else "",
                 ]
             )
+
+
+def write_usage(path: Path, seed: int, jobs: int = 600) -> None:
+    """The four columns that any cluster has on record: when, how many GPUs, how long, who."""
+    random = np.random.default_rng(seed)
+    submit = np.cumsum(random.exponential(240.0, jobs))
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["SubmitTime", "n_gpu", "secs", "who"])
+        for index in range(jobs):
+            gpus = int(random.choice([1, 2, 4, 8, 16], p=[0.5, 0.15, 0.15, 0.15, 0.05]))
+            seconds = 30 + round(float(random.lognormal(7.4, 1.4)))
+            who = str(random.choice(["ada", "bob", "cyd", "dan"], p=[0.4, 0.3, 0.2, 0.1]))
+            writer.writerow([round(float(submit[index])), gpus, seconds, who])
