@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from builders import arrival
+from builders import cluster as small_cluster
 
+from horae.experiment import simulate
 from horae.model.cells import Cluster, Node
 from horae.model.commands import Command, Start, Stop, Survey
-from horae.model.errors import InvalidTransition, JobError
+from horae.model.errors import ClusterError, InvalidTransition, JobError
 from horae.model.events import (
     Ending,
     Event,
@@ -28,6 +31,7 @@ from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.reasons import AwaitsVictims, BehindHead, Never, NoPool, NoRoom
 from horae.model.shapes import Option, Shape
 from horae.model.status import Signal, Status, after
+from horae.policies import POLICIES
 from horae.scheduler import Scheduler
 
 
@@ -370,3 +374,18 @@ def test_a_node_may_have_only_some_of_the_levels_of_others() -> None:
     switches, sockets = (cluster.first_gpu[level].tolist() for level in (1, 2))
     assert switches == [0, 2, 4, 6, 8, 12, 16, 24]
     assert sockets == [0, 4, 8, 16, 24]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("cadence", list(Cadence))
+def test_a_run_ends_although_a_job_waits_for_a_node_that_never_comes_back(policy: str, cadence: Cadence) -> None:
+    away = [NodeChanged(50.0, "n0", Health.FAILED)]
+    pool = PoolSpec("all", policy, cadence=cadence)
+    jobs = [arrival("lost", 0, 1, 100), arrival("late", 60, 1, 100)]
+    run = simulate(Setup(small_cluster(nodes=1, gpus=4), (pool,)), jobs, away)
+    assert set(run.unfinished) == {"lost", "late"}
+
+
+def test_two_pools_cannot_share_the_nodes_that_nobody_owns() -> None:
+    with pytest.raises(ClusterError, match="have no nodes of their own"):
+        Scheduler(Setup(small_cluster(nodes=2), (PoolSpec("a", tenants=("x",)), PoolSpec("b"))))

@@ -51,8 +51,8 @@ class Worker:
             raise self._lost() from None
 
     def dismiss(self) -> None:
+        self._process.terminate()  # before its pipe ends, of which it might complain
         self.connection.close()
-        self._process.terminate()
         self._process.join(LEAVE_SECONDS)
         if self._process.is_alive():
             self._process.kill()

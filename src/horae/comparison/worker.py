@@ -78,7 +78,7 @@ def serve(connection: Connection, luggage_file: Path) -> None:
     try:
         while True:
             connection.send(_attempt(connection.recv(), draws, connection))
-    except (EOFError, BrokenPipeError, ConnectionResetError):
+    except (EOFError, OSError):  # nobody is there any more, perhaps since the middle of a message
         return
 
 
@@ -86,7 +86,7 @@ def _attempt(errand: Errand, draws: Draws, connection: Connection) -> Message:
     observers = [Counter(lambda jobs: connection.send(Ended(jobs)))] if errand.watched else []
     try:
         return execute(errand.task, draws[errand.task.seed], observers)
-    except (BrokenPipeError, ConnectionResetError):
+    except OSError:  # the pipe's: a run touches no file
         raise
     except Exception as error:  # to be raised over there, whatever it is
         error.add_note(traceback.format_exc())

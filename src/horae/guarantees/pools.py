@@ -22,6 +22,11 @@ class Pools:
         self.specs = tuple(specs)
         self.gpus: tuple[Bools, ...] = tuple(_gpus(cluster, spec, self.specs) for spec in self.specs)
         self._by_tenant = _tenants(self.specs)
+        sharing = [spec.name for spec in self.specs if not spec.nodes]
+        if len(sharing) > 1:
+            raise ClusterError(
+                f"pools {', '.join(sharing)} have no nodes of their own", field="pools", remedy="leave one without"
+            )
         self._open = next((i for i, spec in enumerate(self.specs) if not spec.tenants), None)
 
     def pool_of(self, tenant: str) -> int | None:

@@ -30,6 +30,17 @@ def rotates(decision: Decision, jobs: JobColumns) -> bool:
     return bool((wanted.any(axis=1) & ~jobs.running).any() or (wanted.sum(axis=1) > 1).any())
 
 
+def tries_everything(decision: Decision) -> bool:
+    """Whether what does not fit now cannot fit later either, as long as nobody leaves and no GPU comes back."""
+    match decision:
+        case Ranking():
+            return not decision.blocking and decision.allowed is None
+        case Grants():
+            return tries_everything(decision.rest)
+        case Shares():
+            return decision.stands_until == inf
+
+
 def next_contest_at(decision: Decision, jobs: JobColumns) -> float:
     """When the next holder may be contested: its lease has run out, and it has run as long as it must."""
     ranking = decision.rest if isinstance(decision, Grants) else decision

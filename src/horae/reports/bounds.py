@@ -53,8 +53,8 @@ def bounds(log: RunLog) -> Bounds:
     works = list(pool_works(log))
     if not works:
         return Bounds(nan, nan)
-    count = sum(len(work.release) for work in works)
-    completion = sum(completion_sum(work) for work in works) / count
+    # A job of unknown length took at least no time.
+    completion = sum(completion_sum(work) for work in works) / log.finished_count
     return Bounds(completion, max(last_end(work) for work in works) - window(log).start)
 
 
@@ -170,13 +170,14 @@ def mean_busy_times(release: Floats, work: Floats, fastest_seconds: Floats) -> f
     for at, amount in zip([*release[~free].tolist(), np.inf], [*work[~free].tolist(), 0.0], strict=True):
         while waiting and now < at:
             size, left = waiting[0]
-            until = min(now + left, at)
-            total += (until - now) * (until + now) / (2 * size)
-            if now + left > at:
-                waiting[0] = (size, left - (at - now))
+            done = min(left, at - now)  # not a difference of two late times: little work would drown in their rounding
+            total += done / size * (now + done / 2)
+            if done < left:
+                waiting[0] = (size, left - done)
+                now = at
             else:
                 heappop(waiting)
-            now = until
+                now += done
         now = max(now, at)
         heappush(waiting, (amount, amount))
     return total

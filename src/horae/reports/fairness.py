@@ -10,7 +10,7 @@ from horae.model.arrays import Bools, Floats, Ints
 from horae.reports.groups import Groups, Sample, sums_by
 from horae.reports.log import CANCELLED, FINISHED, REFUSED, RunLog
 
-TOLERANCE = 1e-9  # beyond that, rho is over 1
+TOLERANCE = 1e-6  # beyond that, rho is over 1; the length of a minute in Unix time is known to 1e-8
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class AppColumns:
     gpu_seconds: Floats  # W: what its jobs take alone in their reference shapes
     gpus: Ints  # sum of the gangs
     apps_average: Floats  # N: apps alive in the pool, averaged over this app's life
-    static_contention: Floats  # jobs of the whole run for each GPU of the pool, at least 1
+    static_contention: Floats  # the pool's jobs of the whole run for each of its GPUs, at least 1
     pool_gpus: Ints  # C
     counted: Bools  # all its jobs finished or were cancelled, and there was work
     rho_paper: Floats  # T_id = W / min(C, gangs) x N

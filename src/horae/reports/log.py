@@ -15,7 +15,7 @@ from horae.reports.groups import sums_by
 # The numbers in `JobColumns.outcome` and `LeaseColumns.ending` point here.
 OUTCOMES = ("finished", "failed", "cancelled", "unfinished", "refused")
 FINISHED, FAILED, CANCELLED, UNFINISHED, REFUSED = range(len(OUTCOMES))
-ENDINGS = ("finished", "failed", "stopped", "lost", "running")
+ENDINGS = ("finished", "failed", "stopped", "lost", "running", "cancelled")
 _STOPPED, _RUNNING = ENDINGS.index("stopped"), ENDINGS.index("running")
 
 
@@ -73,7 +73,7 @@ class LeaseColumns:
 
     @cached_property
     def preempted(self) -> Bools:
-        """Ended by the scheduler, with the job's work saved."""
+        """Ended by the scheduler, with the job's work saved, and not because its owner cancelled it."""
         return self.ending == _STOPPED
 
     @cached_property

@@ -47,7 +47,7 @@ class GroupMetrics:
     apps_left_out: int  # without a rho: a job has not ended or failed, or there was no work
     rho_paper: Fairness  # T_id: alone on the pool, times the number of apps
     rho_private: Fairness  # T_id: alone on the pool's GPUs over the number of apps
-    rho_static: Fairness  # T_id: alone on the pool, times jobs over GPUs of the whole run
+    rho_static: Fairness  # T_id: alone on the pool, times the pool's jobs of the whole run over its GPUs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,8 @@ from horae.reports.log import (
 from horae.reports.site import Site
 
 _ENDING = {ending: ENDINGS.index(ending.value) for ending in Ending}
-_LOST, _RUNNING = ENDINGS.index("lost"), ENDINGS.index("running")
+_STOPPED, _LOST, _RUNNING = ENDINGS.index("stopped"), ENDINGS.index("lost"), ENDINGS.index("running")
+_BY_OWNER = ENDINGS.index("cancelled")
 # Rows as the recorder writes them: whole numbers, then reals.
 _JOB_INTS = ("serial", "user", "tenant", "app", "model", "pool", "gpus", "outcome")
 _JOB_FLOATS = ("submitted_at", "started_at", "ended_at", "deadline_at", "ideal_seconds", "fastest_seconds")
@@ -106,7 +107,7 @@ class Recorder:
         self._models: dict[str, int] = {}
         self._job_form = _Form(_JOB_INTS, _JOB_FLOATS, ("least_gpu_seconds", len(self._site.accelerator)))
         self._lease_form = _Form(_LEASE_INTS, _LEASE_FLOATS)
-        self._ids: list[str] = []
+        self._ids: dict[str, None] = {}  # of jobs that ended, in the order of their ends
         self._jobs, self._leases, self._gpus = bytearray(), bytearray(), array("q")
 
     def expecting(self, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
@@ -132,7 +133,7 @@ class Recorder:
                     self._started(self.live[job_id], command, event.at)
 
     def _submitted(self, job: Job) -> None:
-        if job.id not in self.live:
+        if job.id not in self.live and job.id not in self._ids:  # otherwise told twice
             self.live[job.id] = Life(job, self._expected.pop(job.id, None), self._submitted_count)
             self._submitted_count += 1
 
@@ -158,7 +159,8 @@ class Recorder:
         life = self.live.get(event.job_id)
         if life is None or life.start is None or life.start.epoch != event.epoch:
             return
-        self._end_lease(life, _ENDING[event.ending], event.at)
+        ending = _ENDING[event.ending]
+        self._end_lease(life, _BY_OWNER if life.cancelled and ending == _STOPPED else ending, event.at)
         life.start, life.steps = None, event.steps
         life.failures += event.ending is Ending.FAILED
         if event.ending is Ending.FINISHED:
@@ -180,7 +182,7 @@ class Recorder:
 
     def _close(self, life: Life, outcome: int, at: float) -> None:
         del self.live[life.job.id]
-        self._ids.append(life.job.id)
+        self._ids[life.job.id] = None
         self._jobs += self._job_row(life, outcome, at)
 
     def _job_row(self, life: Life, outcome: int, at: float) -> bytes:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import Any
 
 from horae.guarantees.pools import Pools
 from horae.mechanism.admit import Ground, admit
-from horae.mechanism.claims import claim, next_contest_at, rotates
+from horae.mechanism.claims import claim, next_contest_at, rotates, tries_everything
 from horae.model.arrays import Bools
 from horae.model.commands import Command, Start, Stop
 from horae.model.decisions import Decision, Shares
@@ -128,6 +129,8 @@ class Scheduler:
         pool.decision, pool.plan = decision, plan
         settled = pool.table.view(self.now)
         stands_until = self.now if rotates(decision, settled) else decision.stands_until
+        if tries_everything(decision) and not settled.on_gpus.any():
+            stands_until = inf  # nobody is there who could leave: only an event can help those who wait
         pool.settle(self.now, stands_until, next_contest_at(decision, settled))
 
     def _view(self, pool: Pool, usable: Bools) -> View:
