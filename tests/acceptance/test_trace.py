@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 from command_line import horae
@@ -146,3 +149,30 @@ def test_why_tells_what_blocks_a_job_and_what_would_unblock_it(tmp_path: Path) -
     assert plain["reason"]["never"] is True
     assert "did you mean first" in horae("why", "frist", "--journal", journal).complaint
     assert "is no time" in horae("why", "first", "--journal", journal, "--at", "soon").complaint
+
+
+def test_a_full_disk_is_one_line_whatever_is_printed() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "horae", "policy", "ls"]
+        done = subprocess.run(command, stdout=full, stderr=PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "horae: standard output: No space left on device; make room for it, or write elsewhere\n"
+
+
+def test_whoever_reads_may_stop_reading() -> None:
+    command = f"{sys.executable} -m horae policy ls -o json | head -c 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("[", "")
+
+
+def test_control_characters_of_a_name_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("submit,gpus,duration,user\n0,1,60,\x1b[31mred\n", encoding="utf-8")
+    told = horae("trace", "info", path).out
+    assert "\x1b" not in told
+    assert "\\x1b[31mred 1" in told
+
+
+def test_more_failures_than_anybody_could_plan_are_refused() -> None:
+    complaint = horae("simulate", "--days-between-failures", "1e-9", "--repair-seconds", 0).complaint
+    assert "let nodes live longer" in complaint

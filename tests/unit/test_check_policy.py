@@ -202,6 +202,37 @@ def test_a_broken_policy_is_rejected_with_a_message_that_names_the_fault(broken:
     assert "shown by" in str(raised.value)
 
 
+@dataclass(frozen=True)
+class WantsAnOption:
+    limit: float
+    name: ClassVar[str] = "wants-an-option"
+
+    def decide(self, view: View) -> Decision:
+        return Ranking(everybody(view))
+
+
+def test_a_policy_that_cannot_be_made_without_options_is_rejected() -> None:
+    with pytest.raises(PolicyFault, match="cannot be made without options"):
+        check_policy(WantsAnOption)  # type: ignore[arg-type]
+
+
+def test_numbers_that_yaml_takes_for_words_are_numbers() -> None:
+    assert make_policy("tiresias", {"limits": ["1e3"], "promote_after": "1e1"}) == make_policy(
+        "tiresias", {"limits": [1000], "promote_after": 10}
+    )
+
+
+def test_a_module_that_leaves_when_it_is_imported_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    _install(monkeypatch, ("sound", "Sound"))
+
+    def leave(point: EntryPoint) -> object:
+        raise SystemExit(3)
+
+    monkeypatch.setattr(EntryPoint, "load", leave)
+    with pytest.raises(PolicyError, match="cannot be imported: SystemExit: 3"):
+        find_policy("sound")
+
+
 def test_what_is_no_policy_at_all_is_told_so() -> None:
     with pytest.raises(PolicyFault, match="is no policy"):
         check_policy(object)  # type: ignore[arg-type]

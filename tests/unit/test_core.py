@@ -11,7 +11,7 @@ from builders import cluster as small_cluster
 from horae.experiment import simulate
 from horae.model.cells import Cluster, Node
 from horae.model.commands import Command, Start, Stop, Survey
-from horae.model.errors import ClusterError, InvalidTransition, JobError
+from horae.model.errors import ClusterError, InvalidTransition, JobError, PolicyError
 from horae.model.events import (
     Ending,
     Event,
@@ -384,6 +384,14 @@ def test_a_run_ends_although_a_job_waits_for_a_node_that_never_comes_back(policy
     jobs = [arrival("lost", 0, 1, 100), arrival("late", 60, 1, 100)]
     run = simulate(Setup(small_cluster(nodes=1, gpus=4), (pool,)), jobs, away)
     assert set(run.unfinished) == {"lost", "late"}
+
+
+def test_a_policy_that_fails_in_mid_run_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = Scheduler(Setup(small_cluster(nodes=1), (PoolSpec("all"),)))
+    monkeypatch.setattr(type(scheduler._pool[0].policy), "decide", lambda policy, view: 1 / 0)
+    scheduler.handle(JobSubmitted(0.0, arrival("a").job))
+    with pytest.raises(PolicyError, match="policy 'fifo' failed at 0 s: ZeroDivisionError"):
+        scheduler.handle(Tick(0.0))
 
 
 def test_two_pools_cannot_share_the_nodes_that_nobody_owns() -> None:

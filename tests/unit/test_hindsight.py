@@ -93,6 +93,20 @@ def test_a_job_that_the_policy_gives_nothing_is_told_so(tmp_path: Path) -> None:
     assert isinstance(item.reason, Unclaimed)
 
 
+def test_a_job_that_is_not_ranked_is_not_given_another_jobs_reason(tmp_path: Path) -> None:
+    """Both want what is not there; only the first was ranked, for the second would be beyond the queue's maximum."""
+    jobs = [arrival("others", 0, 3, 1000, tenant="other"), arrival("first", 1, 2, 1000), arrival("second", 2, 2, 1000)]
+    options = {"maximum": 0.9, "reclaim": False}
+    assert isinstance(ask(tmp_path, "first", 60, jobs, "yarn-cs", options=options).explanation.reason, NoRoom)
+    assert isinstance(ask(tmp_path, "second", 60, jobs, "yarn-cs", options=options).explanation.reason, Unclaimed)
+
+
+def test_a_job_of_the_same_size_as_the_head_waits_behind_it(tmp_path: Path) -> None:
+    jobs = [arrival("now", 0, 3, 100), arrival("head", 10, 4, 50), arrival("like the head", 20, 4, 10)]
+    assert isinstance(ask(tmp_path, "head", 50, jobs).explanation.reason, NoRoom)
+    assert isinstance(ask(tmp_path, "like the head", 50, jobs).explanation.reason, BehindHead)
+
+
 def test_the_story_tells_by_whom_a_job_was_preempted(tmp_path: Path) -> None:
     jobs = [arrival("long", 0, 4, 1000), arrival("short", 100, 4, 10)]
     looked = ask(tmp_path, "long", 105, jobs, "srtf")

@@ -96,7 +96,10 @@ def test_every_policy_is_safe_when_there_are_no_jobs_and_finishes_all_it_gets(na
         ("tiresias", {"promote_after": -1}, "promote_after is -1"),
         ("fifo", {"backfill": "yes"}, "give true or false"),
         ("highest-rho", {"lease_seconds": 0}, "a lease of 0"),
+        ("tiresias", {"promote_after": float("inf")}, "promote_after is inf"),
+        ("tiresias", {"promote_after": "often"}, "give a number"),
         ("gittins", {"sigma": 0}, "sigma is 0"),
+        ("gittins", {"sigma": 1000}, "sigma is 1000"),
         ("gittins", {"samples": [5, -1]}, "not a positive number"),
         ("gittins", {"horizon_gpu_seconds": -1}, "horizon_gpu_seconds is -1"),
         ("yarn-cs", {"guaranteed": {"a": 0.7, "b": 0.7}}, "guaranteed is"),
@@ -213,6 +216,11 @@ def test_a_queue_stays_below_its_maximum_even_if_the_rest_is_idle() -> None:
     jobs = [(f"red {i}", "red", 0.0, 2, 100.0) for i in range(4)]
     done = queues(*jobs, guaranteed=HALVES, maximum=0.75)
     assert sorted(record.started_at for record in done.values()) == [0.0, 0.0, 0.0, 100.0]
+
+
+def test_a_gang_that_does_not_fit_keeps_no_other_of_its_queue_waiting() -> None:
+    done = queues(("now", "red", 0, 6, 100), ("wide", "red", 1, 8, 10), ("thin", "red", 2, 2, 10), guaranteed=HALVES)
+    assert done["thin"].started_at == 2.0
 
 
 def test_guarantees_that_are_not_named_go_by_weight() -> None:

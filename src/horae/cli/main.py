@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -10,6 +12,7 @@ import typer
 
 from horae import __version__
 from horae.cli import cluster, compare, policy, reproduce, simulate, speed, trace, why
+from horae.cli.output import printable
 from horae.experiment import replay_file
 from horae.model.errors import HoraeError, InputError
 
@@ -42,8 +45,14 @@ def version() -> None:
 
 
 def run() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name may have letters that a terminal lacks
     try:
-        sys.exit(app(prog_name="horae", standalone_mode=False))
+        _check_arguments()
+        code = app(prog_name="horae", standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code)
     except typer.TyperException as error:
         # Without any argument the help was printed already, and there is nothing to say.
         problem = error.format_message().rstrip(".")
@@ -54,12 +63,30 @@ def run() -> None:
         _fail(f"this is a bug in Horae: {error}", 70)
     except (KeyboardInterrupt, typer.Abort):
         _fail("interrupted", 130)
+    except MemoryError:
+        _fail("memory is not enough for this; take fewer jobs, or a larger machine", 70)
+    except OSError as error:
+        _cannot_write(error)
+
+
+def _check_arguments() -> None:
+    for word in sys.argv[1:]:
+        if not word.isprintable() and any("\udc80" <= letter <= "\udcff" for letter in word):
+            raise InputError(f"{word!r} is not UTF-8 text", remedy="mend the argument")
+
+
+def _cannot_write(error: OSError) -> NoReturn:
+    """What is left unwritten would be tried again at the very end, and fail again."""
+    sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    if isinstance(error, BrokenPipeError):
+        _fail("", 141)  # whoever was reading has seen enough
+    _fail(f"{error.filename or 'standard output'}: {error.strerror}; make room for it, or write elsewhere", 2)
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:
     """One line, whatever a file may have in its names."""
     if message:
-        print("horae:", *message.splitlines(), file=sys.stderr)
+        print("horae:", printable(" ".join(message.splitlines())), file=sys.stderr)
     sys.exit(exit_code)
 
 

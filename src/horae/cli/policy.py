@@ -9,9 +9,10 @@ import sys
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
-from horae.cli.output import Format, Output, console
+from horae.cli.output import Format, Output, console, printable
 from horae.model.errors import PolicyError
 from horae.model.view import Policy
 from horae.policies.registry import POLICIES, find_policy, installed, option_defaults
@@ -35,10 +36,10 @@ def ls(output: Output = Format.TABLE) -> None:
         table = Table("policy", "what it does", "options", "from")
         for kind in kinds.values():
             options = ", ".join(f"{key}: {_yaml(value)}" for key, value in option_defaults(kind).items())
-            table.add_row(kind.name, _summary(kind), options, _origin(kind))
+            table.add_row(*map(escape, (kind.name, _summary(kind), options, _origin(kind))))
         console().print(table)
     for line in rejected:
-        print(line, file=sys.stderr)
+        print(printable(line), file=sys.stderr)
 
 
 @app.command("show")

@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from horae import samples
-from horae.cli.inputs import choose_policies, choose_setup, not_negative
-from horae.cli.output import Format, Output, console, right
+from horae.cli.inputs import choose_policies, choose_setup, not_negative, positive
+from horae.cli.output import Format, Output, console, printable, right
 from horae.comparison.task import with_policy
 from horae.engines.faults import fault_plan
 from horae.experiment import Run, simulate
@@ -63,6 +63,9 @@ def simulate_command(
     if journal is not None and len(setups) > 1:
         raise InputError("one journal cannot hold several runs", field="--journal", remedy="give one --policy")
     not_negative("--checkpoint-seconds", checkpoint_seconds)
+    not_negative("--repair-seconds", repair_seconds)
+    if days_between_failures is not None:
+        positive("--days-between-failures", days_between_failures)
     arrivals = read_jobs(jobs, setup.cluster, whole_nodes=whole_nodes)
     faults = []
     if days_between_failures is not None:
@@ -114,7 +117,7 @@ def _print_results(results: dict[str, _Result], output: Format) -> None:
     if len(lines) > REASONS_MAX:
         lines[REASONS_MAX:] = [f"and {len(lines) - REASONS_MAX:,} more"]
     for line in lines:
-        print(line, file=sys.stderr if output is Format.JSON else sys.stdout)
+        print(printable(line), file=sys.stderr if output is Format.JSON else sys.stdout)
 
 
 def _table(results: dict[str, _Result]) -> Table:

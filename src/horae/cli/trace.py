@@ -11,10 +11,9 @@ from typing import Annotated
 
 import typer
 
-from horae.cli.output import Data, Format, Output, need_data
+from horae.cli.output import Data, Format, Output, need_data, printable
 from horae.cli.rows import named_options, pairs, tell_rows
 from horae.model.errors import InputError
-from horae.reports.trace_plots import plot_trace
 from horae.traces import speed_tables
 from horae.traces.generators import Gavel, Generator, make_generator
 from horae.traces.generators.gavel import reference_speeds
@@ -41,7 +40,7 @@ def read(file: Path, format_name: str | None, mapping: str | None, where: str | 
     trace = read_trace(file, format_name, pairs(mapping, "--map"), pairs(where, "--where"))
     if strict:
         trace.strict()
-    tell_rows(trace, lambda line: print(line, file=sys.stderr))
+    tell_rows(trace, lambda line: print(printable(line), file=sys.stderr))
     return trace
 
 
@@ -61,17 +60,22 @@ def info(
         print(json.dumps(_plain(trace, summary), indent=2))
         return
     known_as = "by its mapping" if mapping else format_name or detect(file)
-    print(f"{file}: {known_as}; {summary.jobs:,} jobs" + (f", second 0 is {trace.origin}" if trace.origin else ""))
-    print("\n".join(describe(summary)))
+    print(
+        f"{file}: {known_as}; {summary.jobs:,} job{'' if summary.jobs == 1 else 's'}"
+        + (f", second 0 is {trace.origin}" if trace.origin else "")
+    )
+    print("\n".join(map(printable, describe(summary))))
 
 
 def describe(summary: TraceSummary) -> list[str]:
     if not summary.jobs:
         return []
-    lines = [
-        f"  span       {_span(summary.span_seconds)}, {summary.jobs_per_hour:,.3g} jobs/h",
-        f"  work       {summary.gpu_hours:,.0f} GPU-h, {summary.demand_gpus:,.1f} GPUs busy if nothing ever waited",
-    ]
+    lines = [f"  work       {summary.gpu_hours:,.0f} GPU-h"]
+    if summary.span_seconds:
+        lines = [
+            f"  span       {_span(summary.span_seconds)}, {summary.jobs_per_hour:,.3g} jobs/h",
+            f"{lines[0]}, {summary.demand_gpus:,.1f} GPUs busy if nothing ever waited",
+        ]
     if summary.unknown_run_times:
         lines.append(f"  unknown    run time of {summary.unknown_run_times:,} jobs: their steps are known")
     for label, quantiles in (("run time", summary.run_seconds), ("GPU-time", summary.gpu_seconds)):
@@ -88,7 +92,7 @@ def describe(summary: TraceSummary) -> list[str]:
         ("GPU types", summary.gpu_types),
     ):
         if names:
-            told = ", ".join(f"{name} {count:,}" for name, count in list(names.items())[:NAMES_MAX])
+            told = ", ".join(f"{name[:40]} {count:,}" for name, count in list(names.items())[:NAMES_MAX])
             lines.append(f"  {label:10} {len(names):,}: {told}" + (" …" if len(names) > NAMES_MAX else ""))
     return lines
 
@@ -162,6 +166,8 @@ def plot(
     gpus: Annotated[int | None, typer.Option(help="GPUs of a cluster, to draw demand beside supply.")] = None,
 ) -> None:
     """Draw arrivals, run times, gangs and demand over time."""
+    if gpus is not None and gpus < 1:
+        raise InputError(f"is {gpus}", field="--gpus", remedy="give a positive number")
     trace = read(file, format_name, mapping, where, strict)
     if not len(trace.table):
         raise no_jobs(str(file))
@@ -169,6 +175,8 @@ def plot(
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(str(error.strerror), file=str(directory), remedy="name a folder of yours") from None
+    from horae.reports.trace_plots import plot_trace  # noqa: PLC0415  (half a second, for this command only)
+
     table = trace.table
     drawn = plot_trace(table["submit"].to_numpy(), run_seconds(trace), table["gpus"].to_numpy(), directory, gpus)
     print("\n".join(str(path) for path in drawn))

@@ -8,6 +8,8 @@ from horae.model.cells import Cluster
 from horae.model.errors import InputError
 from horae.model.events import Health, NodeChanged
 
+FAILURES_MAX = 1_000_000  # a bound, so that a slip of the finger does not fill the memory
+
 
 def fault_plan(
     cluster: Cluster, seed: int, days_between_failures: float, repair_seconds: float, until: float
@@ -17,6 +19,13 @@ def fault_plan(
         raise InputError(f"is {days_between_failures}", field="days_between_failures", remedy="give a positive number")
     if not repair_seconds >= 0:
         raise InputError(f"is {repair_seconds}", field="repair_seconds", remedy="give 0 or more")
+    expected = len(cluster.nodes) * until / (days_between_failures * 86400 + repair_seconds)
+    if expected > FAILURES_MAX:
+        raise InputError(
+            f"some {expected:.2g} failures are more than the {FAILURES_MAX:,} that can be planned",
+            field="days_between_failures",
+            remedy="let nodes live longer",
+        )
     events: list[NodeChanged] = []
     for node in cluster.nodes:
         # A source of its own for each node: another node in the file does not change this one's fate.

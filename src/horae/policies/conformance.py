@@ -30,7 +30,14 @@ class PolicyFault(PolicyError):
 
 def check_policy(policy: Policy | Callable[[], Policy], seed: int = 0) -> None:
     """Raise a PolicyFault that names the first rule which this policy (or the class with its defaults) breaks."""
-    made = policy() if callable(policy) else policy
+    try:
+        made = policy() if callable(policy) else policy
+    except Exception as error:  # whatever a class may do
+        raise PolicyFault(
+            f"{getattr(policy, '__name__', policy)!r} cannot be made without options: {error}",
+            field="policy",
+            remedy="give each option a default",
+        ) from None
     name = getattr(made, "name", None)
     if not (isinstance(name, str) and name) or not callable(getattr(made, "decide", None)):
         raise PolicyFault(

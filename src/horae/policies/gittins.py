@@ -51,10 +51,10 @@ class Gittins:
     horizon_gpu_seconds: float = 0.0  # d, if it is not to be the best one
 
     def __post_init__(self) -> None:
-        for name in ("median_gpu_seconds", "sigma"):
+        for name, most in (("median_gpu_seconds", 1e12), ("sigma", 20.0)):
             value = getattr(self, name)
-            if not 0 < value < inf:
-                raise PolicyError(f"{name} is {value}", field=name, remedy="give a positive number")
+            if not 0 < value <= most:
+                raise PolicyError(f"{name} is {value}", field=name, remedy=f"give a positive number up to {most:g}")
         if any(not (isfinite(sample) and sample > 0) for sample in self.samples):
             raise PolicyError("a sample is not a positive number of GPU-seconds", field="samples", remedy="mend it")
         if not 0 <= self.horizon_gpu_seconds < inf:

@@ -78,7 +78,7 @@ def _load(point: EntryPoint) -> type[Policy]:
     whose = f"{point.value} of {point.dist.name if point.dist else 'an unknown package'}"
     try:
         kind: type[Policy] = point.load()
-    except Exception as error:  # whatever a foreign module may do when it is imported
+    except (Exception, SystemExit) as error:  # whatever a foreign module may do when it is imported
         raise PolicyError(
             f"policy {point.name!r} ({whose}) cannot be imported: {type(error).__name__}: {error}",
             field="policy",
@@ -104,7 +104,7 @@ def _like(policy: str, key: str, value: object, default: object) -> object:
             return value
         case int(), int() if not isinstance(value, bool) and not isinstance(default, bool):
             return value
-        case float(), int() | float() if not isinstance(value, bool):
+        case float(), int() | float() | str() if _is_number(value):
             return float(value)
         case str(), str():
             return value
@@ -117,8 +117,12 @@ def _like(policy: str, key: str, value: object, default: object) -> object:
     )
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_number(value: Any) -> bool:
+    """YAML takes 1e3 for a word."""
+    try:
+        return not isinstance(value, bool) and float(value) is not None
+    except (TypeError, ValueError):
+        return False
 
 
 def _kind(default: object) -> str:

@@ -35,7 +35,7 @@ class Tiresias:
                 field="limits",
                 remedy="e.g. [3250, 18000]",
             )
-        if not self.promote_after >= 0:
+        if not 0 <= self.promote_after < inf:
             raise PolicyError(
                 f"promote_after is {self.promote_after}", field="promote_after", remedy="give 0 (never) or a factor"
             )

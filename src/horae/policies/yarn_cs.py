@@ -58,7 +58,8 @@ class YarnCs:
         before = sums_before(jobs.tenant, gpus, np.concatenate([holders, waiting]))
         reached = before + gpus
         inside = reached <= guaranteed + _GPUS_SLACK
-        waiting = waiting[reached[waiting] <= self.maximum * pool_gpus + _GPUS_SLACK]
+        if self.maximum < 1:  # otherwise the pool itself is the limit, and a gang that does not fit must not count
+            waiting = waiting[reached[waiting] <= self.maximum * pool_gpus + _GPUS_SLACK]
         allowed, relaxes_at = self._localities(view)
         if not self.reclaim:
             order = waiting[np.argsort((before / guaranteed)[waiting], kind="stable")]

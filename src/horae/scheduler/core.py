@@ -148,7 +148,14 @@ class Scheduler:
         """Ask the policy, unless its shares still stand: then only the round they are turned into is new."""
         if isinstance(pool.decision, Shares) and not pool.dirty and self.now < pool.decision.stands_until:
             return pool.decision
-        decision = pool.policy.decide(view)
+        try:
+            decision = pool.policy.decide(view)
+        except Exception as error:  # a policy may be anybody's
+            raise PolicyError(
+                f"policy {pool.policy.name!r} failed at {self.now:g} s: {type(error).__name__}: {error}",
+                field="policy",
+                remedy="mend it; horae.policies.check_policy helps",
+            ) from error
         pool.note(decision, view)
         return decision
 

@@ -38,13 +38,13 @@ def blocker(pool: Pool, serial: int, now: float, leaving: tuple[str, ...]) -> Re
         return None
     if pool.dirty and columns["queued_at"][row] >= pool.decided_at:
         return AwaitsDecision(max(pool.wake_at, now))  # the last pass did not know of it
+    if serial not in pool.claimants():
+        return Unclaimed(pool.policy.name)
+    if pool.plan.head is not None and pool.plan.head.head != pool.table.ids[row]:
+        return pool.plan.head
     demand = int(columns["demand"][row])
     if demand in pool.plan.blocked:
         return pool.plan.blocked[demand]
-    if pool.plan.head is not None:
-        return pool.plan.head
-    if serial not in pool.claimants():
-        return Unclaimed(pool.policy.name)
     return AwaitsDecision(max(pool.wake_at, now))
 
 

@@ -27,7 +27,6 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls
 
 from horae.model.arrays import Floats
 
@@ -114,6 +113,8 @@ def _symmetric_fit(terms: Floats, seconds: Floats) -> Floats:
     Step by step: non-negative least squares with weights that have the same slope here as that sum has, and as much of
     the way there as makes the sum smaller.
     """
+    from scipy.optimize import nnls  # noqa: PLC0415  (half a second to import, which commands should not pay)
+
     # In units of the rows and of the terms, so that a curve in milliseconds is the curve in seconds.
     scale = float(np.exp(np.log(seconds).mean())) / terms.mean(axis=0)
     scaled = terms * scale / seconds[:, None]

@@ -18,6 +18,8 @@ from horae.model.errors import InputError
 from horae.traces.trace import SCHEMA, Trace
 
 HOUR = 3600.0
+COUNT_MAX = 100_000_000  # a bound, so that a slip of the finger does not fill the memory
+SIGMA_MAX = 20.0  # beyond that, run times overflow
 GANGS = (1, 2, 4, 8)
 GANG_PROBABILITIES = (0.7, 0.1, 0.15, 0.05)
 
@@ -68,12 +70,13 @@ def require_positive(generator: object, *fields: str) -> None:
     for field in fields:
         value = getattr(generator, field)
         require(isfinite(value) and value > 0, field, value, "give a number above 0")
+        require(field != "sigma" or value <= SIGMA_MAX, field, value, f"give at most {SIGMA_MAX:g}")
 
 
 def require_count(generator: object, *fields: str) -> None:
     for field in fields:
         value = getattr(generator, field)
-        require(value >= 1, field, value, "give 1 or more")
+        require(1 <= value <= COUNT_MAX, field, value, f"give 1 to {COUNT_MAX:,}")
 
 
 def require_share(generator: object, *fields: str) -> None:
