@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,10 +16,18 @@ from typing import Any
 
 import pytest
 from command_line import Outcome, horae, horae_process
+from rich.console import Console
 
 from horae import samples
+from horae.cli.compare_output import print_tables
 from horae.cli.quick_cluster import quick_cluster
+from horae.comparison import run
+from horae.comparison.table import tabulate
+from horae.comparison.task import PolicyChoice, tasks
+from horae.comparison.workload import Recorded
 from horae.model.errors import InputError
+from horae.traces.arrivals import arrivals
+from horae.traces.load import read_trace
 
 TWO = ("--policy", "fifo", "--policy", "sjf")
 
@@ -71,12 +80,12 @@ def test_json_agrees_with_a_plain_simulation(jobs: Path, tmp_path: Path) -> None
     for row in found["policies"]:
         one = plain[row["policy"]]
         for name in ("jobs", "finished", "completion_mean_seconds", "makespan_seconds", "utilisation", "restarts"):
-            assert row["mean"][name] == row["seeds"][0][name] == one[name]
+            assert row["estimate"][name] == row["seeds"][0][name] == one[name]
     assert found["parameters"]["trace"]["jobs"] == 40
     assert [each["label"] for each in found["parameters"]["policies"]] == ["fifo", "sjf"]
     versus = found["policies"][1]["versus_baseline"]
     assert versus["jobs_paired"] == 40
-    difference = found["policies"][1]["mean"]["completion_mean_seconds"] - versus["baseline_mean_seconds"]
+    difference = found["policies"][1]["estimate"]["completion_mean_seconds"] - versus["baseline_mean_seconds"]
     assert versus["difference_seconds"]["mean"] == pytest.approx(difference)
     assert found["policies"][0]["versus_baseline"] is None
 
@@ -92,7 +101,19 @@ def test_csv_has_a_row_for_each_policy_and_seed(jobs: Path) -> None:
         seeds = next(each for each in found["policies"] if each["policy"] == row["policy"])["seeds"]
         assert float(row["completion_mean_seconds"]) == seeds[int(row["seed"])]["completion_mean_seconds"]
         assert float(row["rho_paper.max"]) == seeds[int(row["seed"])]["rho_paper.max"]
-    assert found["policies"][1]["versus_baseline"]["interval_over"] == "seeds"
+    assert found["policies"][1]["versus_baseline"]["interval_over"] == "draws of the trace"
+    assert found["policies"][1]["versus_baseline"]["samples"] == 2
+
+
+def test_draws_of_a_trace_give_the_interval_and_nothing_else(jobs: Path) -> None:
+    one, many = (answer(compare(jobs, *TWO, "--seeds", seeds, "-o", "json")) for seeds in (1, 5))
+    for alone, among in zip(one["policies"], many["policies"], strict=True):
+        assert alone["estimate"] == among["estimate"]
+    assert one["lower_bound"] == many["lower_bound"]
+    assert many["estimates_are"] == "of seed 0"
+    legend = compare(jobs, *TWO, "--seeds", 5).out.splitlines()[-1]
+    assert "95% interval over 4 draws of the trace" in legend
+    assert legend.endswith("all numbers are of the trace as it is, seed 0")
 
 
 def test_markdown_can_be_pasted(jobs: Path) -> None:
@@ -100,6 +121,32 @@ def test_markdown_can_be_pasted(jobs: Path) -> None:
     assert lines[0].startswith("| policy | finished | completion: mean | vs fifo |")
     assert [line.split(" | ")[0] for line in lines[1:]] == ["| :---", "| fifo", "| sjf", "| lower bound"]
     assert len({line.count("|") for line in lines}) == 1
+
+
+def test_names_that_would_break_a_table_do_not(jobs: Path) -> None:
+    names = {"team0": '"a|b"', "team1": '"two\nlines\\"'}
+    for old, new in names.items():
+        write(jobs, jobs.read_text().replace(old, new))
+    lines = compare(jobs, *TWO, "--by", "tenant", "-o", "md").out.split("\n\n")[1].splitlines()
+    assert [line.split(" | ")[1] for line in lines[2:4]] == ["a\\|b", "two lines\\\\"]
+    assert len({len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in lines}) == 1
+
+
+LONG = [f"tiresias={{limits: [3600, 36000], promote_after: {number}}}" for number in (0, 8)]
+
+
+def test_a_narrow_terminal_shortens_names_before_it_leaves_out_columns(jobs: Path) -> None:
+    setup = quick_cluster(["1x4"])
+    workload = Recorded(tuple(arrivals(read_trace(jobs), setup.cluster)[0]))
+    choices = {label: PolicyChoice("tiresias", {"promote_after": index}) for index, label in enumerate(LONG)}
+    table = tabulate(run.outcomes(tasks(setup, choices, 1), workload), LONG, LONG[0], is_recorded=True)
+    text = io.StringIO()
+    print_tables(table, Console(file=text, width=80, force_terminal=True, color_system=None))
+    lines = text.getvalue().splitlines()
+    assert all(len(line) <= 80 for line in lines if line[0] in "┃│")
+    names = [line.split("│")[1].strip() for line in lines if line[0] == "│"]
+    assert names == ["tiresias=…fter: 0}", "tiresias=…fter: 8}", "lower bound"]
+    assert all("40/40" in line for line in lines if "tiresias" in line and line[0] == "│")
 
 
 def test_by_tenant_adds_the_numbers_of_each(jobs: Path) -> None:
@@ -146,9 +193,14 @@ def test_plots_are_drawn_where_they_are_asked_for(jobs: Path, tmp_path: Path) ->
     assert all(path.stat().st_size for path in drawn)
 
 
+def test_a_folder_for_plots_that_cannot_be_made_is_found_before_anything_is_run(jobs: Path) -> None:
+    outcome = compare(jobs, *TWO, "--plots", jobs / "plots", "--verbose")
+    assert outcome.complaint == f"{jobs}/plots: --plots: cannot be written: Not a directory; name a folder of yours"
+
+
 def test_hardware_that_fails_makes_a_difference(jobs: Path) -> None:
     still, failing = (
-        answer(compare(jobs, "--policy", "fifo", *options, "-o", "json"))["policies"][0]["mean"]
+        answer(compare(jobs, "--policy", "fifo", *options, "-o", "json"))["policies"][0]["estimate"]
         for options in ((), ("--days-between-failures", "0.1", "--repair-seconds", "600"))
     )
     assert failing["restarts"] > still["restarts"] == 0
@@ -191,6 +243,44 @@ def test_ctrl_c_stops_at_once_and_the_next_time_goes_on(tmp_path: Path, workers:
     kept = list((tmp_path / "cache").iterdir())
     assert kept
     assert all(path.suffix == ".npz" and not path.name.startswith(".") for path in kept)
+
+
+def started(tmp_path: Path, *options: str, jobs: int = 3000) -> subprocess.Popen[str]:
+    long = f"poisson={{jobs: {jobs}, cluster_gpus: 64, load: 0.95}}"
+    command = [sys.executable, "-m", "horae.cli.main", "compare", long, "--nodes", "8x8", "--verbose", *TWO]
+    command += ["--cache", str(tmp_path / "cache"), *options]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0, env=environment
+    )
+
+
+def test_termination_clears_away_what_ctrl_c_does(tmp_path: Path) -> None:
+    process = started(tmp_path, "--workers", "2", "--seeds", "6")
+    assert process.stderr is not None
+    process.stderr.readline()
+    assert list(tmp_path.glob("horae-*"))
+    process.terminate()
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (143, "")
+    assert err.splitlines()[-1].startswith(f"terminated; finished runs are kept in {tmp_path}/cache")
+    assert not list(tmp_path.glob("horae-*"))
+
+
+@pytest.mark.parametrize("wait_seconds", [0.0, 0.05, 0.2, 0.5])
+def test_ctrl_c_while_workers_are_born_is_one_line(tmp_path: Path, wait_seconds: float) -> None:
+    """From the moment on in which there is a folder for them."""
+    process = started(tmp_path, "--workers", "4", "--seeds", "6", jobs=20_000)
+    deadline = time.monotonic() + 30
+    while not list(tmp_path.glob("horae-*")) and time.monotonic() < deadline:
+        pass
+    end = time.monotonic() + wait_seconds
+    while time.monotonic() < end:
+        pass
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "interrupted; no run had finished\n")
+    assert not list(tmp_path.glob("horae-*"))
 
 
 # Rows that are no jobs
@@ -260,6 +350,10 @@ WRONG = {
         ["--nodes", "1x4", "--policy", "las=fast"],
         "--policy: 'fast' are no options; write {limits: [1, 3]}",
     ),
+    "there is no such table of speeds": (
+        ["--nodes", "1x4", "--speeds", "nope"],
+        "--speeds: there is no table 'nope'; use shipped, gavel, itp, pollux, or a .json file of Gavel's",
+    ),
     "a mapping names nothing": (
         ["--nodes", "1x4", "--map", "submit"],
         "--map: 'submit' names no column; write submit=COLUMN,gpus=COLUMN",
@@ -270,6 +364,12 @@ WRONG = {
 @pytest.mark.parametrize(("options", "want"), WRONG.values(), ids=WRONG)
 def test_a_wrong_option_is_one_line_with_a_remedy(jobs: Path, options: list[str], want: str) -> None:
     assert horae("compare", jobs, "--no-cache", *options).complaint == want
+
+
+@pytest.mark.parametrize(("option", "value"), [("--map", "submit=a"), ("--where", "vc=b"), ("--format", "philly")])
+def test_what_a_file_is_read_with_is_nothing_for_a_generator(option: str, value: str) -> None:
+    outcome = horae("compare", "poisson={jobs: 9}", "--nodes", "1x4", "--no-cache", option, value)
+    assert outcome.complaint == f"{option}: is for files, and poisson is a generator; leave it out"
 
 
 @pytest.mark.parametrize("options", [["--policy", "lottery"], ["--seeds", "0"], ["--workers", "0"], ["-o", "xml"]])

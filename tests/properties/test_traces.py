@@ -80,6 +80,28 @@ def test_reading_by_columns_is_reading_row_by_row(table: tuple[list[str], list[l
     assert ([fault.line for fault in trace.faults], trace.fault_count) == (wrong, len(wrong))
 
 
+TIMES = {"2024-03-31 01:59:59": "dates", "2024-04-01": "dates", "2024-02-30": "dates", "1711850000": "epoch"}
+TIMES |= {"1711850000.5": "epoch", "5": "seconds", "10m": "seconds", "1.5e-3": "seconds"}
+READABLE = [text for text in TIMES if text != "2024-02-30"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from([*TIMES, "soon"]), min_size=1, max_size=9), st.booleans())
+def test_times_are_what_most_of_them_are_and_the_others_are_faults(cells: list[str], quoted: bool) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, quoting=csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL, lineterminator="\n")
+    writer.writerows([["at", "n", "secs"], *([cell, "1", "5"] for cell in cells)])
+    path = folder() / "jobs.csv"
+    path.write_text(text.getvalue(), encoding="utf-8")
+    trace = read_trace(path, mapping={"submit": "at", "gpus": "n", "duration": "secs"})
+    kinds = [TIMES.get(cell, "") for cell in cells]
+    kind = max(("dates", "epoch", "seconds"), key=kinds.count)
+    right = [line for line, cell in enumerate(cells, start=2) if cell in READABLE and TIMES[cell] == kind]
+    assert sorted(trace.table["line"]) == right
+    assert trace.fault_count == len(cells) - len(right)
+    assert bool(trace.origin) == bool(right and kind != "seconds")
+
+
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8).filter(
     lambda text: text == text.strip() and pl.Series([text]).str.strip_chars()[0] == text
 )

@@ -54,7 +54,6 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
         ":3: not YAML: but found another document; mend the syntax",
     ),
     "an alias has no anchor": ("nodes: [*x]\n", ":1: not YAML: found undefined alias 'x'; mend the syntax"),
-    "a date does not exist": (f"name: 2024-13-45\n{NODES}", ": not YAML: month must be in 1..12; mend the syntax"),
     "a tag would run code": (
         "name: lab\nnodes: !!python/name:os.system x\n",
         ":2: not YAML: could not determine a constructor for the tag 'tag:yaml.org,2002:python/name:os.system'; "
@@ -78,7 +77,7 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
     "nodes are missing": ("# a lab\nname: lab\n", ":2: nodes: is missing; add it"),
     "nodes is an empty list": (
         "name: lab\nnodes: []\n",
-        ":2: nodes: is []; it should have at least 1 item after validation, not 0",
+        ":2: nodes: is []; give at least 1",
     ),
     "nodes contain themselves": (
         "nodes: &nodes\n  - *nodes\n",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -17,18 +19,24 @@ import pytest
 from builders import arrival, cluster
 
 from horae.comparison.cache import Cache, default_folder
-from horae.comparison.identity import arrivals_digest, key
+from horae.comparison.drawn import Drawn
+from horae.comparison.identity import arrivals_digest, key, policy_digest
 from horae.comparison.progress import Silent
 from horae.comparison.resample import DAY_SECONDS, block_seconds, resample
-from horae.comparison.run import Outcome, compare
-from horae.comparison.table import versus
+from horae.comparison.run import Outcome, compare, outcomes
+from horae.comparison.table import tabulate
 from horae.comparison.task import NO_FAILURES, Failures, PolicyChoice, Task, tasks
-from horae.comparison.workload import Drawn, Recorded, Workload
+from horae.comparison.versus import Versus, common, over_days, over_draws, over_seeds
+from horae.comparison.workload import Recorded, Workload
 from horae.experiment import simulate
 from horae.model.errors import InputError
 from horae.model.jobs import Arrival
 from horae.model.pools import PoolSpec, Setup
+from horae.policies.registry import POLICIES
 from horae.reports.log import RunLog
+from horae.speed.book import SpeedBook
+from horae.speed.shipped import SHIPPED
+from horae.traces.generators import HeavyTail, Poisson
 
 SETUP = Setup(cluster(2), (PoolSpec("all"),))
 FAILURES = Failures(days_between_failures=0.2, repair_seconds=600.0)
@@ -44,6 +52,7 @@ def drawn(seed: int, count: int = 60) -> tuple[Arrival, ...]:
 
 
 JOBS = Recorded(drawn(0))
+POISSON = Drawn(Poisson(jobs=30, cluster_gpus=8), SETUP.cluster)
 
 
 def some_tasks(*policies: str, seeds: int = 1, failures: Failures = NO_FAILURES, setup: Setup = SETUP) -> list[Task]:
@@ -131,10 +140,30 @@ def test_a_worker_imports_nothing_that_is_slow() -> None:
 
 
 def test_what_a_generator_draws_is_another_workload_for_each_seed(cache: Cache) -> None:
-    two, three = (Drawn(tuple(drawn(seed) for seed in range(seeds))) for seeds in (2, 3))
-    assert three(2) == list(drawn(2)) != three(1)
-    compare(some_tasks("fifo", seeds=2), two, 1, cache)
-    assert [outcome.cached for outcome in compare(some_tasks("fifo", seeds=3), three, 1, cache)] == [True, True, False]
+    assert len({arrivals_digest(POISSON(seed)) for seed in range(3)}) == 3
+    compare(some_tasks("fifo", seeds=2), POISSON, 1, cache)
+    again = compare(some_tasks("fifo", seeds=3), POISSON, 1, cache)
+    assert [outcome.cached for outcome in again] == [True, True, False]
+
+
+def test_a_generator_travels_as_its_recipe_and_workers_draw_the_same(tmp_path: Path) -> None:
+    assert len(pickle.dumps(replace(POISSON, generator=Poisson(jobs=1_000_000)))) < 10_000
+    here, there = (compare(some_tasks("fifo", seeds=3), POISSON, workers) for workers in (1, 2))
+    assert same(here, there, tmp_path)
+
+
+RECIPES = {
+    "other options": replace(POISSON, generator=Poisson(jobs=31, cluster_gpus=8)),
+    "another generator": replace(POISSON, generator=HeavyTail(jobs=30)),
+    "another cluster": replace(POISSON, cluster=cluster(3)),
+    "speeds": replace(POISSON, speeds=SpeedBook.of(SHIPPED)),
+    "gangs of any nodes": replace(POISSON, whole_nodes=False),
+}
+
+
+@pytest.mark.parametrize("other", RECIPES.values(), ids=RECIPES)
+def test_another_recipe_is_another_workload(other: Drawn) -> None:
+    assert other.digest(0) != POISSON.digest(0)
 
 
 def by_day(arrivals: Sequence[Arrival], first: float) -> list[list[float]]:
@@ -201,7 +230,8 @@ def test_a_policy_that_takes_twice_as_long_everywhere_does_so_beyond_doubt() -> 
     once = [arrival(f"j{index}", 9000.0 * index, 1, 100.0 * (1 + index % 7)) for index in range(200)]
     twice = [arrival(f"j{index}", 9000.0 * index, 1, 200.0 * (1 + index % 7)) for index in range(200)]
     logs = [compare(some_tasks("fifo"), Recorded(tuple(each)))[0].log for each in (once, twice)]
-    for found in (versus(logs[:1], logs[1:]), versus([logs[0]] * 3, [logs[1]] * 3)):
+    pair = common(*logs)
+    for found in (over_days(pair), over_seeds([pair.means] * 3), over_draws([pair.means] * 3)):
         assert found.relative[:3] == pytest.approx((1.0, 1.0, 1.0))
         assert found.seconds.mean == pytest.approx(found.baseline_mean_seconds)
         assert found.jobs in (200, 600)
@@ -209,13 +239,71 @@ def test_a_policy_that_takes_twice_as_long_everywhere_does_so_beyond_doubt() -> 
 
 def test_only_jobs_that_finished_under_both_are_compared() -> None:
     few, all_ = (compare(some_tasks("fifo"), Recorded(JOBS.arrivals[:count]))[0].log for count in (45, 60))
-    assert versus([all_], [few]).jobs == versus([few], [all_]).jobs == 45
+    assert common(all_, few).means.jobs == common(few, all_).means.jobs == 45
 
 
 def test_where_nothing_finished_there_is_no_difference() -> None:
     never = compare(some_tasks("fifo"), Recorded((arrival("huge", gpus=99),)))[0].log
-    assert np.isnan(versus([never], [never]).relative.mean)
-    assert np.isnan(versus([never] * 2, [never] * 2).relative.mean)
+    pair = common(never, never)
+    for found in (over_days(pair), over_seeds([pair.means] * 2), over_draws([pair.means] * 3)):
+        assert np.isnan(found.relative.mean)
+
+
+def found_with(workload: Workload, seeds: int) -> Versus:
+    todo = some_tasks("fifo", "las", seeds=seeds)
+    table = tabulate(outcomes(todo, workload), ["fifo", "las"], "fifo", is_recorded=workload.is_recorded)
+    assert table.rows[1].versus is not None
+    return table.rows[1].versus
+
+
+def test_more_draws_of_a_trace_make_its_interval_no_smaller() -> None:
+    """They tell it better, but how much days differ is in the trace, and no number of draws changes that."""
+    some, many = (found_with(JOBS, seeds) for seeds in (41, 121))
+    widths = [found.relative.high - found.relative.low for found in (some, many)]
+    assert widths[1] == pytest.approx(widths[0], rel=0.35)
+    for found in (some, many):
+        assert found.relative.low < found.relative.mean < found.relative.high
+
+
+def test_of_a_trace_the_estimate_is_the_trace_as_it_is() -> None:
+    one, few, many = (found_with(JOBS, seeds) for seeds in (1, 4, 41))
+    assert one.relative.mean == pytest.approx(few.relative.mean) == pytest.approx(many.relative.mean)
+    assert [(found.over, found.seconds.samples) for found in (few, many)] == [
+        ("draws of the trace", 3),
+        ("draws of the trace", 40),
+    ]
+    assert one.jobs == few.jobs == 60
+
+
+def test_one_draw_of_a_trace_says_less_than_its_own_days() -> None:
+    assert found_with(JOBS, 2) == found_with(JOBS, 1)
+
+
+def test_of_a_generator_the_estimate_is_the_mean_over_seeds() -> None:
+    todo = some_tasks("fifo", "las", seeds=5)
+    row = tabulate(outcomes(todo, POISSON), ["fifo", "las"], "fifo", is_recorded=False).rows[1]
+    assert row.versus is not None
+    assert (row.versus.over, row.versus.seconds.samples, row.versus.jobs) == ("seeds", 5, 150)
+    means = [numbers["completion_mean_seconds"] for numbers in row.by_seed]
+    assert row.estimate["completion_mean_seconds"] == pytest.approx(np.mean(means))
+    assert row.versus.seconds.mean + row.versus.baseline_mean_seconds == pytest.approx(np.mean(means))
+
+
+def test_a_table_keeps_the_logs_of_seed_0_alone() -> None:
+    todo = some_tasks("fifo", "las", seeds=3)
+    found = list(outcomes(todo, JOBS))
+    table = tabulate(reversed(found), ["fifo", "las"], "fifo", is_recorded=True)
+    assert list(table.logs) == ["fifo", "las"]
+    assert table.logs["las"] is found[1].log
+    assert table.rows[1].estimate == table.rows[1].by_seed[0] != table.rows[1].by_seed[1]
+
+
+def test_what_is_there_comes_with_the_runs_of_its_draw(cache: Cache) -> None:
+    compare(some_tasks("fifo", seeds=3), JOBS, 1, cache)
+    seen = [
+        (outcome.task.seed, outcome.cached) for outcome in outcomes(some_tasks("fifo", "las", seeds=3), JOBS, 1, cache)
+    ]
+    assert seen == [(seed, cached) for seed in range(3) for cached in (True, False)]
 
 
 # What a run is known by
@@ -268,6 +356,31 @@ def test_what_changes_the_result_is_another_run(other: Callable[[], tuple[list[T
 def test_equal_values_have_equal_digests_whoever_made_them() -> None:
     again = [replace(item, job=replace(item.job, id="".join(list(item.job.id)))) for item in JOBS.arrivals]
     assert arrivals_digest(again) == JOBS.digest(0)
+
+
+def foreign_policy(folder: Path, helper: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The digest of a policy whose package has a helper with this text."""
+    package = folder / "strangers"
+    (package / "inner").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "inner" / "__init__.py").write_text("")
+    (package / "helper.py").write_text(helper)
+    (package / "inner" / "policy.py").write_text(
+        "from horae.policies.fifo import Fifo\nimport strangers.helper\nclass Strange(Fifo):\n    name = 'strange'\n"
+    )
+    with monkeypatch.context() as patch:
+        for name in [name for name in sys.modules if name.startswith("strangers")]:
+            patch.delitem(sys.modules, name)
+        patch.syspath_prepend(str(folder))
+        patch.setitem(POLICIES, "strange", importlib.import_module("strangers.inner.policy").Strange)
+        return policy_digest("strange")
+
+
+def test_a_helper_of_somebody_elses_policy_is_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {"one": "SPEED = 1\n", "same": "SPEED = 1\n", "two": "SPEED = 2\n"}
+    found = {name: foreign_policy(tmp_path / name, text, monkeypatch) for name, text in texts.items()}
+    assert found["one"] == found["same"] != found["two"]
+    assert policy_digest("fifo") == ""
 
 
 # The cache
@@ -353,6 +466,8 @@ def test_after_an_interrupt_only_what_is_missing_is_run(cache: Cache, workers: i
 class Deadly:
     """A workload that kills the process which draws it: seed 0 lives."""
 
+    is_recorded = True
+
     def digest(self, seed: int) -> str:
         return "deadly"
 
@@ -377,7 +492,7 @@ class Peculiar(Exception):
         super().__init__(f"{one} and {two}")
 
 
-FEWER = "if memory is short, use fewer --workers; finished runs are kept, the same command goes on from there"
+FEWER = "if memory is short, use fewer --workers"
 DEATHS = {
     1: (InputError, f"the run of fifo, seed 1 was killed (SIGKILL); {FEWER}"),
     2: (InputError, f"the run of fifo, seed 2 ended before its time (exit code 3); {FEWER}"),
@@ -394,3 +509,15 @@ def test_a_worker_that_fails_is_one_error_that_names_the_run(seed: int) -> None:
     with pytest.raises(kind) as caught:
         compare([other, replace(alive, label="sjf"), alive], Deadly(), 2)
     assert str(caught.value) == want
+
+
+def test_a_worker_is_deaf_to_ctrl_c_from_the_first_on() -> None:
+    """The very first as well, whose start also starts the tracker of resources, which hears it again."""
+    script = (
+        "import signal, sys; from horae.comparison import crew; from pathlib import Path\n"
+        "worker = crew.Worker(Path('/nothing'))\n"
+        "masks = Path(f'/proc/{worker._process.pid}/status').read_text().split()\n"
+        "print(int(masks[masks.index('SigBlk:') + 1], 16) >> (signal.SIGINT - 1) & 1)\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert answer.stdout == "1\n"

@@ -32,7 +32,8 @@ nodes:
 """
 HEADER = "id,submit,gpus,duration"
 GOOD = f"{HEADER}\na,0,1,10m\n"
-KNOWN = f"use {', '.join(JobRow.model_fields)}"
+MAP = "name the columns with --map submit=COLUMN,gpus=COLUMN,duration=COLUMN"
+KNOWN = f"use {', '.join(JobRow.model_fields)}; or {MAP}"
 TIMES = "give seconds, or a number with s, m, h or d"
 LEVELS = "use gpu, socket, node, rack, cluster"
 
@@ -87,14 +88,25 @@ WRONG_CSV: dict[str, tuple[str | bytes, str]] = {
     ),
     "semicolons stand between the cells": (
         "id;submit;gpus\na;0;1\n",
-        f":1: id;submit;gpus: is not a known column; {KNOWN}",
+        f":1: has semicolons between its cells; put commas there, or {MAP}",
+    ),
+    "tabs stand between the cells": (
+        "id\tsubmit\tgpus\na\t0\t1\n",
+        f":1: has tabs between its cells; put commas there, or {MAP}",
     ),
     # Cells
     "a row has too many cells": (
         f"{GOOD}b,0,1,5,7\n",
         ":3: duration: 5 cells under 4 columns; put a cell that has commas in quotes",
     ),
-    "a row has too few cells": (f"{GOOD}b,0\n", ":3: gpus: is missing; add it"),
+    "a row has too few cells": (
+        f"{GOOD}b,0\n",
+        ":3: gpus: 2 cells under 4 columns; give each column a cell, if an empty one",
+    ),
+    "a row lacks only a cell that may be empty": (
+        f"{HEADER},user\na,0,1,10m,\nb,0,1,10m\n",
+        ":3: user: 4 cells under 5 columns; give each column a cell, if an empty one",
+    ),
     "a cell is empty": (f"{GOOD}b,,1,5\n", ":3: submit: is missing; add it"),
     "gpus are negative": (f"{GOOD}b,0,-1,5\n", ":3: gpus: is '-1'; it should be greater than 0"),
     "gpus are zero": (f"{GOOD}b,0,0,5\n", ":3: gpus: is '0'; it should be greater than 0"),
@@ -125,7 +137,25 @@ WRONG_CSV: dict[str, tuple[str | bytes, str]] = {
     ),
     "the deadline is a date": (
         with_column("deadline", "2026-12-01"),
-        f":3: deadline: '2026-12-01' is no time; {TIMES}",
+        ":3: deadline: '2026-12-01' is a date, where most submissions are seconds since the start; "
+        "make all times of the file seconds since the start",
+    ),
+    "the submission is a day that does not exist": (
+        f"{HEADER}\na,2024-02-29,1,5\nb,2024-02-30,1,5\n",
+        ":3: submit: '2024-02-30' is no time; give a date that exists, after 1979, such as 2020-09-01 00:00:12",
+    ),
+    "gpus have an underscore": (f"{GOOD}b,0,1_0,5\n", ":3: gpus: is '1_0'; give a number without underscores"),
+    "a weight has an underscore": (
+        with_column("weight", "1_0"),
+        ":3: weight: is '1_0'; give a number without underscores",
+    ),
+    "a cell has control characters": (
+        f"{GOOD}b,0,\x1b[31m,5\n",
+        ":3: gpus: is '\\x1b[31m'; it should be a valid integer",
+    ),
+    "a column has control characters": (
+        f"{HEADER},\x1b[31m\na,0,1,5,\n",
+        f":1: \\x1b[31m: is not a known column; {KNOWN}",
     ),
     "retries are negative": (
         with_column("retries_max", "-1"),
@@ -147,13 +177,9 @@ WRONG_CSV: dict[str, tuple[str | bytes, str]] = {
         f"{GOOD}b,0,1,5\n\na,3,1,5\n",
         ":5: id: 'a' is taken (line 2); give each job a name of its own",
     ),
-    "an id is the number of another row": (
-        f"{HEADER}\n2,0,1,5\n,0,1,5\n",
-        ":3: id: '2' is taken (line 2); give each job a name of its own",
-    ),
     # What must be in the cluster
-    "a GPU type is unknown": (
-        with_column("gpu_type", "A100|H100"),
+    "all GPU types are unknown": (
+        with_column("gpu_type", "H100|Z9"),
         ":3: gpu_type: GPU type 'H100' is not in the cluster; use A100, V100",
     ),
     "a level is unknown": (
@@ -172,8 +198,8 @@ WRONG_CSV: dict[str, tuple[str | bytes, str]] = {
         with_column("slowdown", "rack"),
         ":3: slowdown: 'rack' has no value; write rack=1.5",
     ),
-    "a speed is for an unknown type": (
-        with_column("speed", "H100=3;A100=1"),
+    "all speeds are for unknown types": (
+        with_column("speed", "H100=3;Z9=1"),
         ":3: speed: GPU type 'H100' is not in the cluster; use A100, V100",
     ),
     "a speed is missing for a type that is accepted": (
@@ -200,7 +226,7 @@ WRONG_YAML = {
     "the file is empty": ("", ": is empty; give at least jobs"),
     "there is no list of jobs": ("rows: []\n", ":1: jobs: is missing; add it"),
     "the list of jobs is empty": ("jobs: []\n", ": has no jobs; add one row a job"),
-    "the list of jobs was not written": ("jobs:\n", ":1: jobs: is None; it should be a valid list"),
+    "the list of jobs was not written": ("jobs:\n", ":1: jobs: is empty; it should be a valid list"),
     "gpus are negative": (
         "jobs:\n  - {submit: 0, gpus: 1, duration: 5}\n  - submit: 0\n    gpus: -1\n    duration: 5\n",
         ":4: jobs.1.gpus: is -1; it should be greater than 0",
@@ -216,16 +242,25 @@ WRONG_YAML = {
     ),
     "an id is nothing": (
         "jobs:\n  - {id: null, submit: 0, gpus: 1, duration: 5}\n",
-        ":2: jobs.0.id: is None; it should be a valid string",
+        ":2: jobs.0.id: is empty; it should be a valid string",
     ),
     "two jobs have one id": (
         "jobs:\n  - {id: a, submit: 0, gpus: 1, duration: 5}\n  - submit: 0\n    id: a\n    gpus: 1\n    duration: 5\n",
         ":4: id: 'a' is taken (line 2); give each job a name of its own",
     ),
-    "the submission is a date": (
-        "jobs:\n  - {submit: 2026-01-01, gpus: 1, duration: 5}\n",
-        f":2: jobs.0.submit: datetime.date(2026, 1, 1) is no time; {TIMES}",
+    "the submission is a day that does not exist": (
+        "jobs:\n  - gpus: 1\n    submit: 2024-02-30\n    duration: 5\n",
+        ":3: submit: '2024-02-30' is no time; give a date that exists, after 1979, such as 2020-09-01 00:00:12",
     ),
+    "the run time is a date": (
+        "jobs:\n  - gpus: 1\n    submit: 0\n    duration: 2024-01-01\n",
+        f":4: jobs.0.duration: '2024-01-01' is no time; {TIMES}",
+    ),
+    "the submission is nothing": (
+        "jobs:\n  - {submit: null, gpus: 1, duration: 5}\n",
+        f":2: jobs.0.submit: an empty value is no time; {TIMES}",
+    ),
+    "a row is no row": ("jobs:\n  - 7\n", ":2: jobs.0: is 7; give each value a name: {name: value}"),
     "a GPU type is unknown": (
         "jobs:\n  - submit: 0\n    gpus: 1\n    duration: 5\n    gpu_type: [H100]\n",
         ":5: gpu_type: GPU type 'H100' is not in the cluster; use A100, V100",
@@ -358,6 +393,10 @@ def test_what_a_row_leaves_out_has_its_default(tmp_path: Path) -> None:
         ("duration", "8,5", [option("A100", 8, "node", 1.0), option("V100", 8, "cluster", 1.0)]),
         ("duration,gpu_type", "1,5,V100|A100", [option("V100", 1, "node", 1.0), option("A100", 1, "node", 1.0)]),
         ("duration,gpu_type", "1,5,V100|V100", [option("V100", 1, "node", 1.0)]),
+        # Types that the cluster lacks are passed over, as long as one remains.
+        ("duration,gpu_type", "1,5,H100|V100", [option("V100", 1, "node", 1.0)]),
+        ("duration,speed", "1,5,H100=9;A100=2", [option("A100", 1, "node", 2.0)]),
+        ("duration,gpu_type,speed", "1,5,H100|V100,H100=9;V100=2", [option("V100", 1, "node", 2.0)]),
         # Without a preference the fastest comes first; a type without a speed is not accepted.
         ("duration,speed", "1,5,A100=1;V100=2", [option("V100", 1, "node", 2.0), option("A100", 1, "node", 1.0)]),
         ("duration,speed", "1,5, V100 = 2 ;", [option("V100", 1, "node", 2.0)]),
@@ -396,6 +435,39 @@ def test_the_true_speed_is_known_to_the_engine_only(tmp_path: Path) -> None:
 def test_jobs_come_in_the_order_of_submission_and_then_of_the_file(tmp_path: Path) -> None:
     arrivals = read(tmp_path, f"{HEADER}\nlate,9,1,5\nfirst,3,1,5\nsecond,3,1,5\n")
     assert [arrival.job.id for arrival in arrivals] == ["first", "second", "late"]
+
+
+def test_a_row_without_an_id_takes_none_that_another_row_has(tmp_path: Path) -> None:
+    arrivals = read(tmp_path, f"{HEADER}\n,0,1,5\n1,0,1,5\n2,0,1,5\n,0,1,5\n")
+    assert [arrival.job.id for arrival in arrivals] == ["row-1", "1", "2", "4"]
+    arrivals = read(tmp_path, f"{HEADER}\n,0,1,5\n1,0,1,5\nrow-1,0,1,5\n")
+    assert [arrival.job.id for arrival in arrivals] == ["row-row-1", "1", "row-1"]
+
+
+def test_ids_on_one_line_of_yaml_are_told_apart(tmp_path: Path) -> None:
+    rows = "{id: a, submit: 0, gpus: 1, duration: 5}, {id: a, submit: 1, gpus: 1, duration: 5}"
+    path = write(tmp_path, f"jobs: [{rows}]\n", "jobs.yaml")
+    assert complain(tmp_path, path) == f"{path}:1: id: 'a' is taken (line 1); give each job a name of its own"
+
+
+@pytest.mark.parametrize("cell", ["4", "4.0", "4.", "0.4e1", "+4"])
+def test_whole_numbers_may_be_written_as_fractions(tmp_path: Path, cell: str) -> None:
+    assert one(tmp_path, "duration", f"{cell},5").job.options[0].shape.gpus == 4
+
+
+def test_times_may_be_dates_and_count_from_the_first(tmp_path: Path) -> None:
+    from_csv = read(tmp_path, f"{HEADER},deadline\na,2024-03-31 00:00:10,1,5,2024-04-01\nb,2024-03-31,1,5,\n")
+    from_yaml = read(
+        tmp_path,
+        "jobs:\n  - {id: a, submit: 2024-03-31 00:00:10, gpus: 1, duration: 5, deadline: 2024-04-01}\n"
+        "  - {id: b, submit: 2024-03-31, gpus: 1, duration: 5}\n",
+        "jobs.yaml",
+    )
+    assert [(made.job.id, made.job.submitted_at, made.job.deadline_at) for made in from_csv] == [
+        ("b", 0.0, inf),
+        ("a", 10.0, 86400.0),
+    ]
+    assert from_yaml == from_csv
 
 
 def test_yaml_says_the_same_as_csv(tmp_path: Path) -> None:

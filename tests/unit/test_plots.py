@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 from builders import arrival, cluster, simulate
 from matplotlib.axes import Axes
-from matplotlib.text import Text
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation, Text
 
+from horae.model.cells import NODE, Cluster, Node
 from horae.model.errors import InputError
+from horae.model.jobs import Arrival, Job, Truth
+from horae.model.shapes import Option, Shape
 from horae.reports import drawing, plots, trace_plots
+from horae.reports.labels import short_labels
 from horae.reports.log import RunLog
 from horae.reports.records import Recorder
+from horae.reports.time_plots import Logs
 
 JOBS = [arrival(f"j{index}", 40.0 * index, gpus=1 + index % 3, seconds=50.0 + 60 * (index % 5)) for index in range(30)]
 SUBMITTED = np.array([each.job.submitted_at for each in JOBS])
@@ -121,6 +127,68 @@ def test_a_binned_level_is_its_exact_mean() -> None:
 
 def test_the_queue_is_what_jobs_want_and_do_not_have(logs: Mapping[str, RunLog]) -> None:
     log = logs["fifo"]
-    wanted = plots._wanted_gpus(log, 0, np.array([0.0, log.until]))[0] * log.until
+    (types,) = plots._accepted(logs)
+    wanted = plots._wanted_gpus(log, types, np.array([0.0, log.until]))[0] * log.until
     waiting = (log.jobs.ended_at - log.jobs.submitted_at - log.run_seconds) * log.jobs.gpus
     assert wanted == pytest.approx(waiting.sum())
+
+
+def two_types() -> RunLog:
+    """Thirty jobs that take A100 or V100, and one more that takes V100 only."""
+    machines = Cluster("lab", (Node("a", "A100", 2), Node("v", "V100", 2)))
+    both = tuple(Option(Shape(kind, 1, NODE), 1.0) for kind in ("A100", "V100"))
+    jobs = [Arrival(Job(f"j{index}", 10.0 * index, both, steps_total=200.0), Truth(200.0, both)) for index in range(30)]
+    jobs.append(Arrival(Job("picky", 300.0, both[1:], steps_total=200.0), Truth(200.0, both[1:])))
+    return simulate(machines, jobs, "fifo").log()
+
+
+def test_a_job_that_takes_either_type_waits_for_neither() -> None:
+    log = two_types()
+    figure = plots.queue_figure({"fifo": log})
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        "jobs that accept V100 only",
+        "jobs that accept any of A100, V100",
+    ]
+    edges = np.array([0.0, log.until])
+    wanted = sum(plots._wanted_gpus(log, types, edges)[0] for types in plots._accepted({"fifo": log})) * log.until
+    waiting = (log.jobs.ended_at - log.jobs.submitted_at - log.run_seconds) * log.jobs.gpus
+    assert wanted == pytest.approx(waiting.sum())
+
+
+@pytest.mark.parametrize("make", [plots.utilisation_figure, plots.queue_figure])
+def test_many_policies_have_a_panel_each_with_the_same_axes(make: Callable[[Logs], Figure]) -> None:
+    log = two_types()
+    figure = make({f"policy {index}": log for index in range(7)})
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [f"policy {index}" for index in range(7)]
+    assert len({(axes.get_xlim(), axes.get_ylim()) for axes in figure.axes}) == 1
+    assert len(figure.legends[0].get_texts()) == 2
+    assert len(make({f"policy {index}": log for index in range(6)}).axes) == 2
+
+
+def test_time_does_not_begin_before_0(logs: Mapping[str, RunLog]) -> None:
+    jobs = [arrival(f"j{index}", 0.0, seconds=9e4) for index in range(9)]
+    slow = simulate(cluster(1, 1), jobs, "fifo").log()
+    assert plots.fairness_figure({"slow": slow, **logs}).axes[0].get_xlim()[0] >= 0
+
+
+def test_points_that_coincide_are_all_seen(logs: Mapping[str, RunLog]) -> None:
+    figure = plots.fairness_figure(dict.fromkeys(("las", "gittins", "sjf"), logs["fifo"]))
+    sizes = [line.get_markersize() for line in figure.axes[0].lines if line.get_marker() not in ("None", None)]
+    assert len(set(sizes)) == 3
+    lines = [text.arrow_patch for text in figure.axes[0].texts if isinstance(text, Annotation)]
+    assert len(lines) == 3
+    assert all(line is not None and line.get_visible() for line in lines)
+
+
+LONG = [f"tiresias={{limits: [3600, 36000], promote_after: {number}}}" for number in (0, 8)]
+ALIKE = [f"tiresias={{limits: [{number}, 36000, 360000], promote_after: 8, another_option: 7}}" for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("names", [LONG, ALIKE, ["a", "b"], [*ALIKE, short_labels(ALIKE, 30)[0]]])
+def test_shortened_names_stay_different(names: list[str]) -> None:
+    short = short_labels(names, 30)
+    assert len(set(short)) == len(names)
+    assert all(len(label) <= 30 for label in short)
+    assert [label for label, name in zip(short, names, strict=True) if len(name) <= 30] == [
+        name for name in names if len(name) <= 30
+    ]

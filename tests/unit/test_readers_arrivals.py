@@ -155,3 +155,19 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     for name in ("none/x.csv", "none/x.parquet"):
         with pytest.raises(InputError, match="name a file that can be written"):
             write_trace(trace(), tmp_path / name)
+
+
+def test_steps_of_a_model_that_no_table_knows_are_no_amount_of_time() -> None:
+    """Taken for seconds they would run for weeks."""
+    jobs, faults = arrivals(trace(duration=None, steps=1e6, model="gpt"), LAB, Table({}))
+    assert jobs == []
+    assert [(fault.field, fault.problem) for fault in faults] == [
+        ("model", "how fast 'gpt' runs on the cluster's GPUs is not known, and its work is given in steps")
+    ]
+    assert "--speeds" in faults[0].remedy
+
+
+@pytest.mark.parametrize("known", [{"speed": "2"}, {"model": None}, {"steps": None, "duration": 10.0}])
+def test_steps_are_fine_with_a_speed_or_without_a_model_and_so_is_a_run_time(known: dict[str, Any]) -> None:
+    jobs, faults = arrivals(trace(**{"duration": None, "steps": 100.0, "model": "gpt", **known}), LAB, Table({}))
+    assert (len(jobs), faults) == (1, ())

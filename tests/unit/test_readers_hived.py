@@ -112,7 +112,7 @@ WRONG = {
         ":4: physicalCluster.cellTypes.P100-SWITCH: type 'P100-SWITCH' has more than 1,000,000 GPUs",
     ),
     "a number of cells is negative": (("cellNumber: 1}", "cellNumber: -1}"), "cellNumber: is -1"),
-    "there are no physical cells": ((CONFIG[CONFIG.index("  - cellType: P100-RACK") :], ""), "is None"),
+    "there are no physical cells": ((CONFIG[CONFIG.index("  - cellType: P100-RACK") :], ""), "is empty"),
 }
 
 

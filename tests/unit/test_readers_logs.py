@@ -134,7 +134,7 @@ def test_what_is_wrong_in_sacct_is_listed_with_line_and_field(tmp_path: Path) ->
         (16, "Partition", "3 cells under 12 columns"),
         (17, "Timelimit", "13 cells under 12 columns"),
         (18, "Submit", "'1970-01-01T00:00:00' is no time"),
-        (19, "Submit", "'12' is no time"),
+        (19, "Submit", "'12' is a number of seconds, where most submissions are dates"),
         (20, "AllocTRES", "is '99999999'"),
         (21, "End", "'2020-02-30T00:00:00' is no time"),
     ]
@@ -273,7 +273,7 @@ def test_what_is_wrong_in_philly_is_listed(tmp_path: Path) -> None:
         (4, "submitted_time", "is 'soon'"),
         (5, "end_time", "'2020-09-01 00:01:00' is before the start"),
         (6, "start_time", "'2020-09-01 00:00:10' is before the submission"),
-        (7, "entry", "is int"),
+        (7, "entry", "is 7"),
         (8, "attempts", "is 'none'"),
         (9, "attempts", "has 'none'"),
         (10, "jobid", "is missing"),

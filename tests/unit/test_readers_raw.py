@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import tracemalloc
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from horae.model.errors import InputError
+from horae.traces.readers import text
 from horae.traces.readers.raw import RawTable, read_raw
 from horae.traces.readers.text import LINE_BYTES_MAX
 
@@ -30,8 +32,8 @@ def complaint(path: Path) -> str:
     return str(caught.value).removeprefix(str(path))
 
 
-def read(folder: Path, data: str | bytes, pad: bool = False) -> RawTable:
-    return read_raw(write(folder, data), pad=pad)
+def read(folder: Path, data: str | bytes) -> RawTable:
+    return read_raw(write(folder, data))
 
 
 HARMLESS: dict[str, bytes] = {
@@ -71,12 +73,6 @@ def test_rows_with_too_few_or_too_many_cells_are_faults(tmp_path: Path, quote: s
     assert raw.cells.rows() == [("1", "2", "3", 3), (None, None, None, 5)]
 
 
-@pytest.mark.parametrize("quote", ["", '"'], ids=["by columns", "row by row"])
-def test_rows_may_end_early_where_that_is_allowed(tmp_path: Path, quote: str) -> None:
-    raw = read(tmp_path, f"{quote}a{quote},b,c\n1\n1,2\n", pad=True)
-    assert (raw.cells.rows(), raw.faults) == ([("1", None, None, 2), ("1", "2", None, 3)], ())
-
-
 def test_a_million_faults_are_counted_and_a_thousand_are_listed(tmp_path: Path) -> None:
     raw = read(tmp_path, "a,b\n" + "1\n" * 3000)
     assert (len(raw.faults), raw.fault_count) == (1000, 3000)
@@ -98,12 +94,29 @@ def test_parquet_is_read_as_text_with_the_number_of_the_row(tmp_path: Path) -> N
     assert read_raw(path).cells.rows() == [("0.1", "3", 1), (None, "4", 2)]
 
 
+def test_a_parquet_column_that_is_no_text_is_named_only_if_it_is_needed(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    pl.DataFrame({"a": [1], "b": [[1, 2]], "c": [timedelta(1)], "d": [b"x"]}).write_parquet(path)
+    raw = read_raw(path)
+    assert raw.cells.rows() == [("1", 1)]
+    for name, kind in {"b": "List(Int64)", "c": "Duration(time_unit='us')", "d": "Binary"}.items():
+        with pytest.raises(InputError) as caught:
+            raw.require(name)
+        assert str(caught.value) == f"{path}: {name}: is a column of {kind}; make it numbers, text or dates"
+
+
+def test_times_with_a_zone_stay_what_they_are_in_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    pl.DataFrame({"a": [datetime(2024, 3, 31, 1, tzinfo=UTC)], "b": [date(2024, 3, 31)]}).write_parquet(path)
+    assert read_raw(path).cells.rows() == [("2024-03-31 01:00:00.000000+00:00", "2024-03-31", 1)]
+
+
 WRONG: dict[str, tuple[bytes, str]] = {
     "the file is empty": (b"", ": has no jobs; add one row a job"),
     "there are only blank lines": (b"\n\n", ": has no jobs; add one row a job"),
     "there is only a header": (b"a,b\n", ": has no jobs; add one row a job"),
     "it is Latin-1": (b"a,b\n1,caf\xe9\n", ":2: is not UTF-8 text; name a CSV or YAML file in UTF-8"),
-    "it is UTF-16": ("a,b\n".encode("utf-16"), ":1: is not UTF-8 text; name a CSV or YAML file in UTF-8"),
+    "it is UTF-16": ("a,b\n".encode("utf-16"), ":1: is UTF-16, not UTF-8 text; name a CSV or YAML file in UTF-8"),
     "there is a NUL byte": (
         b"a,b\n1,2\n\0,3\n",
         ":3: has a NUL byte, so it is no text; name a CSV or YAML file in UTF-8",
@@ -142,6 +155,24 @@ def test_a_packed_file_that_is_cut_short_says_after_which_line(tmp_path: Path) -
 
 def test_a_packed_file_that_lacks_its_last_bytes_is_cut_short(tmp_path: Path) -> None:
     assert complaint(write(tmp_path, gzip.compress(GOOD.encode())[:-4])).startswith(":3: is cut short after this line")
+
+
+@pytest.mark.parametrize("line_count", [1, 5_001, 300_000])
+def test_a_packed_file_with_a_wrong_checksum_says_after_which_line(tmp_path: Path, line_count: int) -> None:
+    packed = bytearray(gzip.compress(b"a,b\n" * line_count))
+    packed[-8] ^= 1
+    want = f":{line_count}: is broken gzip data after this line; fetch or copy the file again"
+    assert complaint(write(tmp_path, bytes(packed))) == want
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+def test_a_file_beyond_all_bounds_is_refused_with_a_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    monkeypatch.setattr(text, "FILE_BYTES_MAX", 3 << 20)
+    data = b"1,2\n" * (1 << 20)
+    want = ": is larger than 0.00293 GiB when unpacked; split it into several files, and read each by itself"
+    assert complaint(write(tmp_path, gzip.compress(data) if packed else data)) == want
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import polars as pl
@@ -11,6 +13,8 @@ from trace_files import DAY, HELIOS, OPENB, SACCT, column, complaint, faults, wr
 
 from horae.traces.load import FORMATS, detect, parse_mapping, read_trace
 from horae.traces.readers import tables
+from horae.traces.readers.hived_config import is_hived, read_hived
+from horae.traces.readers.text import HEAD_BYTES
 from horae.traces.trace import Trace
 
 # Gavel
@@ -179,7 +183,6 @@ MAPPING = parse_mapping("submit=When,gpus=n,duration=secs,user=who")
         (("2020-09-01T00:00:00", "2020-09-01T00:01:30"), "2020-09-01 00:00:00"),
         (("2020-09-01T00:00:00.25", "2020-09-01T00:01:30.25"), "2020-09-01 00:00:00.250000"),
         (("2020-09-01T00:00:00Z", "2020-09-01T02:01:30+02:00"), "2020-09-01 00:00:00"),
-        (("2020-09-01 00:00:00", "1598918490"), "2020-09-01 00:00:00"),
     ],
 )
 def test_times_are_seconds_or_dates_and_count_from_the_first_submission(
@@ -196,7 +199,119 @@ def test_deadlines_are_dates_where_submissions_are(tmp_path: Path) -> None:
     mapping = {"submit": "at", "gpus": "n", "duration": "secs", "deadline": "due"}
     trace = read_trace(write(tmp_path, f"at,n,secs,due\n{rows}"), mapping=mapping)
     assert (column(trace, "submit"), column(trace, "deadline")) == ([0.0, 20.0], [60.0, None])
-    assert faults(trace) == [(3, "due", "is no date, where submissions are")]
+    assert faults(trace) == [(3, "due", "'70' is a number of seconds, where most submissions are dates")]
+
+
+DATE, STAMP, NUMBER = "2024-03-31 01:59:59", "1711850000", "5"
+# Cells of one column; what second 0 is, and what is said of the others.
+MIXED: dict[str, tuple[list[str], str, list[tuple[int, str]]]] = {
+    "of equally many, dates count": (
+        [DATE, STAMP, NUMBER],
+        "2024-03-31 01:59:59",
+        [(3, f"'{STAMP}' is a number of seconds since 1970"), (4, "'5' is a number of seconds")],
+    ),
+    "most are seconds since 1970": (
+        [STAMP, NUMBER, STAMP, DATE],
+        "2024-03-31 01:53:20",
+        [(3, "'5' is a number of seconds"), (5, f"'{DATE}' is a date")],
+    ),
+    "most are seconds": (
+        [DATE, "10m", STAMP, NUMBER],
+        "",
+        [(2, f"'{DATE}' is a date"), (4, f"'{STAMP}' is a number of seconds since 1970")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("cells", "origin", "want"), MIXED.values(), ids=MIXED)
+def test_times_are_what_most_of_them_are(
+    tmp_path: Path, cells: list[str], origin: str, want: list[tuple[int, str]]
+) -> None:
+    rows = "".join(f"ann,{cell},1,5\n" for cell in cells)
+    trace = read_trace(write(tmp_path, f"who,When,n,secs\n{rows}"), mapping=MAPPING)
+    kind = {"": "seconds since the start", "2024-03-31 01:53:20": "seconds since 1970"}.get(origin, "dates")
+    assert trace.origin == origin
+    assert faults(trace) == [(line, "When", f"{said}, where most submissions are {kind}") for line, said in want]
+    assert {fault.remedy for fault in trace.faults} == {f"make all times of the file {kind}"}
+
+
+def test_one_date_among_the_seconds_of_accounts_is_a_fault(tmp_path: Path) -> None:
+    rows = f"a,u,v,j,1,1,1,s,0,1,9,8,q\nb,u,v,j,4.0,1,1,s,{DATE},1,9,8,q\nc,u,v,j,4.0,1,1,s,2,3,9,6,q\n"
+    trace = read_trace(write(tmp_path, f"{HELIOS}\n{rows}"))
+    said = f"'{DATE}' is a date, where most submissions are seconds since the start"
+    assert faults(trace) == [(3, "submit_time", said)]
+    assert (column(trace, "id"), column(trace, "gpus"), trace.origin) == (["a", "c"], [1, 4], "")
+
+
+def test_a_day_that_does_not_exist_is_told_in_words_of_dates(tmp_path: Path) -> None:
+    trace = read_trace(write(tmp_path, "who,When,n,secs\nann,2024-02-30,1,5\nbob,1970-01-01,1,5\n"), mapping=MAPPING)
+    assert faults(trace) == [(2, "When", "'2024-02-30' is no time"), (3, "When", "'1970-01-01' is no time")]
+    assert trace.faults[0].remedy == "give a date that exists, after 1979, such as 2020-09-01 00:00:12"
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.yaml", "x.parquet"])
+def test_our_own_format_may_have_dates(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    first, second = datetime(2024, 3, 31, 1, 59, 59), datetime(2024, 3, 31, 2, 0, 9)
+    if name == "x.parquet":
+        pl.DataFrame({"submit": [first, second], "gpus": 1, "duration": 5}).write_parquet(path)
+    elif name == "x.yaml":
+        write(
+            tmp_path, "jobs:\n" + "".join(f"- {{submit: {at}, gpus: 1, duration: 5}}\n" for at in (first, second)), name
+        )
+    else:
+        write(tmp_path, f"submit,gpus,duration\n{first},1,5\n{second},1,5\n", name)
+    trace = read_trace(path)
+    assert (column(trace, "submit"), trace.origin, trace.faults) == ([0.0, 10.0], "2024-03-31 01:59:59", ())
+
+
+def test_our_own_format_takes_large_numbers_as_seconds_since_the_start(tmp_path: Path) -> None:
+    trace = read_trace(write(tmp_path, "submit,gpus,duration\n5,1,5\n1711850000,1,5\n"))
+    assert (column(trace, "submit"), trace.origin, trace.faults) == ([5.0, 1711850000.0], "", ())
+
+
+def test_a_row_of_yaml_that_is_wrong_is_only_one(tmp_path: Path) -> None:
+    rows = "  - {submit: 0, gpus: 1, duration: 5}\n  - submit: 0\n    gpus: -1\n    duration: 5\n  - 7\n"
+    trace = read_trace(write(tmp_path, f"jobs:\n{rows}", "x.yaml"))
+    assert faults(trace) == [(4, "jobs.1.gpus", "is -1"), (6, "jobs.2", "is 7")]
+    assert column(trace, "id") == ["1"]
+
+
+def test_yaml_of_wrong_rows_only_is_counted_too(tmp_path: Path) -> None:
+    trace = read_trace(write(tmp_path, "jobs:\n  - {submit: 0}\n", "x.yaml"))
+    assert faults(trace) == [(2, "jobs.0.gpus", "is missing")]
+
+
+def test_a_file_of_ours_that_is_cut_off_has_a_row_of_too_few_cells(tmp_path: Path) -> None:
+    trace = read_trace(write(tmp_path, "id,submit,gpus,duration,user\nj1,0,8,3600,ann\nj2,5,8,36"))
+    assert faults(trace) == [(3, "user", "4 cells under 5 columns")]
+    assert column(trace, "id") == ["j1"]
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("quote", ["", '"'], ids=["plain", "quotes"])
+def test_the_separator_of_a_mapped_file_is_told_by_its_header(tmp_path: Path, mark: str, quote: str) -> None:
+    rows = [["who", "When", "n", "secs"], ["ann", "0", "1", "10m"]]
+    text = "".join(mark.join(f"{quote}{cell}{quote}" for cell in row) + "\n" for row in rows)
+    assert column(read_trace(write(tmp_path, text, "x.csv"), mapping=MAPPING), "duration") == [600.0]
+
+
+@pytest.mark.parametrize(("mark", "name"), [(";", "semicolons"), ("\t", "tabs")])
+def test_other_separators_than_ours_are_named(tmp_path: Path, mark: str, name: str) -> None:
+    path = write(tmp_path, mark.join(("submit", "gpus", "duration")) + "\n")
+    assert complaint(lambda: read_trace(path)) == (
+        f"{path}: has {name} between its cells; "
+        "put commas there, or name the columns with --map submit=COLUMN,gpus=COLUMN,duration=COLUMN"
+    )
+
+
+def test_a_parquet_column_of_ours_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pl.DataFrame({"submit": [0], "gpus": [[1, 2]], "duration": [5.0]}).write_parquet(path)
+    said = f"{path}: gpus: is a column of List(Int64); make it numbers, text or dates"
+    assert complaint(lambda: read_trace(path)) == said
+    mapping = {"submit": "submit", "gpus": "gpus", "duration": "duration"}
+    assert complaint(lambda: read_trace(path, mapping=mapping)) == said
 
 
 def test_columns_may_have_the_names_of_other_fields(tmp_path: Path) -> None:
@@ -260,6 +375,57 @@ def test_an_unknown_file_says_what_was_found_and_what_to_do(tmp_path: Path) -> N
     )
     assert "there is no format 'pbs'; use horae, slurm" in complaint(lambda: read_trace(path, format="pbs"))
     assert complaint(lambda: read_trace(write(tmp_path, "\n\n"))).endswith(": has no jobs; add one row a job")
+
+
+@pytest.mark.parametrize(
+    ("data", "want"),
+    [
+        ("submit,gpus\n".encode("utf-16"), ":1: is UTF-16, not UTF-8 text"),
+        ("submit,gpus\n".encode("utf-16-le"), ":1: has a NUL byte, so it is no text"),
+        (b"submit,gpus\n\0\n", ":2: has a NUL byte, so it is no text"),
+        (b"\0" * 100_000, ":1: has a NUL byte, so it is no text"),
+        ("caf\xe9,gpus\n".encode("latin-1"), ":1: is not UTF-8 text"),
+    ],
+    ids=["UTF-16", "UTF-16 without its mark", "NUL", "nothing but NUL", "Latin-1"],
+)
+def test_a_file_that_is_no_text_says_so_before_its_format_is_looked_for(tmp_path: Path, data: bytes, want: str) -> None:
+    path = write(tmp_path, data)
+    assert complaint(lambda: read_trace(path)) == f"{path}{want}; name a CSV or YAML file in UTF-8"
+
+
+def test_letters_of_several_bytes_at_the_end_of_what_is_looked_at_are_no_fault(tmp_path: Path) -> None:
+    for shift in range(3):
+        rows = "x" * shift + "\u20ac" * HEAD_BYTES
+        assert detect(write(tmp_path, f"submit,gpus,duration,user\n0,1,5,{rows}\n")) == "horae"
+
+
+def test_control_characters_in_a_header_are_written_out(tmp_path: Path) -> None:
+    assert "its columns are \\x1b[31m, b;" in complaint(lambda: read_trace(write(tmp_path, "\x1b[31m,b\n")))
+
+
+def test_control_characters_in_ids_are_written_out(tmp_path: Path) -> None:
+    trace = read_trace(write(tmp_path, "id,submit,gpus,duration\n\x1b[31m,0,1,5\n\x1b[31m,0,1,5\n"))
+    assert faults(trace) == [(3, "id", "'\\x1b[31m' is taken (line 2)")]
+
+
+def test_a_file_that_does_not_fit_into_memory_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(path: Path, where: object) -> Trace:
+        raise MemoryError
+
+    path = write(tmp_path, "submit,gpus,duration\n0,1,5\n")
+    monkeypatch.setitem(FORMATS, "horae", FORMATS["horae"]._replace(read=exhausted))
+    said = f"{path}: does not fit into memory; split it into several files, and read each by itself"
+    assert complaint(lambda: read_trace(path)) == said
+
+
+@pytest.mark.parametrize("read", [read_trace, read_hived], ids=["jobs", "cluster"])
+def test_yaml_beyond_all_bounds_is_refused_before_it_is_held(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    path = tmp_path / "endless.yaml"
+    path.symlink_to("/dev/zero")
+    assert complaint(lambda: read(path)) == (
+        f"{path}: is larger than 16 MiB; name a YAML file in UTF-8; a large job table should be CSV or Parquet"
+    )
+    assert not is_hived(path)
 
 
 def test_a_format_that_is_named_is_taken_at_its_word(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from math import inf, isnan, sqrt
 import numpy as np
 import pytest
 
-from horae.reports.statistics import Difference, paired, paired_by_block
+from horae.reports.statistics import Difference, paired, paired_by_block, resampled
 
 
 def test_student_on_four_seeds() -> None:
@@ -75,3 +75,30 @@ def test_many_independent_blocks_give_about_the_interval_of_student() -> None:
     blocks, student = paired_by_block(times, 0 * values, values, 100.0, seed=0), paired(0 * values, values)
     assert blocks.mean == student.mean
     assert (blocks.low, blocks.high) == pytest.approx((student.low, student.high), abs=0.03)
+
+
+def test_a_few_draws_give_students_interval_around_the_estimate_and_are_not_averaged() -> None:
+    # Draws 1, 2, 3, 6 have a variance of 14 / 3; their spread is the standard error itself.
+    margin = 3.182446 * sqrt(14 / 3)
+    assert resampled(2.5, [1, 2, 3, 6]) == pytest.approx((2.5, 2.5 - margin, 2.5 + margin, 4), rel=1e-6)
+
+
+def test_many_draws_give_their_percentiles() -> None:
+    draws = np.random.default_rng(3).permutation(np.arange(0.0, 101.0))
+    assert resampled(40.0, draws) == pytest.approx((40.0, 2.5, 97.5, 101))
+
+
+def test_one_draw_says_nothing_of_the_spread() -> None:
+    assert resampled(1.0, [2.0]) == Difference(1.0, -inf, inf, 1)
+    assert resampled(1.0, []) == Difference(1.0, -inf, inf, 0)
+
+
+def test_the_interval_of_a_bootstrap_covers_the_truth_about_as_often_as_it_says() -> None:
+    """Days with mean 0: each trial has 30 of them, and 60 draws of these."""
+    random, covered = np.random.default_rng(11), 0
+    for _ in range(300):
+        days = random.normal(size=30)
+        draws = days[random.integers(30, size=(60, 30))].mean(axis=1)
+        found = resampled(float(days.mean()), draws)
+        covered += found.low <= 0 <= found.high
+    assert 0.87 <= covered / 300 <= 0.98

@@ -11,17 +11,15 @@ from horae.cli.inputs import choose_policies, choose_setup, not_negative, positi
 from horae.cli.rows import Tell, pairs, tell_rows
 from horae.cli.speed import speed_book
 from horae.cli.trace import generator_of
+from horae.comparison.drawn import Drawn, jobs_of
 from horae.comparison.task import Failures, PolicyChoice
-from horae.comparison.workload import Drawn, Recorded, Workload
+from horae.comparison.workload import Recorded, Workload
 from horae.model.cells import Cluster
-from horae.model.errors import PolicyError
-from horae.model.jobs import Arrival
+from horae.model.errors import InputError, PolicyError
 from horae.model.plain import Plain
 from horae.model.pools import Setup
-from horae.traces.arrivals import arrivals
 from horae.traces.generators import GENERATORS
 from horae.traces.load import read_trace
-from horae.traces.trace import Trace, no_jobs
 
 POLICIES_DEFAULT = ("fifo", "sjf", "srtf", "las", "tiresias", "drf")
 
@@ -70,33 +68,27 @@ def wanted(request: Request, tell: Tell) -> Wanted:
 
 def read_workload(request: Request, cluster: Cluster, tell: Tell) -> TraceInput:
     """The jobs of a file for this cluster, or those that a generator draws, seed by seed."""
+    speeds = speed_book(request.speeds, request.data, "--speeds") if request.speeds else None
+    how = (cluster, speeds, request.whole_nodes, request.strict)
     if request.jobs.partition("=")[0] not in GENERATORS or Path(request.jobs).exists():
-        trace, jobs = _read_file(request, cluster)
-        workload: Workload = Recorded(jobs)
+        mapping, where = pairs(request.mapping, "--map"), pairs(request.where, "--where")
+        trace, jobs = jobs_of(read_trace(Path(request.jobs), request.format, mapping, where), *how)
+        workload: Workload = Recorded(tuple(jobs))
     else:
+        _refuse_file_options(request)
         generator = generator_of(request.jobs, request.data, "JOBS")
-        draws = [_jobs(generator.trace(seed), request, cluster) for seed in range(request.seeds)]
-        trace, jobs = draws[0]
-        workload = Drawn(tuple(draw for _, draw in draws))
+        trace, jobs = jobs_of(generator.trace(0), *how)
+        workload = Drawn(generator, *how)
     tell_rows(trace, tell)
     return TraceInput(request.jobs, workload, len(jobs), trace.fault_count, trace.left_out, trace.changed)
 
 
-def _read_file(request: Request, cluster: Cluster) -> tuple[Trace, tuple[Arrival, ...]]:
-    mapping, where = pairs(request.mapping, "--map"), pairs(request.where, "--where")
-    return _jobs(read_trace(Path(request.jobs), request.format, mapping, where), request, cluster)
-
-
-def _jobs(trace: Trace, request: Request, cluster: Cluster) -> tuple[Trace, tuple[Arrival, ...]]:
-    """The jobs, and the trace with the rows that cannot be jobs of this cluster among its faults."""
-    speeds = speed_book(request.speeds, request.data) if request.speeds else None
-    jobs, faults = arrivals(trace, cluster, speeds, whole_nodes=request.whole_nodes)
-    trace = trace.without(faults)
-    if request.strict:
-        trace.strict()
-    if not jobs:
-        raise trace.faults[0].error(trace.source) if trace.faults else no_jobs(trace.source)
-    return trace, tuple(jobs)
+def _refuse_file_options(request: Request) -> None:
+    """What a file is read with means nothing to a generator."""
+    for option, value in (("--format", request.format), ("--map", request.mapping), ("--where", request.where)):
+        if value is not None:
+            name = request.jobs.partition("=")[0]
+            raise InputError(f"is for files, and {name} is a generator", field=option, remedy="leave it out")
 
 
 def choose_failures(request: Request) -> Failures:

@@ -11,15 +11,19 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from horae.comparison.columns import Page, group_page, page
-from horae.comparison.run import Outcome
-from horae.comparison.table import CONFIDENCE, Comparison
+from horae.comparison.table import Comparison
+from horae.comparison.task import Task
+from horae.comparison.versus import CONFIDENCE
 from horae.comparison.workload import Workload
 from horae.model.events import JobSubmitted
 from horae.model.reasons import Reason
+from horae.reports.labels import short_labels
 from horae.reports.log import REFUSED
 from horae.scheduler import Scheduler
 
 LISTED_MAX = 10
+NAME_MIN = 18  # characters that are left of a name before a column has to go
+HEADING_MIN = 20  # our own headings are shorter; the baseline's name may not be
 PIPED_WIDTH = 10_000  # nobody's terminal: a table that goes into a file is as wide as it needs to be
 
 
@@ -31,13 +35,8 @@ def print_tables(comparison: Comparison, console: Console | None = None) -> None
         table, left_out = _fitting(sheet, shown)
         shown.print(table)
         if left_out:
-            names = ", ".join(left_out)
-            shown.print(
-                f"no room for {escape(names)}: use a wider terminal, or -o md, csv or json",
-                soft_wrap=True,
-                highlight=False,
-            )
-    shown.print(escape(_legend(comparison)), soft_wrap=True, highlight=False)
+            _note(shown, f"no room for {', '.join(left_out)}: use a wider terminal, or -o md, csv or json")
+    _note(shown, _legend(comparison))
 
 
 def _note(console: Console, text: str) -> None:
@@ -47,15 +46,21 @@ def _note(console: Console, text: str) -> None:
 def _legend(comparison: Comparison) -> str:
     found = next((row.versus for row in comparison.rows if row.versus is not None), None)
     over = f", {CONFIDENCE:.0%} interval over {found.seconds.samples} {found.over}" if found else ""
-    return f"vs {comparison.baseline}: mean completion time of the same jobs{over}; rho as Themis defines it"
+    seeds = len(comparison.rows[0].by_seed)
+    shown = "all numbers are of the trace as it is, seed 0" if comparison.is_recorded else f"means over {seeds} seeds"
+    parts = [f"vs {comparison.baseline}: mean completion time of the same jobs{over}", "rho as Themis defines it"]
+    return "; ".join([*parts, shown] if seeds > 1 else parts)
 
 
 def _fitting(sheet: Page, console: Console) -> tuple[Table, list[str]]:
-    """The table with as many columns as there is room for; those that matter least go first."""
+    """The table with as many columns as there is room for; first names get shorter, then what matters least goes."""
     kept = list(range(len(sheet.headings)))
     left_out: list[str] = []
-    boundless = console.options.update(width=PIPED_WIDTH)
-    while (table := _table(sheet, kept)) and console.measure(table, options=boundless).maximum > console.width:
+    length = max((len(line[index]) for line in sheet.lines for index in range(sheet.left)), default=0)
+    while (table := _table(sheet, kept, length)) and (excess := _width(table, console) - console.width) > 0:
+        if length > NAME_MIN:
+            length = max(NAME_MIN, length - excess)
+            continue
         last = max(kept, key=lambda index: (sheet.ranks[index], index))
         if not sheet.ranks[last]:
             break
@@ -64,41 +69,51 @@ def _fitting(sheet: Page, console: Console) -> tuple[Table, list[str]]:
     return table, left_out
 
 
-def _table(sheet: Page, kept: Sequence[int]) -> Table:
+def _width(table: Table, console: Console) -> int:
+    return console.measure(table, options=console.options.update(width=PIPED_WIDTH)).maximum
+
+
+def _table(sheet: Page, kept: Sequence[int], length: int) -> Table:
+    """With names of at most so many characters."""
     columns = [
-        Column(escape(sheet.headings[index]), justify="left" if index < sheet.left else "right", no_wrap=True)
-        for index in kept
+        Column(escape(heading), justify="left" if index < sheet.left else "right", no_wrap=True)
+        for index, heading in enumerate(short_labels(sheet.headings, max(length, HEADING_MIN)))
+        if index in kept
     ]
     table = Table(*columns)
-    for line in sheet.lines:
-        table.add_row(*(escape(line[index]) for index in kept))
+    names = [short_labels([line[index] for line in sheet.lines], length) for index in range(sheet.left)]
+    for row, line in enumerate(sheet.lines):
+        cells = [*(column[row] for column in names), *line[sheet.left :]]
+        table.add_row(*(escape(cells[index]) for index in kept))
     return table
 
 
-def tell_left_over(outcomes: Sequence[Outcome], workload: Workload, tell: Callable[[str], None]) -> None:
+def tell_left_over(comparison: Comparison, first: Task, workload: Workload, tell: Callable[[str], None]) -> None:
     """The jobs that did not run to their end: those that never could with the reason, the others by policy."""
-    first = outcomes[0]
-    refused = {first.log.jobs.id[row] for row in np.flatnonzero(first.log.jobs.outcome == REFUSED).tolist()}
+    jobs = comparison.logs[first.label].jobs
+    refused = {jobs.id[row] for row in np.flatnonzero(jobs.outcome == REFUSED).tolist()}
     if refused:
         tell(f"{len(refused):,} {_jobs(len(refused))} can never run here")
         for job_id, reason in islice(_reasons(first, workload, refused).items(), LISTED_MAX):
             tell(f"refused {job_id}: {reason}")
         if len(refused) > LISTED_MAX:
             tell(f"and {len(refused) - LISTED_MAX:,} more")
-    for outcome in outcomes:
-        count = outcome.log.unfinished_count
-        if count:
-            tell(f"{outcome.task}: {count:,} {_jobs(count)} did not end, and nothing is left that could move them")
+    for seed in range(len(comparison.rows[0].by_seed)):
+        for row in comparison.rows:
+            count = int(row.by_seed[seed]["unfinished"])
+            if count:
+                whose = f"{row.label}, seed {seed}"
+                tell(f"{whose}: {count:,} {_jobs(count)} did not end, and nothing is left that could move them")
 
 
 def _jobs(count: int) -> str:
     return "job" if count == 1 else "jobs"
 
 
-def _reasons(outcome: Outcome, workload: Workload, refused: set[str]) -> dict[str, Reason | None]:
+def _reasons(task: Task, workload: Workload, refused: set[str]) -> dict[str, Reason | None]:
     """Asked anew, for a log has no words: whether a job can ever run depends on nothing but the cluster."""
-    scheduler = Scheduler(outcome.task.setup)
-    jobs = (arrival.job for arrival in workload(outcome.task.seed) if arrival.job.id in refused)
+    scheduler = Scheduler(task.setup)
+    jobs = (arrival.job for arrival in workload(task.seed) if arrival.job.id in refused)
     reasons = {}
     for job in islice(jobs, LISTED_MAX):
         scheduler.handle(JobSubmitted(job.submitted_at, job))

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
 
@@ -16,14 +21,20 @@ from horae.cli.compare_request import Format, Request
 from horae.cli.rows import Tell
 from horae.comparison.bars import Bars, Lines
 from horae.comparison.cache import Cache, default_folder
+from horae.comparison.crew import RunLost
 from horae.comparison.formats import as_csv, as_json, as_markdown
 from horae.comparison.identity import sources_digest
-from horae.comparison.run import Outcome, compare
+from horae.comparison.run import outcomes
 from horae.comparison.table import Comparison, tabulate
 from horae.comparison.task import tasks
+from horae.model.errors import InputError
 from horae.model.plain import Plain, to_plain
 
-INTERRUPTED = 130  # as shells have it: 128 and the number of the signal
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # as shells have it
+
+
+class Terminated(KeyboardInterrupt):
+    """This process was asked to end. It does so as with Ctrl-C: there are processes and files to clear away."""
 
 
 def run_comparison(request: Request) -> int:
@@ -31,24 +42,62 @@ def run_comparison(request: Request) -> int:
     tell = _silence if request.quiet else _tell
     cache = None if request.no_cache else Cache(request.cache or default_folder(), tell)
     try:
-        _compare(request, cache, tell)
+        with _heeding_termination():
+            _compare(request, cache, tell)
+    except RunLost as error:
+        raise InputError(error.problem, remedy=f"{error.remedy}; {_what_is_kept(cache)}") from None
+    except Terminated:
+        _tell(f"terminated; {_what_is_kept(cache)}")
+        return TERMINATED
     except KeyboardInterrupt:
         _tell(f"interrupted; {_what_is_kept(cache)}")
         return INTERRUPTED
     return 0
 
 
+@contextmanager
+def _heeding_termination() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # nobody else may say what a signal does
+        return
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _compare(request: Request, cache: Cache | None, tell: Tell) -> None:
+    if request.plots is not None:
+        _make_folder(request.plots)
     what = wanted(request, tell)
     todo = tasks(what.setup, what.policies, request.seeds, what.failures)
+    workload, labels, by = what.trace.workload, list(what.policies), f"{request.by.value}s" if request.by else ""
     progress = _progress(request)
-    with progress.shown():
-        outcomes = compare(todo, what.trace.workload, request.workers or _cores(), cache, progress)
-    comparison = tabulate(outcomes, what.baseline, f"{request.by.value}s" if request.by else "")
-    tell_left_over(outcomes, what.trace.workload, tell)
-    if request.plots is not None:
-        _draw(outcomes, request.plots, tell)
+    with (
+        progress.shown(),
+        closing(outcomes(todo, workload, request.workers or _cores(), cache, progress)) as found,
+    ):
+        comparison = tabulate(found, labels, what.baseline, by, is_recorded=workload.is_recorded)
+    tell_left_over(comparison, todo[0], workload, tell)
     _print(comparison, request, what)
+    if request.plots is not None:
+        _draw(comparison, request.plots, tell)
+
+
+def _make_folder(folder: Path) -> None:
+    """Before hours of work rather than after."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        problem = f"cannot be written: {error.strerror}"
+        raise InputError(problem, file=str(folder), field="--plots", remedy="name a folder of yours") from None
 
 
 def _tell(line: str) -> None:
@@ -74,14 +123,15 @@ def _cores() -> int:
 def _what_is_kept(cache: Cache | None) -> str:
     if cache is None or cache.failed:
         return "nothing was kept; with a cache, the same command would go on from here"
+    if not cache.kept_count:
+        return "no run had finished"
     return f"finished runs are kept in {cache.folder}, and the same command goes on from there"
 
 
-def _draw(outcomes: Sequence[Outcome], folder: Path, tell: Tell) -> None:
+def _draw(comparison: Comparison, folder: Path, tell: Tell) -> None:
     from horae.reports.plots import plot_comparison  # noqa: PLC0415  (matplotlib takes a second to import)
 
-    logs = {outcome.task.label: outcome.log for outcome in outcomes if outcome.task.seed == 0}
-    for path in plot_comparison(logs, folder):
+    for path in plot_comparison(comparison.logs, folder):
         tell(f"drew {path}")
 
 

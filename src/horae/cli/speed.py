@@ -37,12 +37,12 @@ Tables = Annotated[
 ]
 
 
-def speed_book(names: Sequence[str], data: Path | None) -> SpeedBook:
+def speed_book(names: Sequence[str], data: Path | None, field: str = "--table") -> SpeedBook:
     """All these tables in one book; of two numbers for one thing the first counts."""
-    return SpeedBook.of(*(_table(name, data) for name in names))
+    return SpeedBook.of(*(_table(name, data, field) for name in names))
 
 
-def _table(name: str, data: Path | None) -> Sequence[Measurement]:
+def _table(name: str, data: Path | None, field: str) -> Sequence[Measurement]:
     if name == SHIPPED_NAME:
         return SHIPPED
     if name in TABLES:
@@ -50,7 +50,7 @@ def _table(name: str, data: Path | None) -> Sequence[Measurement]:
     if name.endswith(".json"):
         return speed_tables.read_gavel_json(Path(name)).measurements
     known = ", ".join([SHIPPED_NAME, *TABLES])
-    raise InputError(f"there is no table {name!r}", field="--table", remedy=f"use {known}, or a .json file of Gavel's")
+    raise InputError(f"there is no table {name!r}", field=field, remedy=f"use {known}, or a .json file of Gavel's")
 
 
 @app.command("ls")

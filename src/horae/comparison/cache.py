@@ -22,14 +22,21 @@ class Cache:
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self.folder = folder
         self.failed = False
+        self.kept_count = 0  # results of this comparison that are in it
         self._warn = warn
+
+    def has(self, key: str) -> bool:
+        """Whether there is a file; `load` finds out what it is worth."""
+        return self._path(key).is_file()
 
     def load(self, key: str) -> RunLog | None:
         """None where there is none, or only a part of one: then it is run, and written, again."""
         try:
-            return RunLog.load(self._path(key))
+            log = RunLog.load(self._path(key))
         except (InputError, zlib.error):
             return None
+        self.kept_count += 1
+        return log
 
     def save(self, key: str, log: RunLog) -> None:
         if self.failed:
@@ -37,6 +44,7 @@ class Cache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             log.save(self._path(key))
+            self.kept_count += 1
         except OSError as error:
             self._give_up(f"cannot be written: {error.strerror}")
         except InputError as error:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from math import isfinite, isnan
 from typing import NamedTuple
 
-from horae.comparison.table import Comparison, Numbers, Row, Versus
+from horae.comparison.table import Comparison, Numbers, Row
+from horae.comparison.versus import Versus
 
 NOTHING = "-"
 
@@ -72,7 +73,7 @@ def page(comparison: Comparison) -> Page:
     ranks = [column.rank for column in COLUMNS]
     headings.insert(VERSUS_AFTER, f"vs {comparison.baseline}")
     ranks.insert(VERSUS_AFTER, 1)
-    lines = [(row.label, *_line(row.mean, _versus(row))) for row in comparison.rows]
+    lines = [(row.label, *_line(row.estimate, _versus(row))) for row in comparison.rows]
     lines.append(("lower bound", *_line(comparison.lower_bound, "")))
     return Page(("policy", *headings), (0, *ranks), tuple(lines), left=1)
 

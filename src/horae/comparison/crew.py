@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import connection as pipes
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -25,6 +25,10 @@ from horae.comparison.worker import Ended, Errand, Luggage, Message, Results, se
 from horae.model.errors import InputError
 
 LEAVE_SECONDS = 5.0  # for a process that was told to
+
+
+class RunLost(InputError):
+    """Of a run there is no result, and it is not the fault of what it was given."""
 
 
 class Worker:
@@ -64,10 +68,7 @@ class Worker:
 
 
 def lost(errand: Errand, how: str) -> InputError:
-    return InputError(
-        f"the run of {errand.task} {how}",
-        remedy="if memory is short, use fewer --workers; finished runs are kept, the same command goes on from there",
-    )
+    return RunLost(f"the run of {errand.task} {how}", remedy="if memory is short, use fewer --workers")
 
 
 def run_in_processes(errands: Sequence[Errand], luggage: Luggage, workers: int, progress: Progress) -> Results:
@@ -127,6 +128,8 @@ def _undisturbed() -> Iterator[None]:
     A spawned process imports the main module again. That would be the command line with all its libraries, or a script
     of somebody's that would run once more.
     """
+    # Whoever starts the tracker hears Ctrl-C again afterwards, and the first worker would start it.
+    resource_tracker.ensure_running()
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -10,7 +10,8 @@ from math import isfinite
 from typing import Any
 
 from horae.comparison.columns import Page, group_page, page
-from horae.comparison.table import CONFIDENCE, Comparison, Numbers, Row, Versus
+from horae.comparison.table import Comparison, Numbers, Row
+from horae.comparison.versus import CONFIDENCE, Versus
 from horae.model.plain import Plain
 from horae.reports.statistics import Difference
 
@@ -19,6 +20,7 @@ def as_json(comparison: Comparison, parameters: Mapping[str, Plain]) -> str:
     """Everything with full precision, and what it takes to do it again."""
     value = {
         "parameters": {**parameters, "baseline": comparison.baseline, "confidence": CONFIDENCE},
+        "estimates_are": "of seed 0" if comparison.is_recorded else "means over seeds",
         "policies": [_policy(row, comparison.by) for row in comparison.rows],
         "lower_bound": _plain(comparison.lower_bound),
     }
@@ -50,7 +52,7 @@ def _policy(row: Row, by: str) -> dict[str, Plain]:
         seeds.append({"seed": seed, **_plain(numbers), **inside})
     return {
         "policy": row.label,
-        "mean": _plain(row.mean),
+        "estimate": _plain(row.estimate),
         "versus_baseline": None if row.versus is None else _versus(row.versus),
         "seeds": seeds,
     }
@@ -101,4 +103,5 @@ def _markdown(sheet: Page) -> str:
 
 
 def _escaped(cell: str) -> str:
-    return cell.replace("|", "\\|")
+    """On one line, with what would end the cell, or the escape, escaped."""
+    return " ".join(cell.splitlines()).replace("\\", "\\\\").replace("|", "\\|")

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterable
 from functools import cache
+from importlib.metadata import packages_distributions, version
 from operator import attrgetter
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import horae
 from horae.comparison.task import Task
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.plain import to_plain
+from horae.model.view import Policy
 from horae.policies.registry import find_policy
 
 PACKAGE = Path(horae.__file__).parent
@@ -53,16 +55,45 @@ def arrivals_digest(arrivals: Iterable[Arrival]) -> str:
 @cache
 def sources_digest() -> str:
     """Of the package itself, so that changed code is never answered from the past."""
+    return _sources(PACKAGE).hex()
+
+
+def _sources(folder: Path) -> bytes:
     digest = hashlib.sha256()
-    for path in sorted(PACKAGE.rglob("*.py")):
-        digest.update(f"{path.relative_to(PACKAGE).as_posix()}\n".encode())
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder).as_posix()}\n".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
+    return digest.digest()
 
 
 def policy_digest(name: str) -> str:
-    """Of the file in which somebody else's policy is defined; ours are among the package's sources."""
-    file = getattr(sys.modules[find_policy(name).__module__], "__file__", None)
+    """Of all that somebody else's policy is made of; ours are among the package's sources."""
+    return _class_digest(find_policy(name))
+
+
+@cache
+def _class_digest(kind: type[Policy]) -> str:
+    """Of the whole package, as a policy may have helpers, and its version, as that may have libraries beside it."""
+    module = kind.__module__
+    file = getattr(sys.modules[module], "__file__", None)
     if file is None or Path(file).is_relative_to(PACKAGE):
         return ""
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    folder = _package_folder(module)
+    digest = hashlib.sha256(json.dumps(_versions(module.partition(".")[0])).encode())
+    digest.update(hashlib.sha256(Path(file).read_bytes()).digest() if folder is None else _sources(folder))
+    return digest.hexdigest()
+
+
+def _package_folder(module: str) -> Path | None:
+    """Of the outermost package that has an `__init__.py`: a namespace is shared with strangers. None: no package."""
+    parts = module.split(".")
+    for count in range(1, len(parts) + 1):
+        package = sys.modules.get(".".join(parts[:count]))
+        if package is not None and hasattr(package, "__path__") and getattr(package, "__file__", None):
+            return Path(str(package.__file__)).parent
+    return None
+
+
+def _versions(package: str) -> list[tuple[str, str]]:
+    """Of the distributions that installed it, if any did."""
+    return sorted({(name, version(name)) for name in packages_distributions().get(package, ())})

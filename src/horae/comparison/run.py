@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 from horae.comparison.cache import Cache
 from horae.comparison.crew import lost, run_in_processes
@@ -25,6 +27,9 @@ class Outcome:
     cached: bool  # it was there already
 
 
+Numbered: TypeAlias = tuple[int, Outcome]  # with the index of its task
+
+
 def compare(
     tasks: Sequence[Task],
     workload: Workload,
@@ -32,24 +37,85 @@ def compare(
     cache: Cache | None = None,
     progress: Progress = SILENT,
 ) -> list[Outcome]:
-    """The outcomes in the order of the tasks; neither they nor the order depend on the number of workers.
+    """The outcomes in the order of the tasks; neither they nor the order depend on the number of workers."""
+    with closing(_numbered(tasks, workload, workers, cache, progress)) as found:
+        return [outcome for _, outcome in sorted(found, key=lambda item: item[0])]
 
-    Whatever ends it early (Ctrl-C, an error, a crash), the cache has all that was finished until then.
-    """
-    digests = {seed: workload.digest(seed) for seed in {task.seed for task in tasks}}
-    keys = [key(task, digests[task.seed]) for task in tasks]
-    found = {name: log for name in dict.fromkeys(keys) if cache and (log := cache.load(name))}
-    missing = [index for index, name in enumerate(keys) if name not in found and name not in keys[:index]]
-    made: dict[str, RunLog] = {}
-    progress.begins(tasks, missing, jobs=len(workload(0)) if progress.watches_jobs else 0)
+
+def outcomes(
+    tasks: Sequence[Task],
+    workload: Workload,
+    workers: int = 1,
+    cache: Cache | None = None,
+    progress: Progress = SILENT,
+) -> Generator[Outcome, None, None]:
+    """As they come, and that is draw by draw for the most part: nobody need keep them all."""
+    with closing(_numbered(tasks, workload, workers, cache, progress)) as found:
+        for _, outcome in found:
+            yield outcome
+
+
+def _numbered(
+    tasks: Sequence[Task], workload: Workload, workers: int, cache: Cache | None, progress: Progress
+) -> Generator[Numbered, None, None]:
+    """Whatever ends it early (Ctrl-C, an error, a crash), the cache has all that was finished until then."""
+    runs = _runs(tasks, workload)
+    there = {name for name in runs if cache and cache.has(name)}
+    missing = {indexes[0]: name for name, indexes in runs.items() if name not in there}
+    progress.begins(tasks, list(missing), jobs=len(workload(0)) if progress.watches_jobs else 0)
+    archive = _Archive(tasks, runs, workload, cache, progress)
+    kept = deque(name for name in runs if name in there)
     errands = [Errand(index, tasks[index], progress.watches_jobs) for index in missing]
     with closing(_run(errands, workload, workers, progress)) as results:
         for index, log in results:
-            made[keys[index]] = log
-            if cache:
-                cache.save(keys[index], log)
-            progress.finished(index, len(log.jobs))
-    return [Outcome(task, (found | made)[name], name in found) for task, name in zip(tasks, keys, strict=True)]
+            # What is there of this draw and those before comes first, so that whoever counts is done with them.
+            while kept and archive.seed(kept[0]) <= tasks[index].seed:
+                yield from archive.recall(kept.popleft())
+            yield from archive.file(missing[index], log)
+        for name in kept:
+            yield from archive.recall(name)
+
+
+def _runs(tasks: Sequence[Task], workload: Workload) -> dict[str, list[int]]:
+    """By key, the tasks that have this result: one run may stand under two labels."""
+    digests = {seed: workload.digest(seed) for seed in {task.seed for task in tasks}}
+    runs: dict[str, list[int]] = {}
+    for index, task in enumerate(tasks):
+        runs.setdefault(key(task, digests[task.seed]), []).append(index)
+    return runs
+
+
+@dataclass(frozen=True)
+class _Archive:
+    """Results on their way into the cache and out of it."""
+
+    tasks: Sequence[Task]
+    runs: Mapping[str, Sequence[int]]
+    workload: Workload
+    cache: Cache | None
+    progress: Progress
+
+    def seed(self, name: str) -> int:
+        return self.tasks[self.runs[name][0]].seed
+
+    def file(self, name: str, log: RunLog) -> Iterator[Numbered]:
+        if self.cache:
+            self.cache.save(name, log)
+        self.progress.finished(self.runs[name][0], len(log.jobs))
+        return self._outcomes(name, log, cached=False)
+
+    def recall(self, name: str) -> Iterator[Numbered]:
+        """A file that is there may still be damaged: then it is run, and written, again."""
+        log = self.cache.load(name) if self.cache else None
+        if log is not None:
+            return self._outcomes(name, log, cached=True)
+        index = self.runs[name][0]
+        errand = Errand(index, self.tasks[index], self.progress.watches_jobs)
+        ((_, log),) = _run_here([errand], self.workload, self.progress)
+        return self.file(name, log)
+
+    def _outcomes(self, name: str, log: RunLog, cached: bool) -> Iterator[Numbered]:
+        return iter([(index, Outcome(self.tasks[index], log, cached)) for index in self.runs[name]])
 
 
 def _run(errands: Sequence[Errand], workload: Workload, workers: int, progress: Progress) -> Results:

@@ -2,52 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from math import nan
 
 import numpy as np
 
-from horae.comparison.resample import DAY_SECONDS, block_seconds
 from horae.comparison.run import Outcome
-from horae.model.arrays import Floats
+from horae.comparison.versus import Common, Means, Versus, common, over_days, over_draws, over_seeds
 from horae.reports.bounds import bounds
 from horae.reports.log import RunLog
 from horae.reports.metrics import GroupMetrics, Metrics, measure
-from horae.reports.statistics import Difference, paired, paired_by_block
 
-CONFIDENCE = 0.95
-SEEDS, DAYS, TENTHS = "seeds", "days", "tenths of the trace"  # what an interval can be over
+DRAWS_NEEDED = 2  # fewer have no spread; the days of the trace itself say more
 Numbers = Mapping[str, float]  # by name of the metric, with dots: rho_paper.max; nan where there is none
-
-
-@dataclass(frozen=True)
-class Versus:
-    """A policy beside the baseline: mean completion time of the jobs that finished under both."""
-
-    jobs: int  # that were paired, over all seeds
-    baseline_mean_seconds: float
-    seconds: Difference
-    relative: Difference  # as a share of the baseline's mean
-    over: str  # what the intervals are over
 
 
 @dataclass(frozen=True)
 class Row:
     label: str
+    estimate: Numbers
+    groups: Mapping[str, Numbers]  # by tenant or user, where that was asked for
     by_seed: tuple[Numbers, ...]
-    groups_by_seed: tuple[Mapping[str, Numbers], ...]  # by tenant or user, where that was asked for
+    groups_by_seed: tuple[Mapping[str, Numbers], ...]
     versus: Versus | None  # None for the baseline itself
-
-    @property
-    def mean(self) -> Numbers:
-        return mean(self.by_seed)
-
-    @property
-    def groups(self) -> Mapping[str, Numbers]:
-        """The means over those seeds in which the group has jobs."""
-        names = sorted({name for groups in self.groups_by_seed for name in groups})
-        return {name: mean([groups[name] for groups in self.groups_by_seed if name in groups]) for name in names}
 
 
 @dataclass(frozen=True)
@@ -56,14 +34,81 @@ class Comparison:
     baseline: str
     by: str  # "", "tenants" or "users"
     lower_bound: Numbers  # of each metric that has one; nobody can do better on these jobs
+    is_recorded: bool  # estimates are of the trace as it is, which is seed 0; otherwise they are means over seeds
+    logs: Mapping[str, RunLog]  # of seed 0
 
 
-def tabulate(outcomes: Sequence[Outcome], baseline: str, by: str = "") -> Comparison:
-    logs: dict[str, list[RunLog]] = {}
+class Tally:
+    """What is kept of the runs, which may be ten thousand: numbers, and the logs of seed 0.
+
+    A log stays until all the policies have run on its draw, which they do one draw after the other.
+    """
+
+    def __init__(self, labels: Sequence[str], baseline: str, by: str) -> None:
+        self.labels, self.baseline, self.by = labels, baseline, by
+        self.numbers: dict[tuple[str, int], Numbers] = {}
+        self.groups: dict[tuple[str, int], Mapping[str, Numbers]] = {}
+        self.means: dict[tuple[str, int], Means] = {}
+        self.bounds: dict[int, Numbers] = {}
+        self.first: dict[str, RunLog] = {}
+        self.pairs: dict[str, Common] = {}  # of seed 0
+        self._open: dict[int, dict[str, RunLog]] = {}
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted(self.bounds)
+
+    def add(self, outcome: Outcome) -> None:
+        seed = outcome.task.seed
+        logs = self._open.setdefault(seed, {})
+        logs[outcome.task.label] = outcome.log
+        if len(logs) == len(self.labels):
+            self._close(seed, self._open.pop(seed))
+
+    def _close(self, seed: int, logs: Mapping[str, RunLog]) -> None:
+        self.bounds[seed] = _bounds(logs[self.baseline])
+        for label in self.labels:
+            measured = measure(logs[label])
+            self.numbers[label, seed] = numbers(measured)
+            self.groups[label, seed] = _groups(measured, self.by)
+            if label != self.baseline:
+                pair = common(logs[self.baseline], logs[label])
+                self.means[label, seed] = pair.means
+                if seed == 0:
+                    self.pairs[label] = pair
+        if seed == 0:
+            self.first = {label: logs[label] for label in self.labels}
+
+
+def tabulate(
+    outcomes: Iterable[Outcome], labels: Sequence[str], baseline: str, by: str = "", *, is_recorded: bool
+) -> Comparison:
+    """Of outcomes in any order; each is forgotten as soon as it was counted."""
+    tally = Tally(labels, baseline, by)
     for outcome in outcomes:
-        logs.setdefault(outcome.task.label, []).append(outcome.log)
-    rows = tuple(_row(label, each, None if label == baseline else logs[baseline], by) for label, each in logs.items())
-    return Comparison(rows, baseline, by, mean([_bounds(log) for log in logs[baseline]]))
+        tally.add(outcome)
+    shown = [0] if is_recorded else tally.seeds
+    rows = tuple(_row(tally, label, shown, is_recorded) for label in labels)
+    bound = mean([tally.bounds[seed] for seed in shown])
+    return Comparison(rows, baseline, by, bound, is_recorded, tally.first)
+
+
+def _row(tally: Tally, label: str, shown: Sequence[int], is_recorded: bool) -> Row:
+    return Row(
+        label,
+        mean([tally.numbers[label, seed] for seed in shown]),
+        _group_means([tally.groups[label, seed] for seed in shown]),
+        tuple(tally.numbers[label, seed] for seed in tally.seeds),
+        tuple(tally.groups[label, seed] for seed in tally.seeds),
+        None if label == tally.baseline else _versus(tally, label, is_recorded),
+    )
+
+
+def _versus(tally: Tally, label: str, is_recorded: bool) -> Versus:
+    means = [tally.means[label, seed] for seed in tally.seeds]
+    if len(means) == 1 or (is_recorded and len(means) <= DRAWS_NEEDED):
+        return over_days(tally.pairs[label])
+    return over_draws(means) if is_recorded else over_seeds(means)
 
 
 def mean(rows: Sequence[Numbers]) -> Numbers:
@@ -72,48 +117,10 @@ def mean(rows: Sequence[Numbers]) -> Numbers:
     return {name: float(np.mean([row.get(name, nan) for row in rows])) for name in rows[0]}
 
 
-def versus(baselines: Sequence[RunLog], others: Sequence[RunLog]) -> Versus:
-    """Over seeds, where there are several; otherwise over the days of the one run."""
-    pairs = [_common(one, other) for one, other in zip(baselines, others, strict=True)]
-    jobs = sum(len(times) for times, _, _ in pairs)
-    times, base, other = pairs[0]
-    if len(pairs) > 1:
-        base, other = (np.array([_mean(pair[side]) for pair in pairs]) for side in (1, 2))
-        return _versus(jobs, base, other, lambda one, two: paired(one, two, CONFIDENCE), SEEDS)
-    length_seconds = block_seconds(float(np.ptp(times))) if jobs else 0.0
-    blocks_seconds = length_seconds * (1 + 1e-9) or 1.0  # so that the very last job does not make an eleventh tenth
-    over = DAYS if length_seconds == DAY_SECONDS else TENTHS
-    return _versus(
-        jobs, base, other, lambda one, two: paired_by_block(times, one, two, blocks_seconds, 0, CONFIDENCE), over
-    )
-
-
-def _versus(
-    jobs: int, base: Floats, other: Floats, differ: Callable[[Floats, Floats], Difference], over: str
-) -> Versus:
-    """The ratio of two means varies as the mean of (other - ratio x baseline) / baseline's mean does (Cochran, 1977).
-
-    To divide the interval in seconds by the baseline's mean would leave out that this mean varies too, and together
-    with the other.
-    """
-    base_mean, ratio = _mean(base), _mean(other) / (_mean(base) or nan)
-    _, low, high, samples = differ(ratio * base / (base_mean or nan), other / (base_mean or nan))
-    relative = Difference(ratio - 1, ratio - 1 + low, ratio - 1 + high, samples)
-    return Versus(jobs, base_mean, differ(base, other), relative, over)
-
-
-def _mean(values: Floats) -> float:
-    return float(values.mean()) if len(values) else nan
-
-
-def _row(label: str, logs: Sequence[RunLog], baselines: Sequence[RunLog] | None, by: str) -> Row:
-    measured = [measure(log) for log in logs]
-    return Row(
-        label,
-        tuple(numbers(each) for each in measured),
-        tuple(_groups(each, by) for each in measured),
-        versus(baselines, logs) if baselines is not None else None,
-    )
+def _group_means(by_seed: Sequence[Mapping[str, Numbers]]) -> Mapping[str, Numbers]:
+    """Over those seeds in which the group has jobs."""
+    names = sorted({name for groups in by_seed for name in groups})
+    return {name: mean([groups[name] for groups in by_seed if name in groups]) for name in names}
 
 
 def numbers(metrics: object) -> Numbers:
@@ -144,15 +151,3 @@ def _bounds(log: RunLog) -> Numbers:
         "completion_mean_seconds": found.completion_mean_seconds,
         "makespan_seconds": found.makespan_seconds,
     }
-
-
-def _common(one: RunLog, other: RunLog) -> tuple[Floats, Floats, Floats]:
-    """Of the jobs that finished in both: submission, and completion time in each."""
-    rows_other = {other.jobs.id[row]: row for row in np.flatnonzero(other.finished).tolist()}
-    rows = [row for row in np.flatnonzero(one.finished).tolist() if one.jobs.id[row] in rows_other]
-    there = [rows_other[one.jobs.id[row]] for row in rows]
-    return (
-        one.jobs.submitted_at[rows],
-        (one.jobs.ended_at - one.jobs.submitted_at)[rows],
-        (other.jobs.ended_at - other.jobs.submitted_at)[there],
-    )

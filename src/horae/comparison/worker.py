@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import traceback
 from collections.abc import Generator, Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -72,6 +73,7 @@ class Draws:
 
 def serve(connection: Connection, luggage_file: Path) -> None:
     """Do one errand after the other until nobody has any more, or nobody is there."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the business of the one who started this process
     luggage: Luggage = pickle.loads(luggage_file.read_bytes())
     POLICIES.update(luggage.policies)
     draws = Draws(luggage.workload)

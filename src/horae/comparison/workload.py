@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from horae.comparison.identity import arrivals_digest
 from horae.comparison.resample import resample
@@ -13,6 +13,11 @@ from horae.model.jobs import Arrival
 
 class Workload(Protocol):
     """It can be pickled, for workers draw for themselves."""
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether seed 0 is what is asked about and the others are drawn from it; otherwise all are alike."""
+        ...
 
     def digest(self, seed: int) -> str:
         """With the seed, it tells this workload from every other."""
@@ -28,6 +33,7 @@ class Recorded:
     """A trace. Seed 0 is the trace as it is; any other draws whole blocks of it anew."""
 
     arrivals: tuple[Arrival, ...]
+    is_recorded: ClassVar[bool] = True
 
     def digest(self, seed: int) -> str:
         return self._digest
@@ -38,16 +44,3 @@ class Recorded:
 
     def __call__(self, seed: int) -> list[Arrival]:
         return list(self.arrivals) if seed == 0 else resample(self.arrivals, seed)
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """What a generator made: a draw for each seed. Made beforehand, so that workers need not know the generator."""
-
-    draws: tuple[tuple[Arrival, ...], ...]
-
-    def digest(self, seed: int) -> str:
-        return arrivals_digest(self.draws[seed])
-
-    def __call__(self, seed: int) -> list[Arrival]:
-        return list(self.draws[seed])

@@ -15,6 +15,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, PercentFormatter
 
 from horae.model.arrays import Floats
 from horae.model.errors import InputError
+from horae.reports.labels import short_labels
 
 # Okabe and Ito's colours less black, which is for lines that are no policy, and yellow, which is hard to see on white.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
@@ -22,6 +23,8 @@ LINES = ("-", "--", "-.", (0, (1, 1.2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h", "p")
 DOTS_PER_INCH = 130
 POINTS_MAX = 1000  # of a curve; more cannot be seen
+LABEL_LENGTH = 34
+POINT_PIXELS = 12.0  # points that are nearer to each other cover each other
 HOUR, DAY = 3600.0, 86400.0
 
 
@@ -52,6 +55,19 @@ def panels(count: int, height: float = 2.6, width: float = 8.0) -> tuple[Figure,
     return figure, [_plain_axes(each) for each in axes]
 
 
+def grid(count: int, columns: int = 3, width: float = 3.2, height: float = 1.7) -> tuple[Figure, list[Axes]]:
+    """Small panels that share both axes."""
+    rows = -(-count // columns)
+    size = (width * columns + 1.2, 0.9 + height * rows)
+    figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
+    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
+    for each in axes[count:]:
+        each.remove()
+    for each in axes[max(count - columns, 0) : count]:
+        each.tick_params(labelbottom=True)  # also where the panel below is missing
+    return figure, [_plain_axes(each) for each in axes[:count]]
+
+
 def side_by_side(count: int, width: float = 4.6, height: float = 4.0) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=(width * count + 1.6, height), dpi=DOTS_PER_INCH, layout="constrained")
     axes = figure.subplots(1, count, squeeze=False)[0]
@@ -71,11 +87,7 @@ def legend(figure: Figure, names: Sequence[str]) -> None:
         Line2D([], [], color=look(index).colour, linestyle=look(index).line, linewidth=1.8)
         for index in range(len(names))
     ]
-    figure.legend(handles, [_short(name) for name in names], loc="outside right upper", frameon=False, handlelength=3)
-
-
-def _short(name: str, length: int = 32) -> str:
-    return name if len(name) <= length else name[: length - 1] + "…"
+    figure.legend(handles, short_labels(names, LABEL_LENGTH), loc="outside right upper", frameon=False, handlelength=3)
 
 
 def draw_shares(axes: Axes, values: Floats, index: int) -> None:
@@ -141,15 +153,29 @@ def draw_level(axes: Axes, edges: Floats, means: Floats, index: int) -> None:
     axes.stairs(means, edges, baseline=None, color=style.colour, linestyle=style.line, linewidth=1.3)
 
 
+def draw_points(axes: Axes, points: Sequence[tuple[float, float]], looks: Sequence[int]) -> None:
+    """Those that all but coincide, one inside the other: the first is the largest, and all are seen."""
+    spans = np.ptp(np.array(points), axis=0)
+    for place, (point, index) in enumerate(zip(points, looks, strict=True)):
+        below = sum(bool((np.abs(np.subtract(point, other)) <= 0.01 * spans).all()) for other in points[:place])
+        after = sum(bool((np.abs(np.subtract(point, other)) <= 0.01 * spans).all()) for other in points[place + 1 :])
+        style, size = look(index), 7 + 3 * min(after, 3)
+        filled = "full" if not after else "none"
+        axes.plot(
+            *point, marker=style.marker, color=style.colour, linestyle="none", markersize=size, fillstyle=filled,
+            zorder=3 + below,
+        )  # fmt: skip
+
+
 def place_labels(figure: Figure, axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
     """Each name beside its point, at the nearest of some places where it covers neither a point nor a name."""
     figure.draw_without_rendering()  # so that positions on the page are known
     pixels = axes.transData.transform(np.array(points))
-    taken = [(x - 9, y - 9, x + 9, y + 9) for x, y in pixels]
+    taken = [(x - 12, y - 12, x + 12, y + 12) for x, y in pixels]
     page = axes.get_window_extent()
-    for (x, y), name, point in zip(pixels, names, points, strict=True):
+    for (x, y), name, point in zip(pixels, short_labels(names, LABEL_LENGTH), points, strict=True):
         text = axes.annotate(
-            _short(name), point, xytext=(0, 0), textcoords="offset pixels", fontsize=9, va="center", ha="left",
+            name, point, xytext=(0, 0), textcoords="offset pixels", fontsize=9, va="center", ha="left",
             arrowprops={"arrowstyle": "-", "color": "0.6", "linewidth": 0.6, "shrinkA": 1, "shrinkB": 4},
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85},
         )  # fmt: skip
@@ -163,7 +189,8 @@ def place_labels(figure: Figure, axes: Axes, points: Sequence[tuple[float, float
         taken.append(clear)
         text.set_position((clear[0] - x, (clear[1] + clear[3]) / 2 - y))
         if text.arrow_patch is not None:  # a name that stands beside its point needs no line to it
-            text.arrow_patch.set_visible(not _overlap(clear, (x - 20, y - 20, x + 20, y + 20)))
+            alone = int((np.hypot(*(pixels - (x, y)).T) < POINT_PIXELS).sum()) == 1
+            text.arrow_patch.set_visible(not alone or not _overlap(clear, (x - 20, y - 20, x + 20, y + 20)))
 
 
 def _offsets(width: float, height: float) -> Iterable[tuple[float, float]]:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from horae.model.arrays import Floats
+from horae.model.arrays import Floats, Ints
 from horae.reports import drawing
 from horae.reports.fairness import apps
 from horae.reports.log import REFUSED, RunLog
+from horae.reports.time_plots import Level, Logs, over_time
 from horae.reports.trace_plots import plot_trace
-from horae.reports.usage import window
 
 __all__ = ["plot_comparison", "plot_trace"]
 
-BINS = 120
-Logs = Mapping[str, RunLog]
+SETS_MAX = 4  # of several GPU types, each with a panel of its own
+Types = frozenset[str]
+SEVERAL: Types = frozenset({"several"})
 
 
 def plot_comparison(logs: Logs, directory: Path) -> list[Path]:
@@ -56,10 +57,10 @@ def rho_figure(logs: Logs) -> Figure:
 
 
 def utilisation_figure(logs: Logs) -> Figure:
-    def busy(log: RunLog, kind: int, edges: Floats) -> Floats:
-        return _busy_gpus(log, kind, edges) / log.cluster.gpus_by_accelerator[kind] * 100
+    def busy(kind: str) -> Level:
+        return lambda log, edges: _busy_share(log, kind, edges)
 
-    figure = _over_time(logs, "GPUs in use (%)", "never in use", busy)
+    figure = over_time(logs, "GPUs in use (%)", "never in use", {kind: busy(kind) for kind in _kinds(logs)})
     for axes in figure.axes:
         axes.set_ylim(0, 103)
         axes.yaxis.set_major_formatter(PercentFormatter(100.0))
@@ -67,7 +68,13 @@ def utilisation_figure(logs: Logs) -> Figure:
 
 
 def queue_figure(logs: Logs) -> Figure:
-    figure = _over_time(logs, "GPUs wanted by\nwaiting jobs", "nobody waits for this type", _wanted_gpus)
+    """By what waiting jobs accept: one that takes either of two types waits for neither of them."""
+
+    def wanted(types: Types) -> Level:
+        return lambda log, edges: _wanted_gpus(log, types, edges)
+
+    levels = {_accepted_title(types, logs): wanted(types) for types in _accepted(logs)}
+    figure = over_time(logs, "GPUs wanted by\nwaiting jobs", "nobody waits", levels)
     for axes in figure.axes:
         axes.set_ylim(0, max(axes.get_ylim()[1], 1.0))
     return figure
@@ -78,19 +85,18 @@ def fairness_figure(logs: Logs) -> Figure:
     figure, (axes,) = drawing.side_by_side(1, width=6.0, height=4.8)
     points = {name: _efficiency_and_fairness(log) for name, log in logs.items()}
     known = {name: point for name, point in points.items() if np.isfinite(point).all()}
-    for index, (name, point) in enumerate(points.items()):
-        if name in known:
-            style = drawing.look(index)
-            axes.plot(*point, marker=style.marker, color=style.colour, linestyle="none", markersize=8)
     axes.axhline(1.0, color="black", linewidth=0.8, linestyle=":")
     axes.set_xlabel("mean completion time (hours)")
     axes.set_ylabel("99th percentile of rho_paper (shared time / fair time)")
     axes.set_title("grey: the Pareto front; left is faster, below is fairer", loc="left", fontsize=9, color="0.3")
     axes.margins(0.18)
     if known:
+        looks = [index for index, name in enumerate(points) if name in known]
+        drawing.draw_points(axes, list(known.values()), looks)
         if max(rho for _, rho in known.values()) > 8 * min(rho for _, rho in known.values()):
             axes.set_yscale("log")
             drawing.plain_log(axes, "y")
+        axes.set_xlim(left=max(axes.get_xlim()[0], 0.0))  # there is no time before 0
         drawing.draw_front(axes, list(known.values()))
         drawing.place_labels(figure, axes, list(known.values()), list(known))
     return figure
@@ -108,42 +114,62 @@ def _efficiency_and_fairness(log: RunLog) -> tuple[float, float]:
     return float(completion.mean()), float(np.quantile(rho, 0.99))
 
 
-def _over_time(logs: Logs, unit: str, nothing: str, level: Callable[[RunLog, int, Floats], Floats]) -> Figure:
-    """One panel a GPU type, one line a log; means over bins of equal length from the first submission on."""
-    kinds = list(dict.fromkeys(name for log in logs.values() for name in log.cluster.accelerators))
-    start = min(window(log).start for log in logs.values())
-    stop = max(*(window(log).stop for log in logs.values()), start + 1.0)
-    edges, scale = np.linspace(start, stop, BINS + 1), drawing.time_unit(stop - start)
-    figure, panels = drawing.panels(len(kinds))
-    for axes, kind in zip(panels, kinds, strict=True):
-        drawn = False
-        for index, log in enumerate(logs.values()):
-            if kind in log.cluster.accelerators:
-                means = level(log, log.cluster.accelerators.index(kind), edges)
-                drawing.draw_level(axes, (edges - start) / scale.seconds, means, index)
-                drawn = drawn or bool(means.any())
-        if not drawn:
-            axes.text(0.5, 0.5, nothing, transform=axes.transAxes, ha="center", color="0.4")
-        axes.set_title(kind, loc="left", fontsize=10)
-        axes.set_ylabel(unit)
-    panels[-1].set_xlabel(f"time since the first submission ({scale.name})")
-    drawing.legend(figure, list(logs))
-    return figure
+def _kinds(logs: Logs) -> list[str]:
+    return list(dict.fromkeys(name for log in logs.values() for name in log.cluster.accelerators))
 
 
-def _busy_gpus(log: RunLog, kind: int, edges: Floats) -> Floats:
-    rows = log.leases.accelerator == kind
+def _busy_share(log: RunLog, kind: str, edges: Floats) -> Floats | None:
+    """In percent; None where the run has no such GPUs."""
+    if kind not in log.cluster.accelerators:
+        return None
+    number = log.cluster.accelerators.index(kind)
+    rows = log.leases.accelerator == number
     gpus = log.leases.gpus[rows]
     times = np.concatenate((log.leases.started_at[rows], log.leases.ended_at[rows]))
-    return drawing.binned_mean(times, np.concatenate((gpus, -gpus)), edges)
+    busy = drawing.binned_mean(times, np.concatenate((gpus, -gpus)), edges)
+    return busy / log.cluster.gpus_by_accelerator[number] * 100
 
 
-def _wanted_gpus(log: RunLog, kind: int, edges: Floats) -> Floats:
-    """The reference gangs of jobs that are there and not on GPUs, under the type that takes them the least."""
+def _types_by_job(log: RunLog) -> tuple[list[Types], Ints]:
+    """What sets of GPU types jobs accept, and the number of each job's among them; -1: it was refused."""
+    accepted = np.isfinite(log.jobs.least_gpu_seconds).reshape(len(log.jobs), len(log.cluster.accelerators))
+    patterns, number = np.unique(accepted, axis=0, return_inverse=True)
+    names = np.array(log.cluster.accelerators)
+    sets = [frozenset(names[pattern].tolist()) for pattern in patterns]
+    return sets, np.where(log.jobs.outcome == REFUSED, -1, number.reshape(-1))
+
+
+def _accepted(logs: Logs) -> list[Types]:
+    """The sets of GPU types for which jobs of any log may wait, small ones first; where there are many, the large ones
+    are one."""
+    kinds = _kinds(logs)
+    found: set[Types] = set()
+    for log in logs.values():
+        sets, number = _types_by_job(log)
+        found |= {sets[index] for index in np.unique(number[number >= 0]).tolist()}
+    ordered = sorted(found, key=lambda types: (len(types), sorted(map(kinds.index, types))))
+    single = [types for types in ordered if len(types) <= 1]
+    several = ordered[len(single) :]
+    return [*single, *(several if len(several) <= SETS_MAX else [SEVERAL])] or [frozenset(kinds)]
+
+
+def _accepted_title(types: Types, logs: Logs) -> str:
+    kinds = _kinds(logs)
+    if types == SEVERAL:
+        return "jobs that accept several GPU types"
+    if len(types) == 1:
+        return next(iter(types)) if len(kinds) == 1 else f"jobs that accept {next(iter(types))} only"
+    return f"jobs that accept any of {', '.join(kind for kind in kinds if kind in types)}"
+
+
+def _wanted_gpus(log: RunLog, types: Types, edges: Floats) -> Floats:
+    """The reference gangs of jobs that accept these GPU types, are there and not on GPUs."""
     jobs, leases = log.jobs, log.leases
-    likes = (jobs.least_gpu_seconds.argmin(axis=1) == kind) & (jobs.outcome != REFUSED)
-    rows = likes[leases.job]
-    gangs, held = jobs.gpus[likes], jobs.gpus[leases.job[rows]]
-    ended_at = np.where(np.isnan(jobs.ended_at[likes]), log.until, jobs.ended_at[likes])
-    times = np.concatenate((jobs.submitted_at[likes], ended_at, leases.started_at[rows], leases.ended_at[rows]))
+    sets, number = _types_by_job(log)
+    chosen = [index for index, each in enumerate(sets) if each == types or (types == SEVERAL and len(each) > 1)]
+    waits = np.isin(number, chosen)
+    rows = waits[leases.job]
+    gangs, held = jobs.gpus[waits], jobs.gpus[leases.job[rows]]
+    ended_at = np.where(np.isnan(jobs.ended_at[waits]), log.until, jobs.ended_at[waits])
+    times = np.concatenate((jobs.submitted_at[waits], ended_at, leases.started_at[rows], leases.ended_at[rows]))
     return drawing.binned_mean(times, np.concatenate((gangs, -gangs, -held, held)), edges)

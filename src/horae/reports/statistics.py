@@ -12,6 +12,7 @@ from scipy.special import stdtrit
 from horae.model.arrays import Floats, Ints
 
 RESAMPLES = 2000
+DRAWS_MIN = 40  # below, not even one draw in forty lies outside of the percentiles on either side
 CHUNK = 200  # resamples made at a time, so that a long run does not fill the memory
 
 
@@ -22,7 +23,7 @@ class Difference(NamedTuple):
     mean: float
     low: float
     high: float
-    samples: int  # seeds, or blocks of time
+    samples: int  # seeds, draws or blocks of time
 
     @property
     def is_clear(self) -> bool:
@@ -42,6 +43,23 @@ def paired(baseline: Sequence[float] | Floats, other: Sequence[float] | Floats, 
     quantile = float(stdtrit(count - 1, (1 + confidence) / 2))
     margin = quantile * float(differences.std(ddof=1)) / sqrt(count)
     return Difference(mean, mean - margin, mean + margin, count)
+
+
+def resampled(estimate: float, draws: Sequence[float] | Floats, confidence: float = 0.95) -> Difference:
+    """What was measured, with the interval that its bootstrap draws give: their percentiles.
+
+    Each draw stands for all of the sample, so that the spread of the draws already is the standard error, and does not
+    shrink with their number. A few draws have no percentiles: then it is estimate +- t(n - 1) s.
+    """
+    values = np.asarray(draws, dtype=np.float64)
+    count = len(values)
+    if count < 2:
+        return Difference(estimate, -inf, inf, count)
+    if count < DRAWS_MIN:
+        margin = float(stdtrit(count - 1, (1 + confidence) / 2)) * float(values.std(ddof=1))
+        return Difference(estimate, estimate - margin, estimate + margin, count)
+    low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Difference(estimate, float(low), float(high), count)
 
 
 def paired_by_block(

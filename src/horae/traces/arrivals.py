@@ -48,7 +48,9 @@ def arrivals(
             faults.append(_fault(line, found))
             continue
         try:
-            believed, true, member_gpus = found
+            believed, true, member_gpus, unknown_model = found
+            if unknown_model and duration is None:
+                raise _unknown(unknown_model)
             work = _work(steps, duration, believed[0].steps_per_second)
             fields: tuple[Any, ...] = (name, submit, believed, *labels, work, *limits, member_gpus, *needs)
             job = Job(*fields)
@@ -58,6 +60,14 @@ def arrivals(
         except JobError as error:
             faults.append(_fault(line, error))
     return made, tuple(faults)
+
+
+def _unknown(model: str) -> JobError:
+    return JobError(
+        f"how fast {model!r} runs on the cluster's GPUs is not known, and its work is given in steps",
+        field="model",
+        remedy="name a table that has it with --speeds, or add a column speed",
+    )
 
 
 def _fault(line: int, error: JobError) -> Fault:

@@ -2,8 +2,8 @@
 
 | field          | meaning                                                                                |
 |----------------|----------------------------------------------------------------------------------------|
-| id             | a name of its own; row number if absent                                                |
-| submit         | seconds since the start                                                                |
+| id             | a name of its own; row number if absent, `row-7` where another job is called 7         |
+| submit         | seconds since the start; readers make them of dates                                    |
 | gpus           | size of the gang                                                                       |
 | duration       | run time in the first shape accepted; or `steps`                                       |
 | steps          | amount of work; with `duration` absent                                                 |
@@ -22,16 +22,19 @@
 
 from __future__ import annotations
 
+import re
 from math import inf
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from horae.traces.units import memory_bytes, seconds
+from horae.traces.wording import quoted
 
 ANY = ""  # stands for every GPU type, where a speed is one number
 SECONDS_MAX = 1e10  # three centuries: with more, a second would get lost in the roundings
 GPUS_MAX = PRIORITY_MAX = RETRIES_MAX = 1_000_000  # what is beyond is a slip of the finger
+_FRACTION = re.compile(r"[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][+-]?[0-9]+)?")
 
 
 def _pairs(value: object) -> object:
@@ -61,10 +64,26 @@ def _names(value: object) -> object:
     return [part.strip() for part in value.split("|") if part.strip()] if isinstance(value, str) else value
 
 
+def _plain_number(value: object) -> object:
+    if isinstance(value, str) and "_" in value:
+        raise ValueError(f"is {quoted(value)}; give a number without underscores")
+    return value
+
+
+def _whole(value: object) -> object:
+    """`4.0` and `1e3` are whole numbers, too."""
+    value = _plain_number(value)
+    if isinstance(value, str) and _FRACTION.fullmatch(value) and float(value).is_integer():
+        return int(float(value))
+    return value
+
+
 Seconds = Annotated[float, BeforeValidator(seconds), Field(le=SECONDS_MAX)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+Number = Annotated[float, BeforeValidator(_plain_number)]
+Finite = Annotated[Number, Field(allow_inf_nan=False)]
 Positive = Annotated[Finite, Field(gt=0)]
-Gpus = Annotated[int, Field(gt=0, le=GPUS_MAX)]
+Whole = Annotated[int, BeforeValidator(_whole)]
+Gpus = Annotated[Whole, Field(gt=0, le=GPUS_MAX)]
 Numbers = Annotated[dict[str, Positive], BeforeValidator(_numbers)]
 
 
@@ -87,13 +106,13 @@ class JobRow(BaseModel):
     slowdown: Annotated[dict[str, Annotated[Finite, Field(ge=1)]], BeforeValidator(_pairs)] = {}
     member_gpus: Gpus = 1
     weight: Positive = 1.0
-    priority: Annotated[int, Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = 0
+    priority: Annotated[Whole, Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = 0
     deadline: Seconds = inf
     restart: Seconds | None = None
     min_runtime: Seconds = 0.0
     grace: Seconds = 0.0
-    preemptions_max: Annotated[float, Field(ge=0)] = inf
-    retries_max: Annotated[int, Field(ge=0, le=RETRIES_MAX)] = 0
+    preemptions_max: Annotated[Number, Field(ge=0)] = inf
+    retries_max: Annotated[Whole, Field(ge=0, le=RETRIES_MAX)] = 0
     cpus_per_gpu: Annotated[Finite, Field(ge=0)] = 0.0
     memory_per_gpu: Annotated[float, BeforeValidator(memory_bytes)] = 0.0
     command: str = ""
@@ -101,6 +120,8 @@ class JobRow(BaseModel):
 
 
 class JobFile(BaseModel):
+    """Its rows are read one by one, so that one that is wrong is only one."""
+
     model_config = ConfigDict(extra="forbid")
 
-    jobs: list[JobRow]
+    jobs: list[object]

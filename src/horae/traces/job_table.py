@@ -10,7 +10,7 @@ from horae.model.jobs import Arrival
 from horae.traces.arrivals import arrivals
 from horae.traces.job_row import JobRow
 from horae.traces.readers import native
-from horae.traces.trace import no_jobs
+from horae.traces.trace import no_jobs, too_large
 
 __all__ = ["JobRow", "read_jobs"]
 
@@ -24,6 +24,8 @@ def read_jobs(path: Path, cluster: Cluster, *, whole_nodes: bool = False) -> lis
             raise fault.error(trace.source)
     except JobError as error:
         raise native.place(error, path) from None
+    except MemoryError:
+        raise too_large(str(path)) from None
     if not jobs:
         raise no_jobs(str(path))
     return jobs

@@ -11,8 +11,9 @@ import polars as pl
 from horae.model.errors import InputError
 from horae.traces.readers import gavel_trace, helios, mapped, native, openb, philly_log, slurm, tables
 from horae.traces.readers.raw import Where
-from horae.traces.readers.text import PARQUET, read_head
-from horae.traces.trace import Trace, no_jobs
+from horae.traces.readers.text import PARQUET, check_head, read_head
+from horae.traces.trace import Trace, no_jobs, too_large
+from horae.traces.wording import printable
 
 Reader = Callable[[Path, Where | None], Trace]
 
@@ -52,11 +53,14 @@ def read_trace(
     where: Where | None = None,
 ) -> Trace:
     """The workload of a file. A mapping names its columns by hand; a format is taken at its word."""
-    if mapping is not None:
-        return mapped.read(path, mapping, where)
     if format is not None and format not in FORMATS:
         raise InputError(f"there is no format {format!r}", field="format", remedy=f"use {', '.join(FORMATS)}")
-    return FORMATS[format or detect(path)].read(path, where)
+    try:
+        if mapping is not None:
+            return mapped.read(path, mapping, where)
+        return FORMATS[format or detect(path)].read(path, where)
+    except MemoryError:
+        raise too_large(str(path)) from None
 
 
 def parse_mapping(text: str) -> dict[str, str]:
@@ -79,6 +83,7 @@ def detect(path: Path) -> str:
         return "horae"
     if head.startswith(PARQUET):
         return _by_columns(path, _parquet_columns(path), ",")
+    check_head(path, head)
     lines = [line for line in head.decode(errors="replace").splitlines() if line.strip()]
     if not lines:
         raise no_jobs(str(path))
@@ -87,6 +92,9 @@ def detect(path: Path) -> str:
     if lines[0].count("\t") == len(gavel_trace.FIELDS) - 1:
         return "gavel"
     separator = "|" if "|" in lines[0] else ","
+    marks = native.separated_by(lines[0])
+    if marks and separator == ",":
+        raise InputError(f"has {marks} between its cells", file=str(path), remedy=f"put commas there, or {native.MAP}")
     return _by_columns(path, [cell.strip().strip('"') for cell in lines[0].split(separator)], separator)
 
 
@@ -103,7 +111,7 @@ def _by_columns(path: Path, header: list[str], separator: str) -> str:
     for name, known in FORMATS.items():
         if known.separator == separator and any(columns <= found for columns in known.columns):
             return name
-    shown = ", ".join(header[:12])[:200] + (", ..." if len(header) > 12 else "")
+    shown = printable(", ".join(header[:12])[:200]) + (", ..." if len(header) > 12 else "")
     raise InputError(
         f"is of no format that is known; its columns are {shown}",
         file=str(path),

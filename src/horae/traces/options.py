@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from pydantic import ValidationError
@@ -37,6 +38,7 @@ class Shapes(NamedTuple):
     believed: tuple[Option, ...]
     true: tuple[Option, ...]
     member_gpus: int
+    unknown_model: str  # that nobody knows the speed of; then all speeds are 1, which is right for run times only
 
 
 def shapes(wish: Wish, cluster: Cluster, speeds: Speeds | None, whole_nodes: bool) -> Shapes:
@@ -45,13 +47,14 @@ def shapes(wish: Wish, cluster: Cluster, speeds: Speeds | None, whole_nodes: boo
     true = None if row.true_speed is None else _by_type(row.true_speed, cluster, "true_speed")
     believed = () if speeds is None or wish.speed or not wish.model else _of_model(row, cluster, speeds)
     types = list(dict.fromkeys(option.shape.accelerator for option in believed))
+    is_known = bool(types)
     if not types:
         by_type = _by_type(row.speed, cluster, "speed")
         types = _types(row, cluster, by_type)
         believed = _options(row, cluster, types, by_type, "speed")
     true_options = believed if true is None else _options(row, cluster, types, true, "true_speed")
     members = row.member_gpus if wish.member_gpus or not whole_nodes else _whole_nodes(row, cluster, types)
-    return Shapes(believed, true_options, members)
+    return Shapes(believed, true_options, members, "" if is_known or wish.speed else row.model)
 
 
 def _row(wish: Wish) -> JobRow:
@@ -66,15 +69,18 @@ def _row(wish: Wish) -> JobRow:
 def _by_type(speed: dict[str, float], cluster: Cluster, field: str) -> dict[str, float]:
     if list(speed) == [ANY]:
         return dict.fromkeys(cluster.accelerators, speed[ANY])
-    for name in speed:
-        _check_type(name, cluster, field)
-    return speed
+    return {name: speed[name] for name in _known_types(speed, cluster, field)}
 
 
-def _check_type(name: str, cluster: Cluster, field: str) -> None:
-    if name not in cluster.accelerators:
-        known = ", ".join(cluster.accelerators)
-        raise JobError(f"GPU type {name!r} is not in the cluster", field=field, remedy=f"use {known}")
+def _known_types(names: Iterable[str], cluster: Cluster, field: str) -> list[str]:
+    """Each once. Types that the cluster lacks are passed over, as long as one remains."""
+    asked = list(dict.fromkeys(names))
+    known = [name for name in asked if name in cluster.accelerators]
+    if asked and not known:
+        raise JobError(
+            f"GPU type {asked[0]!r} is not in the cluster", field=field, remedy=f"use {', '.join(cluster.accelerators)}"
+        )
+    return known
 
 
 def _check_level(name: str, cluster: Cluster, field: str) -> None:
@@ -84,10 +90,7 @@ def _check_level(name: str, cluster: Cluster, field: str) -> None:
 
 
 def _preferred(row: JobRow, cluster: Cluster) -> list[str]:
-    """The GPU types that the row names, each once."""
-    for name in row.gpu_type:
-        _check_type(name, cluster, "gpu_type")
-    return list(dict.fromkeys(row.gpu_type))
+    return _known_types(row.gpu_type, cluster, "gpu_type")
 
 
 def _types(row: JobRow, cluster: Cluster, speed: dict[str, float]) -> list[str]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import polars as pl
 
 from horae.model.errors import InputError, JobError
+from horae.traces.wording import printable
 
 FAULTS_LISTED_MAX = 1000  # the rest is only counted
 
@@ -60,7 +61,7 @@ class Fault(NamedTuple):
     remedy: str
 
     def error(self, file: str) -> JobError:
-        return JobError(self.problem, file=file, line=self.line, field=self.field, remedy=self.remedy)
+        return JobError(self.problem, file=file, line=self.line, field=printable(self.field), remedy=self.remedy)
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,11 @@ class Trace:
             self.changed,
             self.origin,
         )
+
+
+def too_large(source: str) -> InputError:
+    remedy = "split it into several files, and read each by itself"
+    return InputError("does not fit into memory", file=source, remedy=remedy)
 
 
 def no_jobs(source: str) -> InputError:

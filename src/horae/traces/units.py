@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from math import isfinite
 
+from horae.traces.wording import shown
+
 NAMES_MAX = 1_000_000  # in one range
 
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -33,7 +35,8 @@ def _amount(value: object, units: dict[str, float], kind: str, remedy: str) -> f
             amount = float("nan")
         if isfinite(amount) and amount >= 0:
             return amount
-    raise ValueError(f"{value!r} is no {kind}; {remedy}")
+    given = "an empty value" if value is None else shown(value)
+    raise ValueError(f"{given} is no {kind}; {remedy}")
 
 
 def expand(pattern: str) -> list[str]:

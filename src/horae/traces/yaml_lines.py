@@ -13,9 +13,21 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from horae.model.errors import InputError
+from horae.traces.wording import shown
 
 Model = TypeVar("Model", bound=BaseModel)
 Location = Sequence[str | int]  # e.g. ("nodes", 0, "gpus")
+TEXT_BYTES_MAX = 16 << 20  # YAML takes a hundred times its size in memory
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+
+
+class _Loader(yaml.SafeLoader):
+    """Leaves dates as text, as they stand in CSV: whoever reads a field knows better what it may be."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 (as the class above has it)
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -44,7 +56,11 @@ def read_text(path: Path, remedy: str) -> str:
     """The whole of a text file, with or without a byte-order mark."""
     data = b""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(TEXT_BYTES_MAX + 1)
+        if len(data) > TEXT_BYTES_MAX:
+            problem = f"is larger than {TEXT_BYTES_MAX >> 20} MiB"
+            raise InputError(problem, file=str(path), remedy=f"{remedy}; a large job table should be CSV or Parquet")
         return data.decode("utf-8-sig")
     except OSError as error:
         raise InputError(str(error.strerror), file=str(path), remedy=remedy) from None
@@ -57,7 +73,7 @@ def read_yaml(path: Path, model: type[Model]) -> YamlFile[Model]:
     """The file as a value of this model; the first thing that is wrong with it is one clear error."""
     text = read_text(path, "name a YAML file in UTF-8")
     try:
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        tree = yaml.compose(text, Loader=_Loader)
         if tree is None:
             raise InputError("is empty", file=str(path), remedy=f"give at least {_required(model)}")
         _refuse_doubled_keys(tree, path)
@@ -73,13 +89,13 @@ def read_yaml(path: Path, model: type[Model]) -> YamlFile[Model]:
     try:
         return YamlFile(path, tree, model.model_validate(plain))
     except ValidationError as error:
-        raise _in_file(error, path, tree) from None
+        raise complain(error, path, tree) from None
 
 
 def first_complaint(error: ValidationError) -> tuple[ErrorDetails, str, str]:
     """The first field that is wrong, what is wrong with it in words, and the remedy."""
     details = error.errors()[0]
-    given = f"is {_short(details['input'])}"
+    given = f"is {shown(details['input'])}"
     match details["type"]:
         case "missing":
             return details, "is missing", "add it"
@@ -90,12 +106,15 @@ def first_complaint(error: ValidationError) -> tuple[ErrorDetails, str, str]:
             return details, problem, remedy
         case "model_type" | "dict_type":
             return details, given, "give each value a name: {name: value}"
+        case "too_short":
+            return details, given, f"give at least {details['ctx']['min_length']}"
     return details, given, re.sub("^(Input|String|List)", "it", details["msg"].partition(", unable")[0])
 
 
-def _in_file(error: ValidationError, path: Path, tree: yaml.Node) -> InputError:
+def complain(error: ValidationError, path: Path, tree: yaml.Node, inside: Location = ()) -> InputError:
+    """What is wrong with a file, or with the part of it that is at this place."""
     details, problem, remedy = first_complaint(error)
-    location = _known(tree, details["loc"])
+    location = _known(tree, (*inside, *details["loc"]))
     line = line_of(tree, location)
     if details["type"] == "missing":
         location.append(details["loc"][-1])
@@ -116,11 +135,6 @@ def _known(tree: yaml.Node, location: Location) -> list[str | int]:
 
 def _required(model: type[BaseModel]) -> str:
     return ", ".join(name for name, field in model.model_fields.items() if field.is_required())
-
-
-def _short(given: object) -> str:
-    text = repr(given)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def line_of(tree: yaml.Node, location: Location) -> int:

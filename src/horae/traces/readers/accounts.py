@@ -7,8 +7,9 @@ from typing import NamedTuple
 import polars as pl
 
 from horae.traces.job_row import GPUS_MAX, SECONDS_MAX
-from horae.traces.readers.moments import UNKNOWN, add_moments, is_text, quoted
-from horae.traces.readers.sieve import NEVER_RAN, NO_GPU, NO_TIME, Sieve
+from horae.traces.readers.moments import UNKNOWN, add_moments
+from horae.traces.readers.numbers import whole
+from horae.traces.readers.sieve import NEVER_RAN, NO_GPU, NO_TIME, Sieve, is_text, quoted
 
 STILL_RUNNING = "still runs: taken with its run time so far"
 NOT_ENDED = "has neither an end nor a run time"
@@ -29,7 +30,7 @@ def named(sieve: Sieve, column: str) -> None:
 
 def count_gpus(sieve: Sieve, text: pl.Expr, column: str) -> None:
     """Adds `gpus`. Where none are asked for, the row is no job of ours; where it is not a number, it is a fault."""
-    sieve.add(text.cast(pl.Int64, strict=False).alias("gpus"))
+    sieve.add(whole(text).alias("gpus"))
     remedy = f"give a whole number from 1 to {GPUS_MAX:,}"
     wrong = text.is_not_null() & ~pl.col("gpus").is_between(0, GPUS_MAX).fill_null(False)
     sieve.fault(wrong, column, is_text(text), remedy)
@@ -39,7 +40,7 @@ def count_gpus(sieve: Sieve, text: pl.Expr, column: str) -> None:
 def read_times(sieve: Sieve, clock: Clock) -> bool:
     """Adds `submit` and `duration` for the rows that ran; whether their times are dates."""
     columns = {"submit": clock.submit, "start": clock.start, "end": clock.end}
-    dated = add_moments(sieve, {name: column for name, column in columns.items() if column}, required="submit")
+    dated = add_moments(sieve, {name: column for name, column in columns.items() if column})
     if clock.start:
         sieve.leave_out(pl.col("start").is_null(), NEVER_RAN)
         sieve.fault(

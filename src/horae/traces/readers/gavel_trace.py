@@ -11,9 +11,8 @@ from pathlib import Path
 
 import polars as pl
 
-from horae.traces.readers.moments import is_text
 from horae.traces.readers.raw import Where, read_raw
-from horae.traces.readers.sieve import Sieve
+from horae.traces.readers.sieve import Sieve, is_text
 from horae.traces.readers.typed import typed
 from horae.traces.trace import Trace
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from horae.model.cells import Cluster, Node
 from horae.model.errors import ClusterError
 from horae.traces.job_row import GPUS_MAX
-from horae.traces.yaml_lines import YamlFile, read_yaml
+from horae.traces.yaml_lines import TEXT_BYTES_MAX, YamlFile, read_yaml
 
 
 def _list(value: object) -> object:
@@ -105,7 +105,9 @@ class _Cell(NamedTuple):
 def is_hived(path: Path) -> bool:
     """Whether a YAML file is one of HiveD's, by the one field that all of them have."""
     try:
-        return re.search(rb"^physicalCluster\s*:", path.read_bytes(), re.MULTILINE) is not None
+        with path.open("rb") as file:
+            head = file.read(TEXT_BYTES_MAX)
+        return re.search(rb"^physicalCluster\s*:", head, re.MULTILINE) is not None
     except OSError:
         return False
 

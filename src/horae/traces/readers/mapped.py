@@ -9,19 +9,28 @@ import polars as pl
 
 from horae.model.errors import InputError
 from horae.traces.job_row import JobRow
-from horae.traces.readers.moments import has_dates, moments
+from horae.traces.readers.moments import DATES, SECONDS, settle
 from horae.traces.readers.raw import RawTable, Where, read_raw
 from horae.traces.readers.sieve import Sieve
+from horae.traces.readers.text import read_head
 from horae.traces.readers.typed import REQUIRED, typed
 from horae.traces.trace import Trace
 
 FIELDS = tuple(JobRow.model_fields)
+SEPARATORS = (",", "\t", ";", "|")
 
 
 def read(path: Path, mapping: Mapping[str, str], where: Where | None = None) -> Trace:
     check_mapping(mapping)
-    separator = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
-    return read_columns(read_raw(path, separator).where(where), mapping)
+    return read_columns(read_raw(path, _separator(path, mapping)).where(where), mapping)
+
+
+def _separator(path: Path, mapping: Mapping[str, str]) -> str:
+    """The one between which the header has most of the columns that are asked for."""
+    lines = (line for line in read_head(path).decode(errors="replace").splitlines() if line.strip())
+    header = next(lines, "")
+    found = {mark: {cell.strip().strip('"') for cell in header.split(mark)} for mark in SEPARATORS}
+    return max(SEPARATORS, key=lambda mark: len(found[mark] & set(mapping.values())))
 
 
 def check_mapping(mapping: Mapping[str, str]) -> None:
@@ -43,16 +52,18 @@ def read_columns(raw: RawTable, mapping: Mapping[str, str]) -> Trace:
     columns = {name: f"{name} of {column}" for name, column in mapping.items()}
     sieve.add(*(pl.col(column).alias(columns[name]) for name, column in mapping.items()))
     sieve.table = sieve.table.drop(raw.columns)
-    dated = has_dates(sieve.table[columns["submit"]])
-    for name in ("submit", "deadline"):
-        if name in columns:
-            sieve.add(_seconds(sieve.table[columns[name]]))
+    kind = settle_text(sieve, columns, mapping, counted=False)
     typed(sieve, columns, mapping)
-    return sieve.trace(mapping, dated=dated)
+    return sieve.trace(mapping, dated=kind != SECONDS, counted=kind == SECONDS)
 
 
-def _seconds(texts: pl.Series) -> pl.Series:
-    """Dates as seconds, still as text; what cannot be read stays, for others to complain about."""
-    if not has_dates(texts):
-        return texts
-    return pl.select(pl.coalesce(moments(texts).cast(pl.String), texts)).to_series().alias(texts.name)
+def settle_text(sieve: Sieve, columns: Mapping[str, str], fields: Mapping[str, str], *, counted: bool) -> int:
+    """Makes dates seconds, still as text; what cannot be read stays, for others to complain about."""
+    times = {name: columns[name] for name in ("submit", "deadline") if name in columns}
+    kind = settle(sieve, times, fields, counted=counted)
+    for name, column in times.items():
+        seconds = f"seconds of {name}"
+        if kind == DATES:
+            sieve.table = sieve.table.with_columns(pl.coalesce(pl.col(seconds).cast(pl.String), column).alias(column))
+        sieve.table = sieve.table.drop(seconds)
+    return kind

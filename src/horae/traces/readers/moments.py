@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import polars as pl
 
-from horae.traces.readers.sieve import EPOCH_SECONDS_MIN, Sieve
+from horae.traces.readers.sieve import EPOCH_SECONDS_MIN, Sieve, is_text, quoted
 from horae.traces.units import seconds
 
 UNKNOWN = ("Unknown", "None", "N/A", "NaT", "nan", "NaN", "null", "NULL")
 REMEDY = "give seconds, or a date such as 2020-09-01 00:00:12"
+DATE_REMEDY = "give a date that exists, after 1979, such as 2020-09-01 00:00:12"
+DATES, EPOCH, SECONDS = range(3)
+KINDS = ("dates", "seconds since 1970", "seconds since the start")
+ONE_OF_KIND = ("a date", "a number of seconds since 1970", "a number of seconds")
+
+_DATE = r"^[0-9]{4}-"
 
 
 def is_date(text: str) -> bool:
-    return len(text) > 4 and text[4] == "-"
+    return re.match(_DATE, text) is not None
 
 
 def moment(text: str) -> float | None:
@@ -50,36 +58,60 @@ def moments(texts: pl.Series) -> pl.Series:
     return pl.select(pl.coalesce(values, replaced)).to_series().alias(texts.name)
 
 
-def has_dates(texts: pl.Series) -> bool:
-    """Whether any of these texts is a date rather than a number."""
-    return bool((texts.str.slice(4, 1) == "-").any())
+def kinds(texts: pl.Series, values: pl.Series, *, counted: bool) -> pl.Series:
+    """By text: the number of its kind; null where it is none. `counted`: numbers are seconds, however large."""
+    dates = texts.str.contains(_DATE).fill_null(False)
+    if dates.all():
+        return pl.Series(texts.name, [DATES], pl.Int8).new_from_index(0, len(texts))
+    epoch = (values > EPOCH_SECONDS_MIN) & (not counted)
+    numbers = pl.when(epoch).then(EPOCH).when(values.is_not_null()).then(SECONDS)
+    return pl.select(pl.when(dates).then(DATES).otherwise(numbers).cast(pl.Int8)).to_series().alias(texts.name)
 
 
-def add_moments(sieve: Sieve, columns: dict[str, str], *, required: str) -> bool:
+def most(found: pl.Series) -> int:
+    """The kind of most of these; of dates, where there are as many of them as of others."""
+    counts = found.drop_nulls().value_counts().sort("count", found.name, descending=[True, False])
+    return int(counts[found.name][0]) if len(counts) else SECONDS
+
+
+def settle(
+    sieve: Sieve, columns: Mapping[str, str], fields: Mapping[str, str] | None = None, *, counted: bool = False
+) -> int:
+    """Adds columns of seconds (by name: the column of texts), null where that cannot be read. The kind of submissions.
+
+    Times of another kind than most submissions are faults, and so are dates that do not exist. `fields` says what to
+    call the columns, where that is something else.
+    """
+    fields = columns if fields is None else fields
+    kind_names = {name: f"kind of {name}" for name in columns}
+    for name, column in columns.items():
+        texts = sieve.table[column]
+        values = moments(texts)
+        sieve.add(values.alias(f"seconds of {name}"), kinds(texts, values, counted=counted).alias(kind_names[name]))
+    kind = most(sieve.table[kind_names["submit"]])
+    remedy = f"make all times of the file {KINDS[kind]}"
+    for name, column in columns.items():
+        told = pl.col(kind_names[name]).replace_strict(dict(enumerate(ONE_OF_KIND)), return_dtype=pl.String)
+        problem = pl.format(f"{{}} is {{}}, where most submissions are {KINDS[kind]}", quoted(pl.col(column)), told)
+        sieve.fault(pl.col(kind_names[name]) != kind, fields[name], problem, remedy)
+        no_date = (pl.col(kind_names[name]) == DATES) & pl.col(f"seconds of {name}").is_null()
+        sieve.fault(no_date, fields[name], pl.format("{} is no time", quoted(pl.col(column))), DATE_REMEDY)
+    sieve.table = sieve.table.drop(kind_names.values())
+    return kind
+
+
+def add_moments(sieve: Sieve, columns: dict[str, str]) -> bool:
     """Adds columns of seconds (by name: the file's column). What cannot be read is a fault; whether there were dates.
 
-    The one that is required must be there in each row. Where there are dates, numbers are none.
+    The submission must be there in each row.
     """
-    dated = has_dates(sieve.table[columns[required]])
-    sieve.add(*(moments(sieve.table[column]).alias(name) for name, column in columns.items()))
+    text = pl.col(columns["submit"])
+    missing = pl.when(text.is_null()).then(pl.lit("is missing")).otherwise(is_text(text))
+    sieve.fault(text.is_null() | text.is_in(UNKNOWN), columns["submit"], missing, REMEDY)
+    kind = settle(sieve, columns)
+    sieve.add(*(pl.col(f"seconds of {name}").alias(name) for name in columns))
     for name, column in columns.items():
         text = pl.col(column)
-        known = text.is_not_null() & ~text.is_in(UNKNOWN)
-        if name == required:
-            sieve.fault(
-                ~known, column, pl.when(text.is_null()).then(pl.lit("is missing")).otherwise(is_text(text)), REMEDY
-            )
-        wrong = pl.col(name).is_null() & known
-        if dated:
-            wrong = wrong | (pl.col(name) <= EPOCH_SECONDS_MIN)
+        wrong = pl.col(name).is_null() & text.is_not_null() & ~text.is_in(UNKNOWN)
         sieve.fault(wrong, column, pl.format("{} is no time", quoted(text)), REMEDY)
-    return dated
-
-
-def quoted(text: pl.Expr) -> pl.Expr:
-    short = pl.when(text.str.len_chars() <= 58).then(text).otherwise(pl.format("{}...", text.str.slice(0, 55)))
-    return pl.format("'{}'", short)
-
-
-def is_text(text: pl.Expr) -> pl.Expr:
-    return pl.format("is {}", quoted(text))
+    return kind != SECONDS

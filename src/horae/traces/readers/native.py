@@ -6,65 +6,104 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
+from pydantic import ValidationError
 
 from horae.model.errors import InputError
 from horae.traces.job_row import ANY, JobFile, JobRow
+from horae.traces.readers.mapped import settle_text
+from horae.traces.readers.moments import DATES, is_date
 from horae.traces.readers.raw import LINE, RawTable, Where, read_raw
 from horae.traces.readers.sieve import Sieve
 from horae.traces.readers.typed import REQUIRED, typed
-from horae.traces.trace import Trace, no_jobs
-from horae.traces.yaml_lines import read_yaml
+from horae.traces.trace import FAULTS_LISTED_MAX, Fault, Trace, no_jobs
+from horae.traces.yaml_lines import YamlFile, complain, read_yaml
 
 YAML = (".yaml", ".yml")
+JOBS = "jobs"
 KNOWN = tuple(JobRow.model_fields)
+TIMES = ("submit", "deadline")  # which may be dates
+MAP = "name the columns with --map submit=COLUMN,gpus=COLUMN,duration=COLUMN"
+SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that are not ours
 
 
 def read(path: Path, where: Where | None = None) -> Trace:
-    raw = _yaml(path) if path.suffix in YAML else read_raw(path, pad=True)
-    _check_header(raw)
+    raw = _yaml(path) if path.suffix in YAML else read_raw(path)
+    if path.suffix not in YAML:
+        _check_header(raw)
     raw = raw.where(where)
     sieve = Sieve(raw)
-    typed(sieve, {name: name for name in KNOWN if name in raw.columns})
-    return sieve.trace({}, counted=True)
+    columns = {name: name for name in KNOWN if name in raw.columns}
+    kind = settle_text(sieve, columns, columns, counted=True)
+    typed(sieve, columns)
+    return sieve.trace({}, dated=kind == DATES, counted=kind != DATES)
+
+
+def separated_by(header: str) -> str:
+    """What stands between the cells of a header that has no commas; nothing where there is one cell only."""
+    return "" if "," in header else next((name for mark, name in SEPARATORS.items() if mark in header), "")
 
 
 def _check_header(raw: RawTable) -> None:
-    for name in raw.columns:
+    marks = separated_by(raw.columns[0]) if len(raw.columns) == 1 else ""
+    if marks:
+        raise raw.header_error("", f"has {marks} between its cells", f"put commas there, or {MAP}")
+    for name in (*raw.columns, *raw.strange):
         if name not in KNOWN:
-            raise raw.header_error(name, "is not a known column", f"use {', '.join(KNOWN)}")
+            raise raw.header_error(name, "is not a known column", f"use {', '.join(KNOWN)}; or {MAP}")
+    raw.require(*raw.strange)
     for name in REQUIRED:
         if name not in raw.columns:
             raise raw.header_error(name, "is missing", f"add a column {name}")
 
 
 def _yaml(path: Path) -> RawTable:
-    """The rows of a YAML file, checked already, as the cells that they would be in CSV."""
+    """The rows of a YAML file as the cells that they would be in CSV; those that are wrong are faults already."""
     file = read_yaml(path, JobFile)
     if not file.value.jobs:
         raise no_jobs(str(path))
-    given = dict.fromkeys(name for name in KNOWN for row in file.value.jobs if name in row.model_fields_set)
-    cells = {name: [_cell(row, name) for row in file.value.jobs] for name in given}
-    lines = [file.line("jobs", index) for index in range(len(file.value.jobs))]
-    schema = {name: pl.String() for name in given}
-    return RawTable(path, 0, pl.DataFrame(cells, schema=schema).with_columns(pl.Series(LINE, lines, pl.Int64)))
+    rows: list[dict[str, str | None]] = []
+    lines: list[int] = []
+    faults: list[Fault] = []
+    for index, given in enumerate(file.value.jobs):
+        row = _yaml_row(file, index, given)
+        if isinstance(row, Fault):
+            faults.append(row)
+        else:
+            rows.append(row)
+            lines.append(file.line(JOBS, index))
+    names = [name for name in KNOWN if name in REQUIRED or any(name in row for row in rows)]
+    cells = pl.DataFrame({name: pl.Series([row.get(name) for row in rows], dtype=pl.String) for name in names})
+    numbered = cells.with_columns(pl.Series(LINE, lines, pl.Int64))
+    return RawTable(path, 0, numbered, tuple(faults[:FAULTS_LISTED_MAX]), len(faults))
+
+
+def _yaml_row(file: YamlFile[JobFile], index: int, given: object) -> dict[str, str | None] | Fault:
+    dates: dict[str, str | None] = {}
+    if isinstance(given, dict):
+        dates = {name: given[name] for name in TIMES if isinstance(given.get(name), str) and is_date(given[name])}
+        given = given | dict.fromkeys(dates, 0)
+    try:
+        row = JobRow.model_validate(given)
+    except ValidationError as error:
+        said = complain(error, file.path, file.tree, (JOBS, index))
+        return Fault(said.line, said.field, said.problem, said.remedy)
+    return {name: _cell(row, name) for name in KNOWN if name in row.model_fields_set} | dates
 
 
 def _cell(row: JobRow, name: str) -> str | None:
     value = getattr(row, name)
-    if name not in row.model_fields_set or value is None:
-        return None
     if isinstance(value, list):
         value = "|".join(value)
     elif isinstance(value, Mapping):
         value = value[ANY] if list(value) == [ANY] else ";".join(f"{key}={number}" for key, number in value.items())
-    return str(value) or None
+    return None if value is None else str(value) or None
 
 
 def place(error: InputError, path: Path) -> InputError:
     """The same error with the line of its field, which in YAML may be another than that of its row."""
-    if path.suffix not in YAML or not error.line:
+    if path.suffix not in YAML or not error.line or error.field.startswith(f"{JOBS}."):
         return error
     file = read_yaml(path, JobFile)
-    index = next(index for index in range(len(file.value.jobs)) if file.line("jobs", index) == error.line)
-    line = file.line("jobs", index, error.field)
+    index = next(index for index in range(len(file.value.jobs)) if file.line(JOBS, index) == error.line)
+    line = file.line(JOBS, index, error.field)
     return type(error)(error.problem, remedy=error.remedy, file=error.file, line=line, field=error.field)

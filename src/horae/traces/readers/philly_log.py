@@ -18,6 +18,7 @@ from horae.traces.readers.raw import LINE, RawTable, Where
 from horae.traces.readers.sieve import NEVER_RAN, NO_GPU, NO_TIME, Sieve
 from horae.traces.readers.text import read_bytes
 from horae.traces.trace import FAULTS_LISTED_MAX, Fault, Trace, no_jobs
+from horae.traces.wording import shown
 
 RETRIED = "was tried several times: taken as one run"
 INCOMPLETE = "has attempts without a start or an end: these are not counted"
@@ -99,7 +100,7 @@ def _broken(path: Path, text: str, position: int, problem: str) -> InputError:
 
 def _row(entry: object) -> dict[str, object]:
     if not isinstance(entry, dict):
-        raise JobError(f"is {type(entry).__name__}", field="entry", remedy="give each job as {name: value}")
+        raise JobError(f"is {shown(entry)}", field="entry", remedy="give each job as {name: value}")
     submit = _time(entry, "submitted_time")
     if submit is None:
         raise JobError("is missing", field="submitted_time", remedy=REMEDY)
@@ -120,11 +121,11 @@ def _row(entry: object) -> dict[str, object]:
 def _attempt(attempt: object, submit: float) -> tuple[float | None, int]:
     """How many seconds it ran, if that is known, and on how many GPUs."""
     if not isinstance(attempt, dict):
-        raise JobError(f"has {attempt!r:.40}", field="attempts", remedy="give each attempt as {name: value}")
+        raise JobError(f"has {shown(attempt)}", field="attempts", remedy="give each attempt as {name: value}")
     gpus = 0
     for server in _list(attempt, "detail"):
         if not isinstance(server, dict):
-            raise JobError(f"has {server!r:.40}", field="detail", remedy="give each server as {name: value}")
+            raise JobError(f"has {shown(server)}", field="detail", remedy="give each server as {name: value}")
         gpus += len(_list(server, "gpus"))
     start, end = _time(attempt, "start_time"), _time(attempt, "end_time")
     if start is None or end is None:
@@ -159,7 +160,7 @@ def _list(entry: dict[str, object], key: str) -> list[object]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise JobError(f"is {value!r:.40}", field=key, remedy="give a list")
+        raise JobError(f"is {shown(value)}", field=key, remedy="give a list")
     return value
 
 
@@ -169,5 +170,5 @@ def _time(entry: dict[str, object], key: str) -> float | None:
         return None
     seconds = moment(value) if isinstance(value, str) else None
     if seconds is None:
-        raise JobError(f"is {value!r:.60}", field=key, remedy=REMEDY)
+        raise JobError(f"is {shown(value)}", field=key, remedy=REMEDY)
     return seconds

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from horae.model.errors import InputError, JobError
 from horae.traces.readers.layout import lay_out, only
 from horae.traces.readers.text import LINE_BYTES_MAX, PARQUET, read_bytes, starts_with
 from horae.traces.trace import FAULTS_LISTED_MAX, Fault, no_jobs
+from horae.traces.wording import printable
 
 LINE = "line"
 Where = Mapping[str, str]  # by column: the text that its cells must be for a row to be read
@@ -30,6 +31,7 @@ class RawTable:
     cells: pl.DataFrame  # text without spaces around it, null where there is none; and `line`
     faults: tuple[Fault, ...] = ()  # the first of the rows that are no rows
     fault_count: int = 0
+    strange: Mapping[str, str] = field(default_factory=dict)  # by name: the type of a column whose cells are no text
 
     @property
     def columns(self) -> list[str]:
@@ -37,12 +39,14 @@ class RawTable:
 
     def require(self, *names: str) -> None:
         for name in names:
+            if name in self.strange:
+                raise self.header_error(name, f"is a column of {self.strange[name]}", "make it numbers, text or dates")
             if name not in self.columns:
-                known = ", ".join(self.columns)
+                known = printable(", ".join(self.columns))
                 raise self.header_error(name, "is missing", f"add a column {name}; there are {known}")
 
     def header_error(self, field: str, problem: str, remedy: str) -> JobError:
-        return JobError(problem, file=str(self.path), line=self.header_line, field=field, remedy=remedy)
+        return JobError(problem, file=str(self.path), line=self.header_line, field=printable(field), remedy=remedy)
 
     def where(self, wanted: Where | None) -> RawTable:
         """The rows whose cells are as wanted."""
@@ -51,31 +55,27 @@ class RawTable:
         self.require(*wanted)
         cells = self.cells.filter(*(pl.col(name) == text for name, text in wanted.items()))
         if cells.is_empty():
-            rows = ", ".join(f"{name}={text}" for name, text in wanted.items())
+            rows = printable(", ".join(f"{name}={text}" for name, text in wanted.items()))
             raise JobError(f"has no row where {rows}", file=str(self.path), remedy="choose cells that the file has")
         return replace(self, cells=cells)
 
 
-def read_raw(
-    path: Path, separator: str = ",", *, quotes: bool = True, names: Sequence[str] = (), pad: bool = False
-) -> RawTable:
+def read_raw(path: Path, separator: str = ",", *, quotes: bool = True, names: Sequence[str] = ()) -> RawTable:
     """The table of a file: CSV or the like, or Parquet.
 
-    `names` are those of the columns where the file has no header. With `pad`, a row may have fewer cells.
+    `names` are those of the columns where the file has no header.
     """
     if starts_with(path, PARQUET):
         return _parquet(path)
     data = read_bytes(path)
-    if quotes and b'"' in data:
-        raw = _row_by_row(path, data, separator, pad)
-    else:
-        raw = _by_columns(path, data, separator, names, pad)
+    in_quotes = quotes and b'"' in data
+    raw = _row_by_row(path, data, separator) if in_quotes else _by_columns(path, data, separator, names)
     if raw.cells.is_empty() and not raw.fault_count:
         raise no_jobs(str(path))
     return raw
 
 
-def _by_columns(path: Path, data: bytes, separator: str, names: Sequence[str], pad: bool) -> RawTable:
+def _by_columns(path: Path, data: bytes, separator: str, names: Sequence[str]) -> RawTable:
     """No cell is in quotes: a line is a row, and every separator separates."""
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -88,8 +88,6 @@ def _by_columns(path: Path, data: bytes, separator: str, names: Sequence[str], p
     layout = lay_out(data, begin, separator)
     blank = layout.blank(data)
     wrong = ~blank & (layout.cells != len(names))
-    if pad and bool((wrong & (layout.cells < len(names))).any()):
-        return _row_by_row(path, data, separator, pad)  # which can fill up rows
     keep = ~(blank | wrong)
     # Nearly always there is nothing to take out, and a large file need not be copied.
     whole = bool(keep.all())
@@ -119,7 +117,9 @@ def _names(path: Path, line: int, cells: list[str]) -> list[str]:
     names = [cell.strip() or f"column {number}" for number, cell in enumerate(cells, start=1)]
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise JobError("is a column twice", file=str(path), line=line, field=name, remedy="keep one of them")
+            raise JobError(
+                "is a column twice", file=str(path), line=line, field=printable(name), remedy="keep one of them"
+            )
     # Lines are counted here, so a column of that name would be another thing.
     return [name if name != LINE else "line of the file" for name in names]
 
@@ -146,7 +146,7 @@ def _ragged(line: int, count: int, names: Sequence[str], separator: str) -> Faul
     return Fault(line, names[count], problem, "give each column a cell, if an empty one")
 
 
-def _row_by_row(path: Path, data: bytes, separator: str, pad: bool) -> RawTable:
+def _row_by_row(path: Path, data: bytes, separator: str) -> RawTable:
     reader = csv.reader(io.StringIO(data.decode(), newline=""), delimiter=separator, strict=True)
     line, header_line, count = 1, 0, 0
     names: list[str] = []
@@ -159,12 +159,12 @@ def _row_by_row(path: Path, data: bytes, separator: str, pad: bool) -> RawTable:
                 pass  # a blank line
             elif not names:
                 header_line, names = line, _names(path, line, cells)
-            elif len(cells) > len(names) or (len(cells) < len(names) and not pad):
+            elif len(cells) != len(names):
                 count += 1
                 if count <= FAULTS_LISTED_MAX:
                     faults.append(_ragged(line, len(cells), names, separator))
             else:
-                rows.append(cells + [""] * (len(names) - len(cells)))
+                rows.append(cells)
                 lines.append(line)
             line = reader.line_num + 1  # a cell in quotes may go over several lines
     except csv.Error as error:
@@ -177,12 +177,17 @@ def _parquet(path: Path) -> RawTable:
     """As text, so that what a cell may be is said once; a row's number stands for its line."""
     try:
         table = pl.read_parquet(path)
-        names = _names(path, 0, table.columns)
-        cells = table.select(pl.all().cast(pl.String)).rename(dict(zip(table.columns, names, strict=True)))
+        names = dict(zip(table.columns, _names(path, 0, table.columns), strict=True))
+        strange = {names[name]: str(kind) for name, kind in table.schema.items() if _is_strange(kind)}
+        cells = table.rename(names).drop(list(strange)).select(pl.all().cast(pl.String))
     except (OSError, pl.exceptions.PolarsError) as error:
         problem = str(error).strip().partition("\n")[0]
         raise InputError(f"not Parquet: {problem}", file=str(path), remedy="fetch or copy the file again") from None
-    if cells.is_empty():
+    if table.is_empty():
         raise no_jobs(str(path))
-    lines = pl.Series(LINE, np.arange(1, len(cells) + 1), dtype=pl.Int64)
-    return RawTable(path, 0, cells.select(_stripped()).with_columns(lines))
+    lines = pl.Series(LINE, np.arange(1, len(table) + 1), dtype=pl.Int64)
+    return RawTable(path, 0, cells.select(_stripped()).with_columns(lines), strange=strange)
+
+
+def _is_strange(kind: pl.DataType) -> bool:
+    return kind.is_nested() or kind in (pl.Binary, pl.Duration, pl.Time, pl.Object)

@@ -9,10 +9,21 @@ import polars as pl
 
 from horae.traces.readers.raw import LINE, RawTable
 from horae.traces.trace import FAULTS_LISTED_MAX, SCHEMA, Fault, Trace
+from horae.traces.wording import quoted as quoted_text
 
 EPOCH_SECONDS_MIN = 3e8  # 1979: numbers above are moments of the calendar
+ROW = "row-"  # before a row's number, where another job is called by it
 _NUMBER = "number of the row"
 NO_GPU, NEVER_RAN, NO_TIME = "asks for no GPU", "never ran", "ran for no time"
+
+
+def quoted(text: pl.Expr) -> pl.Expr:
+    """As it is shown in what is said about a row; slow, so for those only."""
+    return text.map_elements(quoted_text, return_dtype=pl.String)
+
+
+def is_text(text: pl.Expr) -> pl.Expr:
+    return pl.format("is {}", quoted(text))
 
 
 class Sieve:
@@ -64,7 +75,7 @@ class Sieve:
         `dated`: times come from dates; `counted`: they are seconds since the start, however large.
         """
         self._name(fields)
-        origin = "" if counted or self.table.is_empty() else self._count_from_first(dated, fields)
+        origin = "" if counted or self.table.is_empty() else self._count_from_first(dated)
         known = self._known()
         columns = [pl.col(name).cast(kind) for name, kind in SCHEMA.items() if name in known]
         table = self.table.select(columns)
@@ -87,27 +98,35 @@ class Sieve:
 
     def _name(self, fields: Mapping[str, str]) -> None:
         """Each row has an id of its own; the row's number where the file has none."""
-        number = pl.col(_NUMBER).cast(pl.String)
-        self.add((pl.coalesce("id", number) if "id" in self._known() else number).alias("id"))
+        number = self.table[_NUMBER].cast(pl.String)
+        self.add((self._filled(number) if "id" in self._known() else number).alias("id"))
         if self.table["id"].n_unique() == len(self.table):
             return
-        first = self.table.group_by("id").agg(pl.col(LINE).min().alias("first line"))
+        by_row = pl.col(_NUMBER, LINE).sort_by(_NUMBER).first().name.prefix("first ")
+        first = self.table.group_by("id").agg(by_row)
         self.table = self.table.join(first, on="id", how="left", maintain_order="left")
         self.fault(
-            pl.col(LINE) != pl.col("first line"),
+            pl.col(_NUMBER) != pl.col(f"first {_NUMBER}"),
             fields.get("id", "id"),
-            pl.format("'{}' is taken (line {})", "id", "first line"),
+            pl.format("{} is taken (line {})", quoted(pl.col("id")), f"first {LINE}"),
             "give each job a name of its own",
         )
 
-    def _count_from_first(self, dated: bool, fields: Mapping[str, str]) -> str:
+    def _filled(self, number: pl.Series) -> pl.Series:
+        """The ids of the file, and where it has none the row's number, in a form that no other row is called."""
+        given = self.table["id"].cast(pl.String)
+        if not given.null_count():
+            return given
+        names = number.zip_with(given.is_null(), given)
+        while (taken := given.is_null() & names.is_in(given.drop_nulls().implode())).any():
+            names = (ROW + names).zip_with(taken, names)
+        return names
+
+    def _count_from_first(self, dated: bool) -> str:
         """Moments of the calendar become seconds since the first submission; the date of that."""
         first = float(self.table.select(pl.col("submit").min()).item())
         if not dated and first <= EPOCH_SECONDS_MIN:
             return ""
         names = [name for name in ("submit", "deadline") if name in self._known()]
-        if "deadline" in names:
-            wrong = pl.col("deadline") <= EPOCH_SECONDS_MIN
-            self.fault(wrong, fields.get("deadline", "deadline"), "is no date, where submissions are", "give a date")
         self.add(*(pl.col(name) - first for name in names))
         return datetime.fromtimestamp(first, UTC).replace(tzinfo=None).isoformat(sep=" ")

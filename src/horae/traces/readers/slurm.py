@@ -8,14 +8,14 @@ are steps of jobs (`17.batch`), which are left out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
 from horae.traces.readers.accounts import Clock, count_gpus, named, read_times
-from horae.traces.readers.moments import quoted
 from horae.traces.readers.raw import RawTable, Where, read_raw
-from horae.traces.readers.sieve import Sieve
+from horae.traces.readers.sieve import Sieve, quoted
 from horae.traces.trace import Trace
 
 COLUMNS = ("JobID", "User", "Account", "Submit", "Start", "End", "State", "AllocTRES", "ReqTRES", "ElapsedRaw")
@@ -44,7 +44,7 @@ def _canonical(raw: RawTable) -> RawTable:
     """sacct takes the names of columns in any case and prints them as they were typed."""
     known = {name.lower(): name for name in COLUMNS}
     renamed = {name: known.get(name.lower(), name) for name in raw.columns}
-    return RawTable(raw.path, raw.header_line, raw.cells.rename(renamed), raw.faults, raw.fault_count)
+    return replace(raw, cells=raw.cells.rename(renamed))
 
 
 def _kept(raw: RawTable) -> dict[str, str]:

@@ -7,6 +7,7 @@ beside the other; one must be chosen. Those of Pollux have no run times, which a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -16,6 +17,7 @@ from horae.traces.readers import pollux
 from horae.traces.readers.mapped import read_columns
 from horae.traces.readers.raw import RawTable, Where, read_raw
 from horae.traces.trace import Trace
+from horae.traces.wording import printable
 
 # By field: what it may be called, the best name first.
 VOCABULARY = {
@@ -58,11 +60,11 @@ def _check_chosen(raw: RawTable) -> None:
     several = [name for name, texts in values.items() if len(texts) > 1]
     if not several:
         return
-    shown = [_some(values[name]) for name in several]
+    shown = [printable(_some(values[name])) for name in several]
     if len(several) > 1:
         shown = [f"{name} {texts}" for name, texts in zip(several, shown, strict=True)]
     # What has been chosen already is shown again, for the option is given as a whole.
-    choice = ",".join(f"{name}={texts[0]}" for name, texts in values.items() if texts)
+    choice = printable(",".join(f"{name}={texts[0]}" for name, texts in values.items() if texts))
     raise JobError(
         f"holds several workloads ({'; '.join(shown)})",
         file=str(raw.path),
@@ -79,4 +81,4 @@ def _with_batch(raw: RawTable, mapping: dict[str, str]) -> RawTable:
     if mapping.get("model") != "model" or BATCH not in raw.columns:
         return raw
     named = pl.coalesce(pl.format("{} (batch size {})", "model", BATCH), "model").alias("model")
-    return RawTable(raw.path, raw.header_line, raw.cells.with_columns(named), raw.faults, raw.fault_count)
+    return replace(raw, cells=raw.cells.with_columns(named))

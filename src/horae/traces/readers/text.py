@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
@@ -11,6 +12,7 @@ from typing import BinaryIO
 from horae.model.errors import InputError
 
 LINE_BYTES_MAX = 1 << 20
+FILE_BYTES_MAX = 4 << 30  # unpacked: a hundred million jobs or so
 HEAD_BYTES = 1 << 16  # what is looked at to tell formats apart
 PARQUET = b"PAR1"
 REMEDY = "name a CSV or YAML file in UTF-8"
@@ -19,6 +21,8 @@ _CHUNK_BYTES = LINE_BYTES_MAX  # so that a line that is too long spans chunks, a
 _GZIP = b"\x1f\x8b"
 _GZIP_WINDOW = 31  # zlib's word for a gzip header
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_LETTER_BEGINS = 0xC0  # the first byte of a letter of several is at least this
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def read_bytes(path: Path, line_bytes_max: int | None = LINE_BYTES_MAX) -> bytes:
@@ -33,15 +37,27 @@ def read_head(path: Path) -> bytes:
     return next(_chunks(path), b"")[:HEAD_BYTES].removeprefix(_BYTE_ORDER_MARK)
 
 
+def check_head(path: Path, head: bytes) -> None:
+    """An error where the beginning of a file is no text."""
+    if len(head) >= HEAD_BYTES - len(_BYTE_ORDER_MARK):  # it may end in the middle of a letter
+        last = next((size for size in range(1, 5) if head[-size] >= _LETTER_BEGINS), 0)
+        head = head[: len(head) - last]
+    _check_text(path, head)
+
+
 def starts_with(path: Path, magic: bytes) -> bool:
     return read_head(path).startswith(magic)
 
 
 def _checked(path: Path, line_bytes_max: int | None) -> Iterator[bytes]:
     """The chunks of a file as long as its lines are of a bearable length."""
-    lines = pending = 0
+    lines = pending = total = 0
     for chunk in _chunks(path):
         yield chunk
+        total += len(chunk)
+        if total > FILE_BYTES_MAX:
+            problem = f"is larger than {FILE_BYTES_MAX / (1 << 30):.3g} GiB when unpacked"
+            raise InputError(problem, file=str(path), remedy="split it into several files, and read each by itself")
         first = chunk.find(b"\n")
         length = pending + (len(chunk) if first < 0 else first)
         if line_bytes_max is not None and length > line_bytes_max:
@@ -84,10 +100,11 @@ def _unpacked(path: Path, packed: Iterator[bytes]) -> Iterator[bytes]:
                 if not rest:
                     break
                 member = zlib.decompressobj(_GZIP_WINDOW)
+            before = member.copy()
             try:
                 piece = member.decompress(rest, _CHUNK_BYTES)
             except zlib.error:
-                raise _damaged(path, lines, "is broken gzip data") from None
+                raise _damaged(path, lines + _lines_that_unpack(before, rest), "is broken gzip data") from None
             rest = member.unused_data if member.eof else member.unconsumed_tail
             lines += piece.count(b"\n")
             if piece:
@@ -96,12 +113,34 @@ def _unpacked(path: Path, packed: Iterator[bytes]) -> Iterator[bytes]:
         raise _damaged(path, lines, "is cut short")
 
 
+def _lines_that_unpack(member: zlib._Decompress, packed: bytes) -> int:
+    """How many lines end before the place that is broken. Pieces get smaller towards it."""
+    lines, size = 0, _CHUNK_BYTES
+    while size:
+        attempt = member.copy()
+        try:
+            piece = attempt.decompress(packed, size)
+        except zlib.error:
+            size //= 2
+            continue
+        if not piece:
+            break
+        lines, member, packed = lines + piece.count(b"\n"), attempt, attempt.unconsumed_tail
+    # A wrong checksum takes the last byte with it, unless that is unpacked before the checksum is seen.
+    with suppress(zlib.error):
+        for byte in packed:
+            lines += member.decompress(bytes([byte])).count(b"\n")
+    return lines
+
+
 def _damaged(path: Path, lines: int, problem: str) -> InputError:
     where = "after this line" if lines else "before its first line ends"
     return InputError(f"{problem} {where}", file=str(path), line=lines, remedy="fetch or copy the file again")
 
 
 def _check_text(path: Path, data: bytes) -> None:
+    if data.startswith(_UTF_16):
+        raise InputError("is UTF-16, not UTF-8 text", file=str(path), line=1, remedy=REMEDY)
     if not data.isascii():
         try:
             data.decode()

@@ -14,6 +14,7 @@ import polars as pl
 from pydantic import ValidationError
 
 from horae.traces.job_row import GPUS_MAX, PRIORITY_MAX, RETRIES_MAX, SECONDS_MAX, JobRow
+from horae.traces.readers.numbers import whole
 from horae.traces.readers.raw import LINE
 from horae.traces.readers.sieve import Sieve
 from horae.traces.trace import FAULTS_LISTED_MAX, SCHEMA, Fault
@@ -93,6 +94,8 @@ def _is_pairs(name: str, cell: str) -> bool:
 
 
 def _value(name: str, column: str) -> pl.Expr:
+    if SCHEMA[name] == pl.Int64:
+        return whole(pl.col(column)).alias(name)
     return pl.col(column).cast(SCHEMA[name], strict=False).alias(name)
 
 
