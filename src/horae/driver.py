@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from horae.engines.engine import Engine
@@ -26,12 +26,16 @@ class WriteAhead(Observer, Protocol):
 
 
 def run(
-    scheduler: Scheduler, engine: Engine, observers: Iterable[Observer] = (), journal: WriteAhead | None = None
+    scheduler: Scheduler,
+    engine: Engine,
+    observers: Iterable[Observer] = (),
+    journal: WriteAhead | None = None,
+    enough: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Go on until nothing will ever happen again."""
+    """Go on until nothing will ever happen again, or until somebody has seen enough."""
     watching = tuple(observers)
     wake_at = scheduler.next_wakeup_at
-    while (moment := engine.wait(wake_at)) is not None:
+    while not enough() and (moment := engine.wait(wake_at)) is not None:
         if moment.events:
             deliver(scheduler, engine, moment.events, watching, journal)
             wake_at = scheduler.next_wakeup_at

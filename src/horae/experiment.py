@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
@@ -44,19 +44,23 @@ def simulate(
     checkpoint_seconds: float = 0.0,
     journal: Path | None = None,
     observers: Sequence[Observer] = (),
+    enough: Callable[[], bool] = lambda: False,
 ) -> Run:
-    """Run a workload to its end in virtual time. The scheduler is made first: bad input leaves no file behind."""
+    """Run a workload in virtual time to its end, or until somebody has seen enough.
+
+    The scheduler is made first: bad input leaves no file behind.
+    """
     recorder = Recorder(setup)
     scheduler = Scheduler(setup)
     engine = SimulatedEngine(setup.cluster, recorder.expecting(arrivals), outside, checkpoint_seconds)
     if journal is None:
-        run(scheduler, engine, [recorder, *observers])
+        run(scheduler, engine, [recorder, *observers], enough=enough)
         return _outcome(recorder, scheduler)
     try:
         with journal.open("w", encoding="utf-8", newline="\n") as file:
             writer = JournalWriter(file)
             writer.open(setup)
-            run(scheduler, engine, [recorder, *observers], writer)
+            run(scheduler, engine, [recorder, *observers], writer, enough)
     except OSError as error:
         raise JournalError(
             f"cannot be written: {error.strerror}", file=str(journal), remedy="name a file in a folder of yours"

@@ -87,6 +87,16 @@ class Cluster:
         return self.cell_of_gpu[self.node_level]
 
     @cached_property
+    def price_per_hour(self) -> Floats:
+        """By accelerator: of one GPU, on average over its nodes."""
+        paid, gpus = np.zeros(len(self.accelerators)), np.zeros(len(self.accelerators))
+        for node in self.nodes:
+            number = self.accelerators.index(node.accelerator)
+            paid[number] += node.price_per_hour * node.gpus
+            gpus[number] += node.gpus
+        return paid / gpus
+
+    @cached_property
     def chain_gpus(self) -> Mapping[str, tuple[int, int]]:
         """By accelerator: its range of GPU numbers."""
         first = self.first_gpu[-1]

@@ -7,6 +7,7 @@ count who might start as started, and who might be displaced as waiting. Too ear
 
 from __future__ import annotations
 
+from enum import IntEnum
 from math import inf
 from typing import NamedTuple, TypeAlias
 
@@ -30,11 +31,44 @@ class Ranking(NamedTuple):
     stands_until: float = inf
 
 
+class Limit(IntEnum):
+    """What keeps a job from a larger share."""
+
+    NOWHERE = 0  # no GPU type on which it runs has any GPUs
+    TIME = 1  # it runs all the time
+    SCARCE = 2  # the GPUs it wants are given out
+    DROPPED = 3  # its wish, a deadline, cannot be met with those of the others
+
+
+class Evidence(NamedTuple):
+    """Why shares are what they are, and how far from the best they can be at most."""
+
+    objective: str  # in words, with its unit
+    value: float
+    bound: float  # no shares have a better value
+    prices: Floats  # by accelerator: what one more GPU would add to the value
+    is_full: Bools  # by accelerator: all of its GPUs are given out
+    limit: Ints  # by row: a `Limit`
+
+
+class Pairs(NamedTuple):
+    """Two jobs on the same GPUs, by pair: both run in shapes of one accelerator and one number of GPUs."""
+
+    first: Ints  # rows
+    second: Ints
+    first_option: Ints
+    second_option: Ints
+    fraction: Floats  # of time
+
+
 class Shares(NamedTuple):
     """By row and option: the fraction of time it should run there. A mechanism turns fractions into rounds."""
 
-    fraction: Floats
+    fraction: Floats  # alone
     stands_until: float = inf
+    pairs: Pairs | None = None  # and in company
+    evidence: Evidence | None = None
+    isolated_speed: Floats | None = None  # by row: steps/s on a share of its own, to be counted up as isolated seconds
 
 
 class Grant(NamedTuple):

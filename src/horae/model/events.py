@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from horae.model.jobs import Job
+from horae.model.shapes import Shape
 
 
 class Ending(Enum):
@@ -75,6 +76,15 @@ class PolicyChanged(NamedTuple):
     options: Mapping[str, object] = MappingProxyType({})
 
 
+class SpeedRevised(NamedTuple):
+    """Jobs of a model are believed to have another speed in a shape than when they were submitted."""
+
+    at: float
+    model: str
+    shape: Shape
+    steps_per_second: float
+
+
 class Surveyed(NamedTuple):
     """Everything the engine runs right now, in answer to `Survey`: it mends whatever events were lost."""
 
@@ -89,5 +99,14 @@ class Tick(NamedTuple):
 
 
 Event: TypeAlias = (
-    JobSubmitted | JobCancelled | JobStarted | JobProgressed | JobEnded | NodeChanged | PolicyChanged | Surveyed | Tick
+    JobSubmitted
+    | JobCancelled
+    | JobStarted
+    | JobProgressed
+    | JobEnded
+    | NodeChanged
+    | PolicyChanged
+    | SpeedRevised
+    | Surveyed
+    | Tick
 )

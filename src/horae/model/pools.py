@@ -9,11 +9,22 @@ from math import ceil, floor, inf
 
 from horae.model.cells import Cluster
 from horae.model.errors import InputError
+from horae.model.speeds import Sharing
 
 
 class Cadence(Enum):
     EVENTS = "events"  # whenever something has happened
     ROUNDS = "rounds"  # at multiples of round_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRules:
+    """How shares of time are turned into rounds."""
+
+    type_order: tuple[str, ...] = ()  # these GPU types are given out one after the other; none: all together
+    reconsider_seconds: float = 0.0  # shares stand at least so long, whatever happens
+    fill: bool = False  # GPUs that nobody has a claim to go to jobs without a share there
+    restart_share_max: float = 0.1  # nobody leaves before the restart is no more than this part of its lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +36,7 @@ class PoolSpec:
     round_seconds: float = 360.0  # under EVENTS: the least time between two looks at something that changes by itself
     tenants: tuple[str, ...] = ()  # none: all tenants without a pool of their own
     nodes: tuple[str, ...] = ()  # none: all nodes without a pool of their own
+    rules: RoundRules = RoundRules()
 
     def __post_init__(self) -> None:
         if not 0 < self.round_seconds < inf:
@@ -55,3 +67,4 @@ class Setup:
     tenant_weights: Mapping[str, float] = field(default_factory=dict)  # 1 for those not named
     acknowledge_seconds: float = 30.0  # a command unanswered for so long is sent again
     survey_seconds: float = inf  # how often the engine is asked for everything it runs
+    sharing: tuple[Sharing, ...] = ()  # what two jobs on the same GPUs are believed to keep of their speeds

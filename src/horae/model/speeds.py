@@ -21,3 +21,12 @@ class PairMeasurement(NamedTuple):
     shape: Shape
     steps_per_second: tuple[float, float]  # of the first and of the second; 0: does not fit
     source: str
+
+
+class Sharing(NamedTuple):
+    """Two jobs on the same GPUs: the part of its speed alone that each of them keeps."""
+
+    models: tuple[str, str]
+    accelerator: str
+    gpus: int
+    kept: tuple[float, float]  # of the first and of the second; 0: does not fit

@@ -33,6 +33,7 @@ _INTS = (
     "tenant",
     "user",
     "demand",  # jobs of one number fit or fail alike
+    "model",
     "status",
     "epoch",  # of the present lease
     "option",  # held under it
@@ -59,6 +60,10 @@ _FLOATS = (
     "run_base",  # seconds on GPUs before this lease
     "service_base",  # GPU-seconds before this lease
     "service_mark",  # GPU-seconds at the last promotion
+    "pace",  # the part of its speed that it keeps under this lease, beside whoever shares its GPUs
+    "isolated_base",  # seconds that its steps would have taken alone, up to the mark
+    "isolated_mark",  # steps done when the shares in force were computed
+    "isolated_speed",  # steps a second on a share of its own, as those shares reckon; 0: not reckoned
 )
 _FLOATS_AT_START = _FLOATS.index("steps_base")
 # One for each option of a job. The shape is its number in the shape book, NOBODY beyond the last option.
@@ -116,6 +121,7 @@ class JobColumns:
     tenant = _ints("tenant")
     user = _ints("user")
     demand = _ints("demand")
+    model = _ints("model")
     status = _ints("status")
     epoch = _ints("epoch")
     option = _ints("option")
@@ -139,6 +145,10 @@ class JobColumns:
     run_base = _floats("run_base")
     service_base = _floats("service_base")
     service_mark = _floats("service_mark")
+    pace = _floats("pace")
+    isolated_base = _floats("isolated_base")
+    isolated_mark = _floats("isolated_mark")
+    isolated_speed = _floats("isolated_speed")
     shape = _ints("shape")
     speed = _floats("speed")
     received_base = _floats("received_base")
@@ -208,13 +218,25 @@ class JobColumns:
         return self.speed[:, 0]
 
     @_Lazy
-    def steps_left(self) -> Floats:
-        """Believed work left; nan where the total is unknown."""
+    def steps_done(self) -> Floats:
+        """Believed work done."""
         rows = np.flatnonzero(self.on_gpus)
         done = self.steps_base.copy()
         productive = np.maximum(self.now - self.productive_at[rows], 0.0)
-        done[rows] += productive * self.speed[rows, self.option[rows]]
-        return np.maximum(self.steps_total - done, 0.0)
+        done[rows] += productive * self.speed[rows, self.option[rows]] * self.pace[rows]
+        return done
+
+    @_Lazy
+    def steps_left(self) -> Floats:
+        """Believed work left; nan where the total is unknown."""
+        return np.maximum(self.steps_total - self.steps_done, 0.0)
+
+    @_Lazy
+    def isolated_seconds(self) -> Floats:
+        """What the steps so far would have taken on a share of its own, as the shares of the time reckoned it."""
+        reckoned = self.isolated_speed > 0
+        fresh = (self.steps_done - self.isolated_mark) / np.where(reckoned, self.isolated_speed, 1.0)
+        return self.isolated_base + np.where(reckoned, fresh, 0.0)
 
     @_Lazy
     def seconds_total(self) -> Floats:
@@ -236,6 +258,7 @@ class Entry(NamedTuple):
     shapes: tuple[int, ...]  # by option
     app_submitted_at: float
     app_integral: float
+    model: int = 0
 
 
 class JobTable:
@@ -285,9 +308,10 @@ class JobTable:
         # In the order of the columns; what is not named here is zero.
         ints[:, row] = (
             serial, job.gpus, job.priority, entry.app, entry.tenant, entry.user, entry.demand,
-            _PENDING, NOBODY, NOBODY, 0,
+            entry.model, _PENDING, NOBODY, NOBODY, 0,
         )  # fmt: skip
         floats[:, row] = 0.0
+        self.columns["pace"][row] = 1.0
         steps_total = nan if job.steps_total is None else job.steps_total
         floats[:_FLOATS_AT_START, row] = (
             job.submitted_at, job.weight, steps_total, job.deadline_at, job.restart_seconds,
@@ -312,6 +336,20 @@ class JobTable:
             self.row[int(self.columns["serial"][row])] = row
         self.ids.pop()
         self.jobs.pop()
+
+    def revise(self, model: int, shape: int, steps_per_second: float, now: float) -> bool:
+        """Another believed speed for the jobs of a model; what was done so far was done at the former one."""
+        changed = self.columns["shape"][: self.count] == shape
+        changed[self.columns["model"][: self.count] != model] = False
+        rows, options = np.nonzero(changed)
+        if not len(rows):
+            return False
+        done = self.view(now).steps_done
+        self.columns["steps_base"][: self.count] = done
+        productive_at = self.columns["productive_at"][: self.count]
+        np.maximum(productive_at, now, out=productive_at, where=self.columns["epoch"][: self.count] != NOBODY)
+        self.columns["speed"][rows, options] = steps_per_second
+        return True
 
     def view(self, now: float) -> JobColumns:
         return JobColumns(now, self._read_only, self.count)

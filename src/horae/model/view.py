@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple, Protocol
 
+import numpy as np
+
 from horae.model.arrays import Floats, Ints
 from horae.model.decisions import Decision
 from horae.model.shapes import Shape
@@ -30,6 +32,11 @@ class View(NamedTuple):
     apps: int  # contending now
     app_seconds: float  # integral of the number of apps over time
     fit: Callable[[str, int], str | None]  # the level at which that many GPUs would fit right now
+    price_per_hour: Floats = np.empty(0)  # by accelerator: of one GPU
+    models: tuple[str, ...] = ()  # the numbers in `jobs.model` point here
+    # By model, partner's model and shape: the part of its speed that a job keeps beside the other on the same GPUs.
+    # 0: the two do not fit. Without any rows: nobody may share.
+    kept: Floats = np.empty((0, 0, 0))
 
     def apps_average(self) -> Floats:
         """By job: the time-average number of apps contending over its app's life so far (Themis, section 4)."""

@@ -18,6 +18,7 @@ from horae.model.view import View
 LEVELS = (GPU, NODE, "rack", CLUSTER)
 ACCELERATORS = ("K80", "V100")
 TENANTS = ("blue", "green", "red")
+MODELS = ("small", "large", "greedy")
 SHAPES = tuple(
     Shape(accelerator, gpus, level)
     for accelerator in ACCELERATORS
@@ -46,7 +47,10 @@ class Case:
         level = np.array([LEVELS.index(shape.level) for shape in SHAPES])
         apps = len({job.app_id for job, _ in self.jobs})
         weight = np.array([2.0, 1.0, 1.0])
-        for column in (capacity, accelerator, gpus, level, weight):
+        price = np.array([0.5, 2.0])
+        # Jobs of the second model slow others down; two of the third do not fit.
+        kept = np.array([[0.9, 0.6, 0.9], [0.7, 0.5, 0.7], [0.9, 0.6, 0.0]])[:, :, None] * np.ones(len(SHAPES))
+        for column in (capacity, accelerator, gpus, level, weight, price, kept):
             column.flags.writeable = False
         return View(
             now=self.now,
@@ -67,6 +71,9 @@ class Case:
             apps=apps,
             app_seconds=self.now * apps,
             fit=lambda accelerator, gpus: NODE if gpus <= 4 else CLUSTER,
+            price_per_hour=price,
+            models=MODELS,
+            kept=kept,
         )
 
     def _add(self, table: JobTable, serial: int) -> None:
@@ -74,7 +81,7 @@ class Case:
         shapes = tuple(SHAPES.index(option.shape) for option in job.options)
         apps = sorted({job.app_id for job, _ in self.jobs})
         tenant = TENANTS.index(job.tenant)
-        entry = Entry(apps.index(job.app_id), tenant, tenant, serial % 3, shapes, job.submitted_at, 0.0)
+        entry = Entry(apps.index(job.app_id), tenant, tenant, serial % 3, shapes, job.submitted_at, 0.0, serial % 3)
         table.add(serial, job, entry)
         if runs:
             columns, row = table.columns, table.row[serial]

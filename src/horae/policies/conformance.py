@@ -14,8 +14,8 @@ from typing import NoReturn
 
 import numpy as np
 
-from horae.model.arrays import Floats
-from horae.model.decisions import Decision, Grants, Ranking, Shares
+from horae.model.arrays import Floats, Ints
+from horae.model.decisions import Decision, Grants, Pairs, Ranking, Shares
 from horae.model.errors import PolicyError
 from horae.model.table import JobColumns
 from horae.model.view import Policy, View
@@ -128,9 +128,30 @@ class _Trial:
             if granted > total:
                 self._fail(f"over-allocates: it grants {granted} of {total} GPUs", "grant no more than there are")
         if isinstance(decision, Shares) and len(view.jobs):
-            self._check_shares(view, np.asarray(decision.fraction, dtype=np.float64))
+            self._check_shares(view, self._with_company(view, decision))
 
-    def _check_shares(self, view: View, fraction: Floats) -> None:
+    def _with_company(self, view: View, shares: Shares) -> tuple[Floats, Floats]:
+        """By row and option: the time of each job, and the time for which it pays: two that share pay half each."""
+        time = np.array(shares.fraction, dtype=np.float64)
+        paid, pairs, jobs = time.copy(), shares.pairs, view.jobs
+        if pairs is None or not len(pairs.first):
+            return time, paid
+        shapes = jobs.shape[pairs.first, pairs.first_option], jobs.shape[pairs.second, pairs.second_option]
+        if (pairs.first == pairs.second).any():
+            self._fail("pairs a job with itself", "pair two jobs")
+        if min(shapes[0].min(), shapes[1].min()) < 0 or any(
+            (column[shapes[0]] != column[shapes[1]]).any() for column in (view.shape_accelerator, view.shape_gpus)
+        ):
+            self._fail("pairs jobs of different gangs or GPU types", "pair gangs of one size on one type")
+        if not (pairs.fraction >= 0).all():
+            self._fail("gives a pair a share that is no fraction of time", "give numbers from 0 to 1")
+        for row, option in ((pairs.first, pairs.first_option), (pairs.second, pairs.second_option)):
+            np.add.at(time, (row, option), pairs.fraction)
+            np.add.at(paid, (row, option), pairs.fraction / 2)
+        return time, paid
+
+    def _check_shares(self, view: View, shares: tuple[Floats, Floats]) -> None:
+        fraction, paid = shares
         shape = view.jobs.shape
         if not np.isfinite(fraction).all() or (fraction < -_TOLERANCE).any():
             self._fail("gives a share that is no fraction of time", "give numbers from 0 to 1")
@@ -138,7 +159,7 @@ class _Trial:
             self._fail("gives a share of a shape that the job does not accept", "give 0 where jobs.shape is negative")
         if (fraction.sum(axis=1) > 1 + _TOLERANCE).any():
             self._fail("over-allocates: it gives a job more than all of its time", "keep rows at 1 or less")
-        gpus = np.where(shape >= 0, fraction * view.shape_gpus[shape], 0.0)
+        gpus = np.where(shape >= 0, paid * view.shape_gpus[shape], 0.0)
         for number, name in enumerate(view.accelerators):
             used = float(gpus[(shape >= 0) & (view.shape_accelerator[shape] == number)].sum())
             if used > view.capacity[number] * (1 + _TOLERANCE) + _TOLERANCE:
@@ -175,7 +196,8 @@ def _by_serial(view: View, decision: Decision) -> tuple[object, ...]:
     serial = view.jobs.serial
     back = np.argsort(serial)
     if isinstance(decision, Shares):
-        return (np.asarray(decision.fraction, dtype=np.float64)[back], decision.stands_until)
+        company = () if decision.pairs is None else _pairs_by_serial(serial, decision.pairs)
+        return (np.asarray(decision.fraction, dtype=np.float64)[back], decision.stands_until, *company)
     if isinstance(decision, Grants):
         return (*decision.grants, *_by_serial(view, decision.rest))
     return (
@@ -187,6 +209,17 @@ def _by_serial(view: View, decision: Decision) -> tuple[object, ...]:
         decision.blocking,
         decision.stands_until,
     )
+
+
+def _pairs_by_serial(serial: Ints, pairs: Pairs) -> tuple[object, ...]:
+    swap = serial[pairs.first] > serial[pairs.second]
+    rows = np.where(swap, pairs.second, pairs.first), np.where(swap, pairs.first, pairs.second)
+    options = (
+        np.where(swap, pairs.second_option, pairs.first_option),
+        np.where(swap, pairs.first_option, pairs.second_option),
+    )
+    order = np.lexsort((options[1], options[0], serial[rows[1]], serial[rows[0]]))
+    return tuple(column[order] for column in (serial[rows[0]], serial[rows[1]], *options, pairs.fraction))
 
 
 def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:

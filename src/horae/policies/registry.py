@@ -19,6 +19,7 @@ from horae.policies.fifo import Fifo
 from horae.policies.gittins import Gittins
 from horae.policies.highest_rho import HighestRho
 from horae.policies.las import Las
+from horae.policies.max_min import MaxMin
 from horae.policies.sjf import Sjf
 from horae.policies.srsf import Srsf
 from horae.policies.srtf import Srtf
@@ -29,7 +30,7 @@ ENTRY_POINTS = "horae.policies"
 
 POLICIES: dict[str, type[Policy]] = {
     policy.name: policy
-    for policy in (Fifo, Sjf, Srtf, Srsf, Las, Tiresias, Gittins, Drf, YarnCs, EqualShare, HighestRho)
+    for policy in (Fifo, Sjf, Srtf, Srsf, Las, Tiresias, Gittins, Drf, YarnCs, EqualShare, HighestRho, MaxMin)
 }
 _LOADED: dict[str, type[Policy]] = {}  # from other packages, checked
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from horae.model.arrays import Floats, Ints
 from horae.model.shapes import Demand, Shape
+from horae.model.speeds import Sharing
 
 
 class NameBook:
@@ -63,3 +64,27 @@ class DemandBook:
             number = self._number[demand] = len(self.all)
             self.all += (demand,)
         return number
+
+
+class SharingBook:
+    """What jobs keep of their speed beside another, for the models and shapes that were seen so far."""
+
+    def __init__(self, rows: tuple[Sharing, ...]) -> None:
+        self._kept: dict[tuple[str, str, str, int], float] = {}
+        for (first, second), accelerator, gpus, (kept_first, kept_second) in rows:
+            fits = kept_first > 0 and kept_second > 0
+            self._kept[first, second, accelerator, gpus] = kept_first if fits else 0.0
+            self._kept[second, first, accelerator, gpus] = kept_second if fits else 0.0
+        self._kept_by_number: Floats = np.empty((0, 0, 0))
+
+    def kept(self, models: tuple[str, ...], shapes: tuple[Shape, ...]) -> Floats:
+        """By model, partner's model and shape."""
+        if self._kept and self._kept_by_number.shape != (len(models), len(models), len(shapes)):
+            self._kept_by_number = np.array(
+                [[[self.of(one, other, shape) for shape in shapes] for other in models] for one in models]
+            ).reshape(len(models), len(models), len(shapes))
+            self._kept_by_number.flags.writeable = False
+        return self._kept_by_number
+
+    def of(self, model: str, partner: str, shape: Shape) -> float:
+        return self._kept.get((model, partner, shape.accelerator, shape.gpus), 0.0)

