@@ -52,7 +52,7 @@ def simulate(
     """
     recorder = Recorder(setup)
     scheduler = Scheduler(setup)
-    engine = SimulatedEngine(setup.cluster, recorder.expecting(arrivals), outside, checkpoint_seconds)
+    engine = SimulatedEngine(setup.cluster, recorder.expecting(arrivals), outside, checkpoint_seconds, setup.sharing)
     if journal is None:
         run(scheduler, engine, [recorder, *observers], enough=enough)
         return _outcome(recorder, scheduler)

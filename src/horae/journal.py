@@ -23,6 +23,7 @@ from horae.model.events import Event
 from horae.model.plain import Plain, from_plain, to_plain
 from horae.model.plans import Reaction, Round
 from horae.model.pools import Setup
+from horae.model.table import NOBODY
 
 VERSION = 1
 _DAMAGED = "the journal is damaged here: take a whole copy of it"
@@ -84,9 +85,28 @@ def decision_to_plain(decision: Decision, names: Mapping[int, str]) -> Plain:
                 plain["promoted"] = sorted(names[row] for row in decision.promoted.tolist())
             return plain
         case Shares():
-            return {"shares": dict(sorted((names[row], share) for row, share in enumerate(decision.fraction.tolist())))}
+            shares = dict(sorted((names[row], share) for row, share in enumerate(decision.fraction.tolist())))
+            return {"shares": shares, **_pairs_to_plain(decision, names), **_evidence_to_plain(decision)}
         case Grants():
             return {"grants": to_plain(decision.grants), "rest": decision_to_plain(decision.rest, names)}
+
+
+def _pairs_to_plain(shares: Shares, names: Mapping[int, str]) -> dict[str, Plain]:
+    pairs = shares.pairs
+    if pairs is None:
+        return {}
+    columns = (pairs.first, pairs.second, pairs.first_option, pairs.second_option, pairs.fraction)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    named = [[names[first], names[second], one, other, part] for first, second, one, other, part in rows]
+    return {"pairs": sorted(named)}
+
+
+def _evidence_to_plain(shares: Shares) -> dict[str, Plain]:
+    evidence = shares.evidence
+    if evidence is None:
+        return {}
+    figures: dict[str, Plain] = {"value": evidence.value, "bound": evidence.bound, "prices": evidence.prices.tolist()}
+    return {"evidence": {"objective": evidence.objective, **figures}}
 
 
 def plan_to_plain(round_: Round) -> Plain:
@@ -95,6 +115,7 @@ def plan_to_plain(round_: Round) -> Plain:
     plain: dict[str, Plain] = {
         "start": [
             {"job": job_id[item.serial], "shape": str(item.shape), "because": str(item.reason)}
+            | ({"beside": job_id[item.partner]} if item.partner != NOBODY else {})
             for item in plan.placements
         ],
         "stop": [{"job": job_id[item.serial], "because": str(item.reason)} for item in plan.departures],

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from builders import arrival, cluster, simulate
 
-from horae.mechanism.claims import claim, round_priorities, split
+from horae.mechanism.claims import claim, split
+from horae.mechanism.turns import round_priorities
 from horae.model.decisions import Grant, Grants, Ranking, Shares
 from horae.model.jobs import Job
 from horae.model.pools import Cadence
@@ -80,7 +81,7 @@ def test_equal_shares_give_two_jobs_half_the_time_each() -> None:
 
 
 def test_equal_shares_follow_weights() -> None:
-    """Weights 3 and 1 on one GPU: until the first ends it has had three quarters of the time, but for a round."""
+    """Weights 3 and 1 on one GPU: until the first ends it has had three quarters of the time, but for a turn."""
     recorder = simulate(
         cluster(nodes=1, gpus=1),
         [arrival("a", 0, 1, 300, weight=3.0), arrival("b", 0, 1, 300)],
@@ -89,7 +90,7 @@ def test_equal_shares_follow_weights() -> None:
         round_seconds=10.0,
     )
     ended = {record.job_id: record.ended_at for record in recorder.records()}
-    assert abs(ended["a"] - 400.0) <= 10.0
+    assert abs(ended["a"] - 400.0) <= 40.0
     assert ended["b"] == 600.0
 
 

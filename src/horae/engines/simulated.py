@@ -18,6 +18,7 @@ from horae.model.errors import JobError
 from horae.model.events import Ending, Event, Health, JobEnded, JobStarted, JobSubmitted, NodeChanged, Surveyed
 from horae.model.jobs import Arrival
 from horae.model.shapes import Option, Shape
+from horae.model.speeds import Sharing
 
 
 @dataclass(slots=True)
@@ -29,24 +30,31 @@ class _Run:
     gpus: tuple[int, ...]
     productive_at: float  # after the restart
     steps_at_start: float
-    steps_per_second: float
+    steps_per_second: float  # alone on these GPUs
     ending: Ending  # how it will end if nobody interferes
+    partner: str = ""  # who shares the GPUs
+    pace: float = 1.0  # the part of its speed that it keeps beside that one
 
     def steps(self, now: float) -> float:
-        done = self.steps_at_start + max(now - self.productive_at, 0.0) * self.steps_per_second
+        done = self.steps_at_start + max(now - self.productive_at, 0.0) * self.steps_per_second * self.pace
         return min(done, self.arrival.truth.steps_total)
 
     def ends_at(self) -> float:
         truth = self.arrival.truth
         last = truth.steps_total if self.ending is Ending.FINISHED else truth.fails_at_step
-        return self.productive_at + max(last - self.steps_at_start, 0.0) / self.steps_per_second
+        return self.productive_at + max(last - self.steps_at_start, 0.0) / (self.steps_per_second * self.pace)
+
+    def change_pace(self, now: float, partner: str, pace: float) -> None:
+        self.steps_at_start, self.productive_at = self.steps(now), max(self.productive_at, now)
+        self.partner, self.pace = partner, pace
 
 
 class SimulatedEngine:
     """`outside` are events from operators and hardware: faults, repairs, drains, cancellations, policy changes.
 
     With `checkpoint_seconds` at 0 every step is safe at once; otherwise a node that fails takes with it all that its
-    jobs have done since their last checkpoint. A job that is told to stop always saves its work first.
+    jobs have done since their last checkpoint. A job that is told to stop always saves its work first. `sharing` is
+    what two jobs on the same GPUs really keep of their speeds.
     """
 
     def __init__(
@@ -55,10 +63,15 @@ class SimulatedEngine:
         arrivals: Iterable[Arrival],
         outside: Iterable[Event] = (),
         checkpoint_seconds: float = 0.0,
+        sharing: Iterable[Sharing] = (),
     ) -> None:
         self.now = 0.0
         self._cluster = cluster
         self._checkpoint_seconds = checkpoint_seconds
+        self._kept: dict[tuple[str, str, str, int], float] = {}
+        for (first, second), accelerator, gpus, (kept_first, kept_second) in sharing:
+            self._kept[first, second, accelerator, gpus] = kept_first
+            self._kept[second, first, accelerator, gpus] = kept_second
         self._arrivals: Iterator[Arrival] = iter(arrivals)
         self._await_arrival()
         self._outside = sorted(outside, key=lambda event: event.at)[::-1]
@@ -101,7 +114,7 @@ class SimulatedEngine:
         while self._ends and self._ends[0][0] <= self.now:
             _, epoch, job_id = heapq.heappop(self._ends)
             run = self._runs.get(job_id)
-            if run is not None and run.epoch == epoch:
+            if run is not None and run.epoch == epoch and run.ends_at() <= self.now:
                 finished = run.ending is Ending.FINISHED
                 done = run.arrival.truth.steps_total if finished else self._saved.get(job_id, 0.0)
                 events.append(self._end(run, run.ending, done))
@@ -124,13 +137,38 @@ class SimulatedEngine:
         self._next_arrival = next(self._arrivals, None)
         self._arrives_at = self._next_arrival.job.submitted_at if self._next_arrival else inf
 
-    def _start(self, command: Start) -> tuple[Event, ...]:
-        (job_id,), (told,) = command.job_ids, command.steps_done
+    def _start(self, command: Start) -> list[Event]:
+        events = [
+            self._start_one(job_id, told, command)
+            for job_id, told in zip(command.job_ids, command.steps_done, strict=True)
+        ]
+        if len(command.job_ids) > 1:
+            self._pair(command)
+        return events
+
+    def _pair(self, command: Start) -> None:
+        """Both slow down from here on; a start that is told again finds that they have already."""
+        runs = [self._runs.get(job_id) for job_id in command.job_ids]
+        for run, other in zip(runs, runs[::-1], strict=True):
+            if run is None or other is None or run.partner or run.epoch != command.epoch:
+                continue
+            job, mate, shape = run.arrival.job, other.arrival.job, command.shape
+            pace = self._kept.get((job.model, mate.model, shape.accelerator, shape.gpus), 0.0)
+            if not pace:
+                raise JobError(
+                    f"how fast {job.model!r} is beside {mate.model!r} on {shape} is not known",
+                    field="sharing",
+                    remedy="give the engine what the scheduler was told",
+                )
+            run.change_pace(self.now, mate.id, pace)
+            heapq.heappush(self._ends, (run.ends_at(), run.epoch, job.id))
+
+    def _start_one(self, job_id: str, told: float, command: Start) -> Event:
         run = self._runs.get(job_id)
         if run is None or run.epoch < command.epoch:
             if job_id in self._finished:
                 # The news of its end was lost on the way; tell it again.
-                return (JobEnded(self.now, job_id, command.epoch, Ending.FINISHED, told),)
+                return JobEnded(self.now, job_id, command.epoch, Ending.FINISHED, told)
             arrival = self._jobs[job_id]
             resumes = job_id in self._saved
             saved = max(self._saved.get(job_id, 0.0), told)
@@ -142,7 +180,7 @@ class SimulatedEngine:
             self._runs[job_id] = run
             self._saved[job_id] = saved
             heapq.heappush(self._ends, (run.ends_at(), command.epoch, job_id))
-        return (JobStarted(self.now, job_id, command.epoch),)
+        return JobStarted(self.now, job_id, command.epoch)
 
     def _stop(self, command: Stop) -> tuple[Event, ...]:
         run = self._runs.get(command.job_id)
@@ -167,6 +205,10 @@ class SimulatedEngine:
     def _end(self, run: _Run, ending: Ending, steps: float) -> JobEnded:
         job = run.arrival.job
         del self._runs[job.id]
+        other = self._runs.get(run.partner)
+        if other is not None and other.partner == job.id:
+            other.change_pace(self.now, "", 1.0)
+            heapq.heappush(self._ends, (other.ends_at(), other.epoch, other.arrival.job.id))
         self._saved[job.id] = steps
         if ending is Ending.FINISHED:
             del self._jobs[job.id], self._saved[job.id]

@@ -63,18 +63,34 @@ def admit(claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> R
 
 def contestable(jobs: JobColumns) -> Bools:
     """Who may be asked to leave: beyond its minimum run time, its lease and within its budget of preemptions."""
-    return (
+    may = (
         (jobs.status == _RUNNING)
         & (jobs.now >= jobs.protected_until)
         & (jobs.now >= jobs.lease_until)
         & (jobs.preemptions_left > 0)
     )
+    # Two that share GPUs leave together or not at all.
+    return may & ((jobs.partner == NOBODY) | may[jobs.partner])
 
 
 def _satisfied(claims: Claims, jobs: JobColumns) -> Bools:
-    """By claim: the job holds just that already."""
+    """By claim: the job, or the pair, holds just that already."""
     running = jobs.running[claims.row]
-    return running if claims.option is None else running & (claims.option == jobs.option[claims.row])
+    if claims.option is None:
+        return running
+    partner = NOBODY if claims.partner is None else claims.partner
+    return running & (claims.option == jobs.option[claims.row]) & (jobs.partner[claims.row] == partner)
+
+
+def _kept_by(claims: Claims, jobs: JobColumns, satisfied: Bools) -> Ints:
+    """By job: the position of the claim that keeps it where it is."""
+    keep = np.full(len(jobs), UNCLAIMED)
+    positions = np.flatnonzero(satisfied)[::-1]
+    keep[claims.row[positions]] = positions
+    if claims.partner is not None:
+        positions = positions[claims.partner[positions] != NOBODY]
+        keep[claims.partner[positions]] = positions
+    return keep
 
 
 def _wanting(claims: Claims, jobs: JobColumns) -> Ints:
@@ -84,10 +100,11 @@ def _wanting(claims: Claims, jobs: JobColumns) -> Ints:
     movable = jobs.pending | contestable(jobs) if claims.preemptive else jobs.pending
     satisfied = _satisfied(claims, jobs)
     # A holder gives up nothing for a claim that ranks below the one that keeps it where it is.
-    keep = np.full(len(jobs), len(claims.row))
-    positions = np.flatnonzero(satisfied)
-    keep[claims.row[positions][::-1]] = positions[::-1]
-    wanting = movable[claims.row] & ~satisfied & (np.arange(len(claims.row)) < keep[claims.row])
+    keep = np.where(movable, _kept_by(claims, jobs, satisfied), NOBODY)
+    positions = np.arange(len(claims.row))
+    wanting = ~satisfied & (positions < keep[claims.row])
+    if claims.partner is not None:
+        wanting &= (claims.partner == NOBODY) | (positions < keep[claims.partner])
     return np.flatnonzero(wanting)
 
 
@@ -115,7 +132,7 @@ class _Pass:
         self.placements: list[Placement] = []
         self.departures: dict[int, Departure] = {}  # by row
         self.won: set[int] = set()  # rows
-        self.failed: set[tuple[int, tuple[int, ...]]] = set()  # (demand, options tried)
+        self.failed: set[tuple[int, int, tuple[int, ...]]] = set()  # (demand, that of its partner, options tried)
         self.every_option: dict[int, tuple[int, ...]] = {}  # by demand
         self.blocked: dict[int, NoRoom] = {}
 
@@ -126,9 +143,7 @@ class _Pass:
         jobs, claims = self.jobs, self.claims
         rows = np.flatnonzero(contestable(jobs))
         if len(rows):
-            keep = np.full(len(jobs), UNCLAIMED)
-            positions = np.flatnonzero(_satisfied(claims, jobs))[::-1]
-            keep[claims.row[positions]] = positions
+            keep = _kept_by(claims, jobs, _satisfied(claims, jobs))
             rows = rows[np.argsort(jobs.epoch[rows])]
             epochs = jobs.epoch[rows]
             held = np.flatnonzero(usable & (holder != NOBODY))
@@ -147,14 +162,15 @@ class _Pass:
             else:
                 position = int(wanting[0])
                 wanting = wanting[1:]
-            row = int(claims.row[position])
+            row, partner = int(claims.row[position]), self._partner(position)
             demand = int(jobs.demand[row])
+            mate = NOBODY if partner == NOBODY else int(jobs.demand[partner])
             options = self._options(position, row, demand)
-            if row in self.won or (demand, options) in self.failed:
+            if row in self.won or partner in self.won or (demand, mate, options) in self.failed:
                 continue
             if self._try(position, row, options):
                 continue
-            self.failed.add((demand, options))
+            self.failed.add((demand, mate, options))
             if claims.blocking:
                 head = BehindHead(self.ground.ids[row], self.blocked[demand])
                 break
@@ -163,6 +179,9 @@ class _Pass:
                 others |= claims.option[wanting] != options[0]
             elif claims.allowed is not None:
                 others |= (claims.allowed[claims.row[wanting]] != claims.allowed[row]).any(axis=1)
+            if claims.partner is not None:
+                mates = claims.partner[wanting]
+                others |= np.where(mates == NOBODY, NOBODY, jobs.demand[mates]) != mate
             wanting = wanting[others]
         stopped = {departure.serial for departure in self.departures.values()}
         return RoundPlan(
@@ -172,6 +191,15 @@ class _Pass:
             blocked=self.blocked,
             head=head,
         )
+
+    def _partner(self, position: int) -> int:
+        return NOBODY if self.claims.partner is None else int(self.claims.partner[position])
+
+    def _demand(self, position: int) -> Demand:
+        """Of the job or, for a pair, of both: GPUs once, CPUs and memory for each."""
+        demands, partner = self.ground.demands, self._partner(position)
+        demand = demands[self.jobs.demand[self.claims.row[position]]]
+        return demand if partner == NOBODY else demand.beside(demands[self.jobs.demand[partner]])
 
     def _options(self, position: int, row: int, demand: int) -> tuple[int, ...]:
         """What may be tried for a claim, in the job's order of preference."""
@@ -185,7 +213,7 @@ class _Pass:
         return options
 
     def _try(self, position: int, row: int, options: tuple[int, ...]) -> bool:
-        demand = self.ground.demands[self.jobs.demand[row]]
+        demand = self._demand(position)
         for choice in options:
             spot = self.placer.place(self.free, self.riders, demand, demand.shapes[choice])
             if spot is not None:
@@ -207,33 +235,44 @@ class _Pass:
             self.blocked[number] = NoRoom(self.ground.pool, shape, self.placer.count(self.free, shape))
         return False
 
+    def _partner_option(self, position: int) -> int:
+        return NOBODY if self.claims.partner_option is None else int(self.claims.partner_option[position])
+
     def _win(self, position: int, row: int, option: int, spot: Spot) -> None:
-        jobs, gpus = self.jobs, spot.gpus
-        shape = self.ground.demands[jobs.demand[row]].shapes[option]
+        jobs, gpus, demand, partner = self.jobs, spot.gpus, self._demand(position), self._partner(position)
+        shape = demand.shapes[option]
         lease_seconds = self.claims.lease_seconds
-        self.won.add(row)
+        winners = (row,) if partner == NOBODY else (row, partner)
+        self.won.update(winners)
         self.placements.append(
             Placement(
                 serial=int(jobs.serial[row]),
                 option=option,
                 shape=self.placer.obtained(spot, shape),
                 gpus=gpus,
-                leaving=self._awaited(spot, self.ground.demands[jobs.demand[row]]),
+                leaving=self._awaited(spot, demand),
                 lease_seconds=0.0 if lease_seconds is None else float(lease_seconds[position]),
                 reason=Won(position),
+                partner=NOBODY if partner == NOBODY else int(jobs.serial[partner]),
+                partner_option=self._partner_option(position),
             )
         )
         self.free[gpus] = False
-        self._load(gpus, self.ground.demands[jobs.demand[row]])
+        self._load(gpus, demand)
         if not self.claims.preemptive:
             return
         self.standing[gpus] = TAKEN
         for epoch in spot.leaving:
-            self._displace(epoch, position, row)
-        if jobs.epoch[row] != NOBODY and row not in self.departures:
-            self._vacate(row, Moved(self.placements[-1].shape))
-        elif row in self.departures:
-            self.departures[row] = Departure(int(jobs.serial[row]), Moved(self.placements[-1].shape))
+            self._displace(epoch, position, winners)
+        for winner in winners:
+            if jobs.epoch[winner] == NOBODY:
+                continue
+            if jobs.partner[winner] != NOBODY:
+                self._displace(int(jobs.epoch[winner]), position, winners)  # whom it leaves behind
+            if winner in self.departures:
+                self.departures[winner] = Departure(int(jobs.serial[winner]), Moved(self.placements[-1].shape))
+            else:
+                self._vacate(winner, Moved(self.placements[-1].shape))
 
     def _awaited(self, spot: Spot, demand: Demand) -> tuple[int, ...]:
         """Who must have left before a winner starts: on its GPUs, or on its nodes with CPUs that it counts on."""
@@ -250,14 +289,27 @@ class _Pass:
             self.riders.cpus[gpus] = demand.cpus_per_gpu
             self.riders.memory_bytes[gpus] = demand.memory_bytes_per_gpu
 
-    def _displace(self, epoch: int, position: int, by: int) -> None:
+    def _displace(self, epoch: int, position: int, winners: tuple[int, ...]) -> None:
         """The lease must end: what it held beyond the winner's needs is free, and it may try its claims elsewhere."""
+        claims = self.claims
         for row in np.flatnonzero(self.jobs.epoch == epoch).tolist():
-            if row == by or row in self.departures:
+            if row in winners or row in self.departures:
                 continue
-            self._vacate(row, Preempted(self.ground.ids[by]))
-            for later in np.flatnonzero(self.claims.row[position + 1 :] == row).tolist():
+            self._vacate(row, Preempted(self.ground.ids[winners[0]]))
+            mine = claims.row[position + 1 :] == row
+            if claims.partner is not None:
+                mine = self._with_partner_free(mine, row, position + 1)
+            for later in np.flatnonzero(mine).tolist():
                 heapq.heappush(self.displaced, position + 1 + later)
+
+    def _with_partner_free(self, mine: Bools, row: int, start: int) -> Bools:
+        """Of a displaced job's claims from there on: alone, or beside somebody who waits or has been displaced."""
+        claims = self.claims
+        assert claims.partner is not None
+        idle = self.jobs.pending.copy()
+        idle[[*self.departures]] = True
+        mate = claims.partner[start:]
+        return (mine & ((mate == NOBODY) | idle[mate])) | ((mate == row) & idle[claims.row[start:]])
 
     def _vacate(self, row: int, reason: Preempted | Moved) -> None:
         self.departures[row] = Departure(int(self.jobs.serial[row]), reason)

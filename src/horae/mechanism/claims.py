@@ -6,28 +6,26 @@ from math import inf
 
 import numpy as np
 
+from horae.mechanism.turns import BY_PRIORITY, Standing, claims_of_shares, turns_go_on
 from horae.model.arrays import Floats, Ints
 from horae.model.decisions import Decision, Grant, Grants, Ranking, Shares
 from horae.model.plans import Claims
 from horae.model.table import JobColumns
 
 
-def claim(decision: Decision, jobs: JobColumns) -> Claims:
+def claim(decision: Decision, jobs: JobColumns, standing: Standing = BY_PRIORITY) -> Claims:
     match decision:
         case Ranking():
             return _from_ranking(decision)
         case Shares():
-            return _from_shares(decision, jobs)
+            return claims_of_shares(decision, jobs, standing)
         case Grants():
             return _from_grants(decision, jobs)
 
 
 def rotates(decision: Decision, jobs: JobColumns) -> bool:
     """Whether the next round may differ from this one although nothing happens and the decision stands."""
-    if not isinstance(decision, Shares):
-        return False
-    wanted = decision.fraction > 0
-    return bool((wanted.any(axis=1) & ~jobs.running).any() or (wanted.sum(axis=1) > 1).any())
+    return isinstance(decision, Shares) and turns_go_on(decision, jobs)
 
 
 def tries_everything(decision: Decision) -> bool:
@@ -58,36 +56,6 @@ def _from_ranking(ranking: Ranking) -> Claims:
         preemptive=ranking.preemptive,
         blocking=ranking.blocking,
         allowed=ranking.allowed,
-    )
-
-
-def round_priorities(fraction: Floats, received_seconds: Floats) -> Floats:
-    """Gavel, section 5: the target over what was received; endless where nothing was received of a positive target."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        priority = fraction / received_seconds
-    return np.where(fraction > 0, priority, 0.0)
-
-
-def _from_shares(shares: Shares, jobs: JobColumns) -> Claims:
-    fraction = shares.fraction
-    received = jobs.received_seconds - jobs.received_mark
-    priority = round_priorities(fraction, received)
-    row, option = np.nonzero(fraction > 0)
-    order = np.lexsort(
-        (
-            option,
-            jobs.serial[row],
-            -fraction[row, option],
-            -jobs.deficit[row, option],
-            -priority[row, option],
-        )
-    )
-    return Claims(
-        row=row[order],
-        option=option[order],
-        lease_seconds=None,
-        preemptive=True,
-        blocking=False,
     )
 
 

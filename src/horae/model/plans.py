@@ -24,6 +24,8 @@ class Claims(NamedTuple):
     preemptive: bool
     blocking: bool
     allowed: Bools | None = None  # by row and option, where `option` is None
+    partner: Ints | None = None  # the row with which it shares GPUs, NOBODY: with none; None: nobody shares
+    partner_option: Ints | None = None
 
 
 class Spot(NamedTuple):
@@ -60,6 +62,12 @@ class Placement(NamedTuple):
     leaving: tuple[int, ...]  # epochs of the leases that must end first
     lease_seconds: float
     reason: Won
+    partner: int = -1  # serial of the job that shares the GPUs; -1: none
+    partner_option: int = -1
+
+    @property
+    def bundle(self) -> Bundle:
+        return (self.serial,) if self.partner < 0 else (self.serial, self.partner)
 
 
 class Departure(NamedTuple):

@@ -31,3 +31,12 @@ class Demand(NamedTuple):
     member_gpus: int  # the gang is cut into members of this many GPUs (the last may be smaller); none spans nodes
     cpus_per_gpu: float
     memory_bytes_per_gpu: float
+
+    def beside(self, other: Demand) -> Demand:
+        """Of two that share the same GPUs: those once, and what rides along for both."""
+        return Demand(
+            self.shapes,
+            max(self.member_gpus, other.member_gpus),
+            self.cpus_per_gpu + other.cpus_per_gpu,
+            self.memory_bytes_per_gpu + other.memory_bytes_per_gpu,
+        )

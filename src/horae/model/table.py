@@ -183,6 +183,16 @@ class JobColumns:
         return self.epoch != NOBODY
 
     @_Lazy
+    def partner(self) -> Ints:
+        """By job: the row of the one with which it shares its GPUs; NOBODY for those who have theirs alone."""
+        partner = np.full(len(self), NOBODY)
+        rows = np.flatnonzero(self.on_gpus)
+        rows = rows[np.argsort(self.epoch[rows], kind="stable")]
+        twins = np.flatnonzero(np.diff(self.epoch[rows]) == 0)
+        partner[rows[twins]], partner[rows[twins + 1]] = rows[twins + 1], rows[twins]
+        return partner
+
+    @_Lazy
     def lease_seconds(self) -> Floats:
         """Seconds under the present lease; zero for those without one."""
         return np.where(self.on_gpus, self.now - self.since, 0.0)

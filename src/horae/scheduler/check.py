@@ -22,6 +22,9 @@ def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, floor: Floor, usable: 
     levels = floor.cluster.levels
     row, epoch = pool.table.row, pool.table.columns["epoch"]
     departing = {int(epoch[row[departure.serial]]) for departure in plan.departures}
+    winners = [serial for placement in plan.placements for serial in placement.bundle]
+    if len(set(winners)) != len(winners):
+        raise BrokenInvariant(f"pool {pool.spec.name}: a job was given GPUs twice")
     given = [placement.gpus for placement in plan.placements]
     claimed = given[0] if len(given) == 1 else np.concatenate(given)
     if len(set(claimed.tolist())) != len(claimed):
@@ -37,15 +40,19 @@ def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, floor: Floor, usable: 
     for placement in plan.placements:
         if len(placement.gpus) != placement.shape.gpus:
             raise BrokenInvariant(f"pool {pool.spec.name}: a gang of {placement.shape} got {len(placement.gpus)} GPUs")
-        asked, shape = pool.table.jobs[row[placement.serial]].options[placement.option].shape, placement.shape
-        if shape[:2] != asked[:2] or levels.index(shape.level) > levels.index(asked.level):
-            raise BrokenInvariant(f"pool {pool.spec.name}: {placement.shape} is not what the job accepts")
+        shape = placement.shape
+        for serial, option in zip(placement.bundle, (placement.option, placement.partner_option), strict=False):
+            asked = pool.table.jobs[row[serial]].options[option].shape
+            if shape[:2] != asked[:2] or levels.index(shape.level) > levels.index(asked.level):
+                raise BrokenInvariant(f"pool {pool.spec.name}: {placement.shape} is not what the job accepts")
 
 
 def _check_riders(plan: RoundPlan, pool: Pool, floor: Floor, departing: set[int]) -> None:
     """Once all who must have left, no node carries more CPUs or memory than it has."""
-    jobs = [pool.table.jobs[pool.table.row[placement.serial]] for placement in plan.placements]
-    if not any(job.cpus_per_gpu or job.memory_bytes_per_gpu for job in jobs):
+    bundles = [
+        [pool.table.jobs[pool.table.row[serial]] for serial in placement.bundle] for placement in plan.placements
+    ]
+    if not any(job.cpus_per_gpu or job.memory_bytes_per_gpu for jobs in bundles for job in jobs):
         return
     gone = np.isin(floor.holder, list(departing))
     for name, load, limit in zip(
@@ -55,7 +62,7 @@ def _check_riders(plan: RoundPlan, pool: Pool, floor: Floor, departing: set[int]
         strict=True,
     ):
         carried = np.where(gone, 0.0, load)
-        for placement, job in zip(plan.placements, jobs, strict=True):
-            carried[placement.gpus] = getattr(job, name)
+        for placement, jobs in zip(plan.placements, bundles, strict=True):
+            carried[placement.gpus] = sum(getattr(job, name) for job in jobs)
         if (np.bincount(floor.cluster.node_of_gpu, weights=carried) > limit * (1 + 1e-9)).any():
             raise BrokenInvariant(f"pool {pool.spec.name}: a node was given more {name} than it has")

@@ -12,7 +12,6 @@ from horae.mechanism.admit import Ground, admit
 from horae.mechanism.claims import claim, next_contest_at, rotates, tries_everything
 from horae.model.arrays import Bools
 from horae.model.commands import Command, Start, Stop
-from horae.model.decisions import Decision, Shares
 from horae.model.errors import BrokenInvariant, PolicyError
 from horae.model.events import (
     Ending,
@@ -34,6 +33,7 @@ from horae.model.jobs import Job
 from horae.model.plans import Hold, Lease, Placement, Reaction, Round, RoundPlan
 from horae.model.pools import Setup
 from horae.model.reasons import Cancelled, NodeLost, NoPool, Preempted, Reason, Refusal, StopReason
+from horae.model.shapes import Demand
 from horae.model.status import FINAL, ON_GPUS, Signal, Status, after
 from horae.model.table import NOBODY, Entry
 from horae.model.view import View
@@ -122,8 +122,8 @@ class Scheduler:
     def _decide_round(self, pool: Pool) -> None:
         usable = self._floor.usable(pool.open_gpus)
         view = self._view(pool, usable)  # 1
-        decision = self._decide(pool, view)  # 2
-        claims = claim(decision, view.jobs)  # 3
+        decision = pool.decide(view)  # 2
+        claims = claim(decision, view.jobs, pool.standing(view, decision))  # 3
         floor = self._floor
         ground = Ground(pool.spec.name, usable, floor.holder, floor.loads(), self._demands.all, pool.table.ids)
         plan = admit(claims, view.jobs, ground, self._floor)  # 4 and 5
@@ -149,27 +149,13 @@ class Scheduler:
             cluster.price_per_hour, self._models.all, self._sharing.kept(self._models.all, shapes.all),
         )  # fmt: skip
 
-    def _decide(self, pool: Pool, view: View) -> Decision:
-        """Ask the policy, unless its shares still stand: then only the round they are turned into is new."""
-        if isinstance(pool.decision, Shares) and not pool.dirty and self.now < pool.decision.stands_until:
-            return pool.decision
-        try:
-            decision = pool.policy.decide(view)
-        except Exception as error:  # a policy may be anybody's
-            raise PolicyError(
-                f"policy {pool.policy.name!r} failed at {self.now:g} s: {type(error).__name__}: {error}",
-                field="policy",
-                remedy="mend it; horae.policies.check_policy helps",
-            ) from error
-        pool.note(decision, view)
-        return decision
-
     def _carry_out(self, pool: Pool, plan: RoundPlan) -> None:
         columns, row = pool.table.columns, pool.table.row
         for departure in plan.departures:
             self._stop(pool, departure.serial, departure.reason)
         for placement in plan.placements:
-            present = {*self._floor.holder[placement.gpus].tolist(), int(columns["epoch"][row[placement.serial]])}
+            present = set(self._floor.holder[placement.gpus].tolist())
+            present.update(int(columns["epoch"][row[serial]]) for serial in placement.bundle)
             awaited = frozenset(present.union(placement.leaving) - {NOBODY})
             if awaited:
                 self._hold(pool, placement, awaited)
@@ -181,48 +167,49 @@ class Scheduler:
     # Leases and holds
 
     def _start(self, pool: Pool, placement: Placement) -> None:
-        table, serial = pool.table, placement.serial
-        columns, row = table.columns, table.row[serial]
-        job = table.jobs[row]
         epoch = self._epoch_next
         self._epoch_next += 1
-        self._leases[epoch] = Lease(epoch, (serial,), placement.gpus, placement.shape)
-        self._floor.take(placement.gpus, epoch, self._demands.all[int(columns["demand"][row])])
-        self._signal(pool, serial, Signal.START)
-        columns["epoch"][row] = epoch
-        columns["option"][row] = placement.option
-        columns["held_gpus"][row] = len(placement.gpus)
-        columns["since"][row] = self.now
-        resuming_seconds = job.restart_seconds if columns["run_base"][row] > 0 else 0.0
-        columns["productive_at"][row] = self.now + resuming_seconds
-        # To stop it costs a restart: it must have worked at least that long, or two jobs could displace each other
-        # for ever without either getting anywhere.
-        protected_seconds = max(job.min_runtime_seconds, resuming_seconds + job.restart_seconds)
-        columns["protected_until"][row] = self.now + protected_seconds
-        columns["lease_until"][row] = self.now + placement.lease_seconds
-        steps_done = (float(columns["steps_base"][row]),)
-        self._send(Start(epoch, (job.id,), tuple(placement.gpus.tolist()), placement.shape, steps_done))
+        self._leases[epoch] = Lease(epoch, placement.bundle, placement.gpus, placement.shape)
+        self._floor.take(placement.gpus, epoch, self._demand(pool, placement))
+        for serial, option in zip(placement.bundle, (placement.option, placement.partner_option), strict=False):
+            self._signal(pool, serial, Signal.START)
+            pool.lease(serial, option, epoch, placement, self.now)
+        rows = [pool.table.row[serial] for serial in placement.bundle]
+        jobs = [pool.table.jobs[row] for row in rows]
+        if len(jobs) > 1:
+            for row, job, other in zip(rows, jobs, jobs[::-1], strict=True):
+                pool.table.columns["pace"][row] = self._sharing.of(job.model, other.model, placement.shape)
+        steps_done = tuple([float(pool.table.columns["steps_base"][row]) for row in rows])
+        job_ids = tuple([job.id for job in jobs])
+        self._send(Start(epoch, job_ids, tuple(placement.gpus.tolist()), placement.shape, steps_done))
+
+    def _demand(self, pool: Pool, placement: Placement) -> Demand:
+        numbers = [int(pool.table.columns["demand"][pool.table.row[serial]]) for serial in placement.bundle]
+        demand = self._demands.all[numbers[0]]
+        return demand if len(numbers) == 1 else demand.beside(self._demands.all[numbers[1]])
 
     def _hold(self, pool: Pool, placement: Placement, awaited: frozenset[int]) -> None:
         """Keep the GPUs for their winner; should those who leave take too long, all of it is undone."""
         leaving = [self._job(serial) for epoch in awaited for serial in self._leases[epoch].bundle]
         grace_seconds = max(job.grace_seconds for job in leaving)
         expires_at = self.now + grace_seconds + self.setup.acknowledge_seconds
-        self._holds[placement.serial] = Hold(placement, awaited, expires_at)
-        demand = self._demands.all[int(pool.table.columns["demand"][pool.table.row[placement.serial]])]
-        self._floor.hold(placement.gpus, placement.serial, demand)
-        if self._status(pool, placement.serial) == _PENDING:
-            self._signal(pool, placement.serial, Signal.HOLD)
+        self._floor.hold(placement.gpus, placement.serial, self._demand(pool, placement))
+        for serial in placement.bundle:
+            self._holds[serial] = Hold(placement, awaited, expires_at)
+            if self._status(pool, serial) == _PENDING:
+                self._signal(pool, serial, Signal.HOLD)
 
     def _release(self, serial: int) -> None:
-        """Undo a hold: its job waits again, and its GPUs are anybody's."""
-        hold = self._holds.pop(serial, None)
+        """Undo a hold: its jobs wait again, and its GPUs are anybody's."""
+        hold = self._holds.get(serial)
         if hold is None:
             return
         self._floor.release(hold.placement.gpus)
         pool, _ = self._live[self._id[serial]]
-        if self._status(pool, serial) == _HOLDING:
-            self._signal(pool, serial, Signal.RELEASE)
+        for member in hold.placement.bundle:
+            del self._holds[member]
+            if self._status(pool, member) == _HOLDING:
+                self._signal(pool, member, Signal.RELEASE)
         pool.touch(self.now)
 
     def _stop(self, pool: Pool, serial: int, reason: StopReason) -> None:
@@ -235,16 +222,18 @@ class Scheduler:
         self._mailbox.answered(Start, epoch, job.id)
         self._send(Stop(epoch, job.id, job.grace_seconds))
 
-    def _leave(self, epoch: int, serial: int) -> None:
+    def _leave(self, pool: Pool, epoch: int, serial: int) -> None:
         """A job has left its GPUs; they are free when the last of its bundle has."""
         lease = self._leases.pop(epoch, None)
         if lease is None or serial not in lease.bundle:
             raise BrokenInvariant(f"job {self._id[serial]} ends lease {epoch}, which is not its own")
-        if len(lease.bundle) > 1:
-            others = tuple(other for other in lease.bundle if other != serial)
-            self._leases[epoch] = Lease(epoch, others, lease.gpus, lease.shape)
-        else:
+        others = tuple(other for other in lease.bundle if other != serial)
+        if not others:
             self._floor.give_back(lease.gpus)
+            return
+        self._leases[epoch] = Lease(epoch, others, lease.gpus, lease.shape)
+        for other in others:
+            pool.left_alone(other, self.now)
 
     def _start_whom_this_frees(self, epoch: int) -> None:
         """Holds that waited for this lease move on; those that waited for nothing else start."""
@@ -255,9 +244,10 @@ class Scheduler:
                 continue
             awaited = hold.awaited - {epoch}
             self._holds[serial] = Hold(hold.placement, awaited, hold.expires_at)
-            if not awaited:
+            if not awaited and serial == hold.placement.bundle[-1]:  # the last that is told of a pair
                 pool, _ = self._live[self._id[serial]]
-                del self._holds[serial]
+                for member in hold.placement.bundle:
+                    del self._holds[member]
                 self._floor.release(hold.placement.gpus)
                 self._start(pool, hold.placement)
 
@@ -333,7 +323,7 @@ class Scheduler:
         pool, serial = found
         before = self._status(pool, serial)
         self._mailbox.ended(event.epoch, event.job_id)
-        self._leave(event.epoch, serial)
+        self._leave(pool, event.epoch, serial)
         if self._signal(pool, serial, self._signal_of(serial, event.ending)) in FINAL:
             self._release(serial)
             self._remove(pool, serial)
@@ -427,7 +417,7 @@ class Scheduler:
     def _on_tick(self, event: Tick) -> None:
         for serial, hold in list(self._holds.items()):
             if hold.expires_at <= self.now:
-                self._release(serial)
+                self._release(serial)  # the other one of a pair finds nothing left to undo
         self._commands.extend(self._mailbox.overdue(self.now, busy=bool(self._leases)))
         for pool in self._pool:
             if pool.wake_at <= self.now:

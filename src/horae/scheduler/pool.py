@@ -7,17 +7,22 @@ from math import inf, isfinite
 
 import numpy as np
 
-from horae.model.arrays import Bools, Ints
+from horae.mechanism.turns import BY_PRIORITY, Standing, in_company, pairs_held, time_targets
+from horae.model.arrays import Bools, Floats, Ints
 from horae.model.cells import Cluster
-from horae.model.decisions import Decision, Ranking, Shares
+from horae.model.decisions import Decision, Pairs, Ranking, Shares
+from horae.model.errors import PolicyError
 from horae.model.jobs import Job
-from horae.model.plans import Round, RoundPlan
+from horae.model.plans import Placement, Round, RoundPlan
 from horae.model.pools import Cadence, PoolSpec
 from horae.model.reasons import Never
 from horae.model.shapes import Demand
 from horae.model.table import NOBODY, JobTable
 from horae.model.view import Policy, View
+from horae.policies.solve.answers import Unsolved
 from horae.scheduler.floor import Floor
+
+_NO_TURNS: Ints = np.empty(0, dtype=np.int64)
 
 
 @dataclass
@@ -46,6 +51,10 @@ class Pool:
         self.wake_at = inf
         self.decided_at = -inf
         self.shared_at = 0.0  # when the shares in force were computed
+        self.pair_seconds: Floats = np.empty(0)  # by pair of these shares: time in company since then
+        self.paired_at = 0.0  # when that was last counted
+        self._pair_serials: tuple[Ints, Ints] = (_NO_TURNS, _NO_TURNS)
+        self.unsolved: Unsolved | None = None  # why the shares in force are old ones, if they are
         self.decision: Decision | None = None
         self.plan = RoundPlan()
         self.round: Round | None = None  # the last
@@ -79,6 +88,50 @@ class Pool:
         columns["received_mark"][:count] = self.table.view(now).received_seconds
         self.touch(now)
 
+    def decide(self, view: View) -> Decision:
+        """Ask the policy, unless its shares still stand: then only the round they are turned into is new."""
+        if isinstance(self.decision, Shares):
+            if not self.dirty and view.now < self.decision.stands_until:
+                return self.decision
+            if view.now < self.shared_at + self.spec.rules.reconsider_seconds:
+                return self.carried(view)
+        try:
+            decision = self.policy.decide(view)
+        except Unsolved as error:
+            self.unsolved = error
+            return self.carried(view)
+        except Exception as error:  # a policy may be anybody's
+            raise PolicyError(
+                f"policy {self.policy.name!r} failed at {view.now:g} s: {type(error).__name__}: {error}",
+                field="policy",
+                remedy="mend it; horae.policies.check_policy helps",
+            ) from error
+        self.unsolved = None
+        self.note(decision, view)
+        return decision
+
+    def carried(self, view: View) -> Shares:
+        """The shares in force, for the jobs that there are now; one that has come since has none yet."""
+        fraction, pairs = view.jobs.target.copy(), self._pairs_of_now()
+        if pairs is not None:
+            fraction = np.maximum(fraction - in_company(pairs, pairs.fraction, fraction.shape), 0.0)
+        again_at = max(self.shared_at + self.spec.rules.reconsider_seconds, view.now + self.spec.round_seconds)
+        return Shares(fraction, again_at, pairs)
+
+    def _pairs_of_now(self) -> Pairs | None:
+        """The pairs in force of which both are still there, by their present rows."""
+        if not isinstance(self.decision, Shares) or self.decision.pairs is None:
+            return None
+        row, pairs = self.table.row, self.decision.pairs
+        first = np.array([row.get(serial, NOBODY) for serial in self._pair_serials[0].tolist()], dtype=np.int64)
+        second = np.array([row.get(serial, NOBODY) for serial in self._pair_serials[1].tolist()], dtype=np.int64)
+        both = (first != NOBODY) & (second != NOBODY)
+        self._pair_serials = (self._pair_serials[0][both], self._pair_serials[1][both])
+        self.pair_seconds = self.pair_seconds[both]
+        return Pairs(
+            first[both], second[both], pairs.first_option[both], pairs.second_option[both], pairs.fraction[both]
+        )
+
     def note(self, decision: Decision, view: View) -> None:
         """Write down what a new decision sets going: targets and debts, and service that is counted anew."""
         columns, count = self.table.columns, self.table.count
@@ -86,12 +139,33 @@ class Pool:
             received = view.jobs.received_seconds
             elapsed = view.now - self.shared_at
             columns["deficit"][:count] += columns["target"][:count] * elapsed - (received - view.jobs.received_mark)
-            columns["target"][:count] = decision.fraction
+            columns["target"][:count] = time_targets(decision)
             columns["received_mark"][:count] = received
-            self.shared_at = view.now
+            self.shared_at = self.paired_at = view.now
+            if decision.pairs is not None:
+                self.pair_seconds = np.zeros(len(decision.pairs.first))
+                self._pair_serials = view.jobs.serial[decision.pairs.first], view.jobs.serial[decision.pairs.second]
+            if decision.isolated_speed is not None:
+                columns["isolated_base"][:count] = view.jobs.isolated_seconds
+                columns["isolated_mark"][:count] = view.jobs.steps_done
+                columns["isolated_speed"][:count] = decision.isolated_speed
         elif isinstance(decision, Ranking) and len(decision.promoted):
             rows = decision.promoted
             columns["service_mark"][rows] = view.jobs.service_gpu_seconds[rows]
+
+    def standing(self, view: View, decision: Decision) -> Standing:
+        """How things stand with the shares in force, and the time that pairs have had of late."""
+        if not isinstance(decision, Shares):
+            return BY_PRIORITY
+        rules = self.spec.rules
+        if decision.pairs is not None:
+            self.pair_seconds = self.pair_seconds + pairs_held(decision.pairs, view.jobs) * (view.now - self.paired_at)
+            self.paired_at = view.now
+        shape_turn = _NO_TURNS
+        if rules.type_order:
+            turn = [rules.type_order.index(name) if name in rules.type_order else 99 for name in view.accelerators]
+            shape_turn = np.array(turn)[view.shape_accelerator]
+        return Standing(rules, self.spec.round_seconds, view.now - self.shared_at, self.pair_seconds, shape_turn)
 
     def name_round(self, view: View, decision: Decision, plan: RoundPlan) -> Round:
         """A decision and its plan, with names for the rows while they still mean what they meant."""
@@ -106,7 +180,7 @@ class Pool:
             return set()
         if not isinstance(self.round.decision, Shares):
             return set(self.round.serials.tolist())
-        return set(self.round.serials[(self.round.decision.fraction > 0).any(axis=1)].tolist())
+        return set(self.round.serials[(time_targets(self.round.decision) > 0).any(axis=1)].tolist())
 
     def book(self, serial: int, now: float) -> None:
         """Remember what a job that will go on received under the lease that it has left."""
@@ -117,6 +191,31 @@ class Pool:
         columns["received_base"][row, columns["option"][row]] += seconds
         columns["epoch"][row] = columns["option"][row] = NOBODY
         columns["held_gpus"][row] = 0
+
+    def lease(self, serial: int, option: int, epoch: int, placement: Placement, now: float) -> None:
+        """A job is on its GPUs from now on."""
+        columns, row = self.table.columns, self.table.row[serial]
+        job = self.table.jobs[row]
+        columns["epoch"][row], columns["option"][row] = epoch, option
+        columns["held_gpus"][row] = len(placement.gpus)
+        columns["since"][row] = now
+        columns["pace"][row] = 1.0
+        resuming_seconds = job.restart_seconds if columns["run_base"][row] > 0 else 0.0
+        columns["productive_at"][row] = now + resuming_seconds
+        # To stop it costs a restart: it must have worked at least that long, or two jobs could displace each other
+        # for ever without either getting anywhere.
+        protected_seconds = max(job.min_runtime_seconds, resuming_seconds + job.restart_seconds)
+        columns["protected_until"][row] = now + protected_seconds
+        columns["lease_until"][row] = now + placement.lease_seconds
+
+    def left_alone(self, serial: int, now: float) -> None:
+        """Whoever shared this job's GPUs has left them; from here on it has its full speed."""
+        columns, row = self.table.columns, self.table.row[serial]
+        seconds = max(now - columns["productive_at"][row], 0.0)
+        done = seconds * columns["speed"][row, columns["option"][row]] * columns["pace"][row]
+        columns["steps_base"][row] += done
+        columns["productive_at"][row] = max(columns["productive_at"][row], now)
+        columns["pace"][row] = 1.0
 
     def report(self, serial: int, steps: float, at: float) -> None:
         """Take over a report of progress; reported progress is never lost, and nonsense is no report."""
