@@ -68,7 +68,8 @@ def _leases(jobs: JobColumns, preempted: np.ndarray, random: np.random.Generator
     first = random.integers(NODES * NODE_GPUS // 8, size=len(job)) * 8
     gpu = np.repeat(first, count) + np.arange(offset[-1]) - np.repeat(offset[:-1], count)
     accelerator = (first >= NODES * NODE_GPUS // 2).astype(np.int64)
-    return LeaseColumns(job, accelerator, started_at, ended_at, restart_seconds, ending, offset, gpu)
+    alone = np.zeros(len(job))
+    return LeaseColumns(job, accelerator, started_at, ended_at, restart_seconds, alone, ending, offset, gpu)
 
 
 def _cluster() -> ClusterColumns:

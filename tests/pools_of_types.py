@@ -7,13 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horae.model.arrays import Floats
+from horae.model.arrays import Floats, Ints
+from horae.model.decisions import Pairs, Shares
 from horae.model.jobs import Job
 from horae.model.shapes import Option, Shape
+from horae.model.status import Status
 from horae.model.table import Entry, JobTable
 from horae.model.view import View
 
 NOW = 1e6  # a view's moment, so late that every age fits
+LEVELS = ("node", "cluster")
+WAITS = -1
 
 
 class Instance(NamedTuple):
@@ -27,39 +31,34 @@ class Instance(NamedTuple):
     isolated_seconds: Sequence[float] = ()  # what its steps so far would have taken alone
     deadline_seconds: Sequence[float] = ()  # from now
     tenant: Sequence[str] = ()
-    kept: Floats | None = None  # by job, partner and type: the part of its speed that a job keeps beside the other
+    kept: Floats | None = None  # by model, partner and type: the part of its speed that a job keeps beside the other
+    names: Sequence[str] = ()  # of the types
+    spread: Floats | None = None  # by job and type: its speed where the gang is spread; then `speed` is in one node
+    runs_on: Sequence[int] = ()  # by job: the type on which it runs now, or WAITS
+    model: Sequence[int] = ()  # by job; without: every job is a model of its own
 
     @property
     def types(self) -> tuple[str, ...]:
-        return tuple(f"type-{index}" for index in range(len(self.gpus)))
+        return tuple(self.names) or tuple(f"type-{index}" for index in range(len(self.gpus)))
+
+    @property
+    def levels(self) -> tuple[tuple[str, Floats], ...]:
+        """Speeds by job and type, at each level at which a gang may be held."""
+        return (("cluster", self.speed),) if self.spread is None else (("node", self.speed), ("cluster", self.spread))
+
+    @property
+    def models(self) -> Sequence[int]:
+        return self.model if len(self.model) else range(len(self.gang))
 
     def view(self, order: Sequence[int] | None = None) -> View:
         """Jobs wait in a pool of these types; their rows may come in any order."""
         types = self.types
         tenants = tuple(dict.fromkeys(self.tenant)) or ("all",)
         gangs = sorted(set(self.gang))
-        shapes = tuple(Shape(name, gang, "cluster") for name in types for gang in gangs)
-        table = JobTable(options=len(types))
+        shapes = tuple(Shape(name, gang, level) for name in types for level, _ in self.levels for gang in gangs)
+        table = JobTable(options=len(types) * len(self.levels))
         for serial in range(len(self.gang)) if order is None else order:
-            options = [
-                Option(Shape(name, self.gang[serial], "cluster"), float(speed))
-                for name, speed in zip(types, self.speed[serial], strict=True)
-                if speed > 0
-            ]
-            submitted_at = NOW - (self.age_seconds[serial] if len(self.age_seconds) else 0.0)
-            job = Job(
-                str(serial),
-                submitted_at,
-                tuple(options),
-                weight=float(self.weight[serial]),
-                steps_total=float(self.steps_left[serial]) if len(self.steps_left) else 1.0,
-                deadline_at=NOW + self.deadline_seconds[serial] if len(self.deadline_seconds) else np.inf,
-            )
-            numbers = tuple(shapes.index(option.shape) for option in options)
-            tenant = tenants.index(self.tenant[serial]) if len(self.tenant) else 0
-            table.add(serial, job, Entry(serial, tenant, tenant, 0, numbers, submitted_at, 0.0, serial))
-            if len(self.isolated_seconds):
-                table.columns["isolated_base"][table.row[serial]] = self.isolated_seconds[serial]
+            self._add(table, serial, shapes, tenants)
         return View(
             now=NOW,
             seed=0,
@@ -71,8 +70,8 @@ class Instance(NamedTuple):
             shapes=shapes,
             shape_accelerator=np.array([types.index(shape.accelerator) for shape in shapes], dtype=np.int64),
             shape_gpus=np.array([shape.gpus for shape in shapes], dtype=np.int64),
-            shape_level=np.zeros(len(shapes), dtype=np.int64),
-            levels=("cluster",),
+            shape_level=np.array([LEVELS.index(shape.level) for shape in shapes], dtype=np.int64),
+            levels=LEVELS,
             jobs=table.view(NOW),
             tenants=tenants,
             tenant_weight=np.ones(len(tenants)),
@@ -80,12 +79,42 @@ class Instance(NamedTuple):
             app_seconds=0.0,
             fit=lambda accelerator, gpus: "cluster",
             price_per_hour=np.array(self.price, dtype=np.float64),
-            models=tuple(str(serial) for serial in range(len(self.gang))),
+            models=tuple(str(model) for model in range(max(self.models, default=-1) + 1)),
             kept=self._kept_by_shape(shapes),
         )
 
+    def _add(self, table: JobTable, serial: int, shapes: tuple[Shape, ...], tenants: tuple[str, ...]) -> None:
+        options = [
+            Option(Shape(name, self.gang[serial], level), float(speed[serial, number]))
+            for number, name in enumerate(self.types)
+            for level, speed in self.levels
+            if speed[serial, number] > 0
+        ]
+        submitted_at = NOW - (self.age_seconds[serial] if len(self.age_seconds) else 0.0)
+        job = Job(
+            str(serial),
+            submitted_at,
+            tuple(options),
+            weight=float(self.weight[serial]),
+            steps_total=float(self.steps_left[serial]) if len(self.steps_left) else 1.0,
+            deadline_at=NOW + self.deadline_seconds[serial] if len(self.deadline_seconds) else np.inf,
+        )
+        numbers = tuple(shapes.index(option.shape) for option in options)
+        tenant = tenants.index(self.tenant[serial]) if len(self.tenant) else 0
+        model = self.models[serial]
+        table.add(serial, job, Entry(serial, tenant, tenant, 0, numbers, submitted_at, 0.0, model))
+        columns, row = table.columns, table.row[serial]
+        if len(self.isolated_seconds):
+            columns["isolated_base"][row] = self.isolated_seconds[serial]
+        if len(self.runs_on) and self.runs_on[serial] != WAITS:
+            held = [option.shape.accelerator for option in options].index(self.types[self.runs_on[serial]])
+            columns["status"][row] = int(Status.RUNNING)
+            columns["epoch"][row] = serial
+            columns["option"][row] = held
+            columns["held_gpus"][row] = self.gang[serial]
+            columns["since"][row] = columns["productive_at"][row] = NOW  # what it did before is in its steps left
+
     def _kept_by_shape(self, shapes: Sequence[Shape]) -> Floats:
-        """Every job is a model of its own; the number of the job is the number of the model."""
         if self.kept is None:
             return np.empty((0, 0, 0))
         return self.kept[:, :, [self.types.index(shape.accelerator) for shape in shapes]]
@@ -111,3 +140,79 @@ class Instance(NamedTuple):
         assert (shares.sum(axis=1) <= 1 + 1e-9).all()
         assert (np.array(self.gang) @ shares <= np.array(self.gpus) * (1 + 1e-9)).all()
         assert (shares[self.speed == 0] == 0).all()
+
+
+class Cells(NamedTuple):
+    """Shares one by one: a job, alone or beside another, in one of its shapes."""
+
+    serial: Ints
+    shape: Ints
+    fraction: Floats
+    kept: Floats  # the part of its speed that it keeps
+    paid: Floats  # the part of its GPUs that count for it: two that share count once
+
+
+def cells_of(view: View, shares: Shares) -> Cells:
+    jobs = view.jobs
+    row, option = np.nonzero(shares.fraction)
+    alone = _cells(view, row, option, shares.fraction[row, option], np.ones(len(row)), 1.0)
+    pairs = shares.pairs
+    if pairs is None or not len(pairs.first):
+        return alone
+    first, second = _kept_of(view, pairs)
+    parts = (
+        alone,
+        _cells(view, pairs.first, pairs.first_option, pairs.fraction, first, 0.5),
+        _cells(view, pairs.second, pairs.second_option, pairs.fraction, second, 0.5),
+    )
+    assert (pairs.first != pairs.second).all()
+    one, two = jobs.shape[pairs.first, pairs.first_option], jobs.shape[pairs.second, pairs.second_option]
+    assert (view.shape_gpus[one] == view.shape_gpus[two]).all()
+    assert (view.shape_accelerator[one] == view.shape_accelerator[two]).all()
+    return Cells(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _cells(view: View, row: Ints, option: Ints, fraction: Floats, kept: Floats, paid: float) -> Cells:
+    shape = view.jobs.shape[row, option]
+    return Cells(view.jobs.serial[row], shape, fraction, kept, np.full(len(row), paid))
+
+
+def _kept_of(view: View, pairs: Pairs) -> tuple[Floats, Floats]:
+    jobs = view.jobs
+    one, two = jobs.model[pairs.first], jobs.model[pairs.second]
+    first = view.kept[one, two, jobs.shape[pairs.first, pairs.first_option]]
+    second = view.kept[two, one, jobs.shape[pairs.second, pairs.second_option]]
+    return first, second
+
+
+def speed_by_shape(view: View) -> Floats:
+    """By serial and shape: steps a second alone."""
+    jobs = view.jobs
+    speed = np.zeros((len(jobs), len(view.shapes)))
+    row, option = np.nonzero(jobs.shape >= 0)
+    speed[jobs.serial[row], jobs.shape[row, option]] = jobs.speed[row, option]
+    return speed
+
+
+def reached(view: View, shares: Shares, speed: Floats | None = None) -> Floats:
+    """By serial: steps a second under these shares, in company too; `speed`: by serial and shape, if not the job's."""
+    cells = cells_of(view, shares)
+    speed = speed_by_shape(view) if speed is None else speed
+    steps = speed[cells.serial, cells.shape] * cells.fraction * cells.kept
+    total: Floats = np.bincount(cells.serial, steps, minlength=len(view.jobs)).astype(np.float64)
+    return total
+
+
+def check_shares(view: View, shares: Shares, hair: float = 1e-9) -> None:
+    """Nobody has more than all of its time, no type more than its GPUs, and nobody is where it does not run."""
+    cells = cells_of(view, shares)
+    assert np.isfinite(cells.fraction).all()
+    assert (cells.fraction >= 0).all()
+    assert (cells.shape >= 0).all()
+    assert (speed_by_shape(view)[cells.serial, cells.shape] > 0).all()
+    assert (cells.kept > 0).all(), "a pair that does not fit"
+    time = np.bincount(cells.serial, cells.fraction, minlength=len(view.jobs))
+    assert (time <= 1 + hair).all()
+    gpus = cells.fraction * cells.paid * view.shape_gpus[cells.shape]
+    used = np.bincount(view.shape_accelerator[cells.shape], gpus, minlength=len(view.capacity))
+    assert (used <= view.capacity * (1 + hair)).all()

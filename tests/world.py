@@ -6,20 +6,30 @@ the scheduler for nothing but `status` and `why`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
 
 from horae.model.cells import Cluster
 from horae.model.commands import Command, Start, Stop, Survey
+from horae.model.decisions import Pairs, Shares
 from horae.model.events import Ending, Event, Health, JobEnded, JobStarted, JobSubmitted, NodeChanged, Surveyed
 from horae.model.jobs import Job
+from horae.model.plans import Round
 from horae.model.pools import Setup
 from horae.model.reasons import Preempted
 from horae.model.status import ON_GPUS, Status
+from horae.model.view import View
 from horae.scheduler import Reaction, Scheduler
 
 
 class Violation(AssertionError):
     """A promise was broken; the message names it."""
+
+
+Key = tuple[int, str]  # the epoch of a lease, and one of the jobs that have it
 
 
 @dataclass
@@ -35,7 +45,7 @@ class Live:
 class World:
     """The true state of the machines. Replies wait in `outbox` until somebody delivers them."""
 
-    live: dict[int, Live] = field(default_factory=dict)  # by epoch
+    live: dict[Key, Live] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)
     outbox: list[Event] = field(default_factory=list)
 
@@ -44,8 +54,8 @@ class World:
             match command:
                 case Start():
                     self._start(command, now)
-                case Stop() if command.epoch in self.live:
-                    self.live[command.epoch].told_to_stop = True
+                case Stop() if (command.epoch, command.job_id) in self.live:
+                    self.live[command.epoch, command.job_id].told_to_stop = True
                 case Survey():
                     running = tuple((run.job_id, run.epoch, run.steps) for run in self.live.values())
                     self.outbox.append(Surveyed(now, running))
@@ -59,18 +69,54 @@ class World:
                         f"no GPU held by two bundles: GPU {gpu} of epochs {busy[gpu].epoch}, {command.epoch}"
                     )
             self.seen.add(command.epoch)
-            self.live[command.epoch] = Live(command.job_ids[0], command.epoch, command.gpus, command.steps_done[0])
-        if command.epoch in self.live:
-            self.outbox.append(JobStarted(now, command.job_ids[0], command.epoch))
+            for job_id, steps_done in zip(command.job_ids, command.steps_done, strict=True):
+                self.live[command.epoch, job_id] = Live(job_id, command.epoch, command.gpus, steps_done)
+        for job_id in command.job_ids:
+            if (command.epoch, job_id) in self.live:
+                self.outbox.append(JobStarted(now, job_id, command.epoch))
 
-    def end(self, epoch: int, ending: Ending, now: float) -> JobEnded:
-        run = self.live.pop(epoch)
-        return JobEnded(now, run.job_id, epoch, ending, run.steps)
+    def end(self, key: Key, ending: Ending, now: float) -> JobEnded:
+        run = self.live.pop(key)
+        return JobEnded(now, run.job_id, run.epoch, ending, run.steps)
 
     def fail_node(self, cluster: Cluster, node: str, now: float) -> list[Event]:
         gpus = cluster.gpus_of_node(node)
-        lost = [epoch for epoch, run in self.live.items() if any(gpus.start <= gpu < gpus.stop for gpu in run.gpus)]
-        return [self.end(epoch, Ending.LOST, now) for epoch in lost]
+        lost = [key for key, run in self.live.items() if any(gpus.start <= gpu < gpus.stop for gpu in run.gpus)]
+        return [self.end(key, Ending.LOST, now) for key in lost]
+
+
+@dataclass(frozen=True)
+class AnyPairs:
+    """A policy that pairs whoever fits, at random and otherwise each time: the mechanism must cope with all of it."""
+
+    name: ClassVar[str] = "any-pairs"
+
+    def decide(self, view: View) -> Shares:
+        jobs = view.jobs
+        random = np.random.default_rng([view.seed, len(jobs), int(view.now * 4)])
+        fraction = np.where(jobs.shape >= 0, random.uniform(0.01, random.choice([0.02, 0.5]), jobs.shape.shape), 0.0)
+        found = [
+            (*pair, random.uniform(0.2, 1.0)) for pair in self._pairs(view) if random.random() < 0.7 or len(jobs) < 3
+        ]
+        if not found:
+            return Shares(fraction)
+        first, second, first_option, second_option, time = (np.array(column) for column in zip(*found, strict=True))
+        stands_until = view.now + float(random.choice([5.0, 50.0, np.inf]))
+        return Shares(fraction, stands_until, Pairs(first, second, first_option, second_option, time))
+
+    def _pairs(self, view: View) -> Iterator[tuple[int, int, int, int]]:
+        """All that fit: rows and options."""
+        jobs = view.jobs
+        if not len(view.kept):
+            return
+        rows, options = np.nonzero(jobs.shape >= 0)
+        claims = list(zip(rows.tolist(), options.tolist(), strict=True))
+        for row, option in claims:
+            for other, another in claims:
+                shapes = view.shapes[jobs.shape[row, option]], view.shapes[jobs.shape[other, another]]
+                kept = view.kept[jobs.model[row], jobs.model[other], jobs.shape[row, option]]
+                if row < other and shapes[0][:2] == shapes[1][:2] and kept > 0:
+                    yield row, other, option, another
 
 
 class Witness:
@@ -80,6 +126,12 @@ class Witness:
         self.jobs: dict[str, Job] = {}
         self.epoch_of: dict[str, int] = {}  # by job: the lease that the scheduler believes in
         self.gpus_of: dict[int, tuple[int, ...]] = {}
+        self.told_to_stop: set[Key] = set()
+        self.kept = {
+            (one, other, accelerator, gpus): min(kept)
+            for models, accelerator, gpus, kept in setup.sharing
+            for one, other in (models, models[::-1])
+        }
         self.reported: dict[str, float] = {}
         self.finished: set[str] = set()
         self.health = dict.fromkeys(self.cluster.node_index, Health.HEALTHY)
@@ -109,26 +161,44 @@ class Witness:
                 self._survey(event)
 
     def _survey(self, event: Surveyed) -> None:
-        running = {epoch for _, epoch, _ in event.running}
+        running = {(job_id, epoch) for job_id, epoch, _ in event.running}
         for job_id, epoch in list(self.epoch_of.items()):
-            if epoch not in running:
+            if (job_id, epoch) not in running:
                 self.maybe_over.add(job_id)
 
     def _forget(self, job_id: str) -> None:
-        self.gpus_of.pop(self.epoch_of.pop(job_id), None)
+        epoch = self.epoch_of.pop(job_id)
+        if epoch not in self.epoch_of.values():
+            self.gpus_of.pop(epoch, None)
+
+    def _bundle(self, epoch: int) -> set[str]:
+        return {job_id for job_id, its_epoch in self.epoch_of.items() if its_epoch == epoch}
 
     def judge(self, event: Event, reaction: Reaction, scheduler: Scheduler) -> None:
         self.hear(event)
         for round_ in reaction.rounds:
-            name = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
-            starting = {name[item.serial] for item in round_.plan.placements}
-            for departure in round_.plan.departures:
-                if isinstance(departure.reason, Preempted) and departure.reason.by not in starting:
-                    raise Violation(f"nobody preempted unless the preemptor starts: {departure.reason}")
+            self._judge_round(round_)
         for command in reaction.commands:
             if isinstance(command, Start):
                 self._judge_start(command)
+            elif isinstance(command, Stop):
+                self.told_to_stop.add((command.epoch, command.job_id))
         self._judge_jobs(scheduler)
+
+    def _judge_round(self, round_: Round) -> None:
+        name = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
+        starting = {name[serial] for item in round_.plan.placements for serial in item.bundle}
+        leaving = {name[departure.serial] for departure in round_.plan.departures}
+        for departure in round_.plan.departures:
+            if isinstance(departure.reason, Preempted) and departure.reason.by not in starting:
+                raise Violation(f"nobody preempted unless the preemptor starts: {departure.reason}")
+            job_id = name[departure.serial]
+            if job_id in self.maybe_over or job_id not in self.epoch_of:
+                continue
+            epoch = self.epoch_of[job_id]
+            for other in self._bundle(epoch) - leaving - self.maybe_over:
+                if (epoch, other) not in self.told_to_stop:
+                    raise Violation(f"two that share GPUs leave together: {job_id} without {other}")
 
     def compare(self, world: World, scheduler: Scheduler) -> None:
         """What truly runs must be known to run, unless a survey gave reason to think otherwise."""
@@ -137,36 +207,68 @@ class Witness:
                 raise Violation(f"a running job is known to run: {run.job_id}")
 
     def _judge_start(self, command: Start) -> None:
-        (job_id,), (steps_done,) = command.job_ids, command.steps_done
-        if self.epoch_of.get(job_id) == command.epoch:
-            return  # sent again
         if command.epoch <= self.epoch_last:
-            raise Violation(f"an epoch is used once: {command.epoch}")
+            self._judge_again(command)
+            return
         self.epoch_last = command.epoch
-        if job_id in self.epoch_of:
-            if job_id not in self.maybe_over:
-                raise Violation(f"at most one live lease epoch per job: {job_id}")
-            self._forget(job_id)
-        self.maybe_over.discard(job_id)
-        self._judge_place(command, self.jobs[job_id])
-        if steps_done < self.reported.get(job_id, 0.0):
-            raise Violation(f"no reported progress is ever lost: {job_id} resumes at {steps_done}")
-        self.epoch_of[job_id] = command.epoch
+        for job_id in command.job_ids:
+            if job_id in self.epoch_of:
+                if job_id not in self.maybe_over:
+                    raise Violation(f"at most one live lease epoch per job: {job_id}")
+                self._forget(job_id)
+            self.maybe_over.discard(job_id)
+        self._judge_gpus(command)
+        self._judge_company(command)
+        for job_id, steps_done in zip(command.job_ids, command.steps_done, strict=True):
+            self._judge_place(command, self.jobs[job_id])
+            if steps_done < self.reported.get(job_id, 0.0):
+                raise Violation(f"no reported progress is ever lost: {job_id} resumes at {steps_done}")
+            self.epoch_of[job_id] = command.epoch
         self.gpus_of[command.epoch] = command.gpus
+        self._judge_riders(command)
+
+    def _judge_again(self, command: Start) -> None:
+        """A start may be sent again, to those who have not left since."""
+        for job_id in command.job_ids:
+            if self.epoch_of.get(job_id) != command.epoch and job_id not in self.maybe_over:
+                raise Violation(f"an epoch is used once, and by nobody who has left: {job_id}, {command.epoch}")
+
+    def _judge_gpus(self, command: Start) -> None:
+        over = {epoch for epoch in self.gpus_of if self._bundle(epoch) <= self.maybe_over}
+        busy = {gpu for epoch in self.gpus_of.keys() - over for gpu in self.gpus_of[epoch]}
+        if busy & set(command.gpus):
+            raise Violation(f"no GPU held by two bundles: {sorted(busy & set(command.gpus))}")
+
+    def _judge_company(self, command: Start) -> None:
+        if len(command.job_ids) == 1:
+            return
+        first, second = (self.jobs[job_id].model for job_id in command.job_ids)
+        if not self.kept.get((first, second, command.shape.accelerator, command.shape.gpus)):
+            raise Violation(f"only those who fit together share GPUs: {command.job_ids}")
+
+    def _judge_riders(self, command: Start) -> None:
+        """The CPUs of both of a pair count, and of all who are on the node."""
+        for node, its in self.cluster.node_index.items():
+            gpus = self.cluster.gpus_of_node(node)
+            carried = sum(
+                self.jobs[job_id].cpus_per_gpu * sum(gpus.start <= gpu < gpus.stop for gpu in self.gpus_of[epoch])
+                for job_id, epoch in self.epoch_of.items()
+                if job_id not in self.maybe_over
+            )
+            if carried > self.cluster.nodes[its].cpus + 1e-9:
+                raise Violation(f"no node carries more CPUs than it has: {node} with {command}")
 
     def _judge_place(self, command: Start, job: Job) -> None:
-        cluster, gpus = self.cluster, command.gpus
-        busy = {gpu for epoch in self.gpus_of for gpu in self.gpus_of[epoch]}
-        over = {gpu for job_id in self.maybe_over for gpu in self.gpus_of.get(self.epoch_of.get(job_id, -1), ())}
-        if (busy - over) & set(gpus):
-            raise Violation(f"no GPU held by two bundles: {sorted((busy - over) & set(gpus))}")
+        cluster, gpus, levels = self.cluster, command.gpus, self.cluster.levels
         accepted = [
             option.shape
             for option in job.options
-            if option.shape.gpus == len(set(gpus)) and option.shape.accelerator == command.shape.accelerator
+            if option.shape.gpus == len(set(gpus))
+            and option.shape.accelerator == command.shape.accelerator
+            and levels.index(command.shape.level) <= levels.index(option.shape.level)
         ]
         if not accepted or len(gpus) != len(set(gpus)):
-            raise Violation(f"gangs are all or nothing: {job.id} got {len(set(gpus))} GPUs")
+            raise Violation(f"gangs are all or nothing: {job.id} got {command.shape} on {len(set(gpus))} GPUs")
         for gpu in gpus:
             node = cluster.nodes[int(cluster.node_of_gpu[gpu])]
             if node.accelerator != command.shape.accelerator:

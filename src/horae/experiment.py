@@ -10,6 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from horae.driver import Observer, run
+from horae.engines.engine import Engine
 from horae.engines.simulated import SimulatedEngine
 from horae.journal import Entry, Journal, JournalWriter, parse_journal, read_journal
 from horae.model.commands import Command, Survey
@@ -45,14 +46,17 @@ def simulate(
     journal: Path | None = None,
     observers: Sequence[Observer] = (),
     enough: Callable[[], bool] = lambda: False,
+    wrap: Callable[[Engine], Engine] = lambda engine: engine,
 ) -> Run:
     """Run a workload in virtual time to its end, or until somebody has seen enough.
 
-    The scheduler is made first: bad input leaves no file behind.
+    The scheduler is made first: bad input leaves no file behind. `wrap` puts something around the engine, such as one
+    that learns speeds by watching.
     """
     recorder = Recorder(setup)
     scheduler = Scheduler(setup)
-    engine = SimulatedEngine(setup.cluster, recorder.expecting(arrivals), outside, checkpoint_seconds, setup.sharing)
+    expected = recorder.expecting(arrivals)
+    engine = wrap(SimulatedEngine(setup.cluster, expected, outside, checkpoint_seconds, setup.sharing))
     if journal is None:
         run(scheduler, engine, [recorder, *observers], enough=enough)
         return _outcome(recorder, scheduler)

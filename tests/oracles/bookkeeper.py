@@ -138,10 +138,10 @@ class Bookkeeper:
                 self._started(command, event.at)
 
     def _started(self, command: Start, at: float) -> None:
-        (job_id,) = command.job_ids
-        leases = self.lives[job_id].leases
-        if not any(lease.epoch == command.epoch for lease in leases):
-            leases.append(Lease(command.epoch, command.gpus, at))
+        for job_id in command.job_ids:
+            leases = self.lives[job_id].leases
+            if not any(lease.epoch == command.epoch for lease in leases):
+                leases.append(Lease(command.epoch, command.gpus, at))
 
     def _cancelled(self, life: Life, at: float) -> None:
         if life.runs:
@@ -206,11 +206,14 @@ class Bookkeeper:
         held, lost, cost = 0.0, 0.0, 0.0
         for life in lives:
             for lease in life.leases:
-                for gpu in lease.gpus:
-                    held += lease.seconds
-                    cost += lease.seconds / 3600 * self.node_of_gpu[gpu].price_per_hour
+                for piece, users in self._in_company(lease, Span(lease.started_at, lease.ended_at)):
+                    for gpu in lease.gpus:
+                        held += piece.seconds / users
+                        cost += piece.seconds / users / 3600 * self.node_of_gpu[gpu].price_per_hour
             for lease in life.resumed:
-                lost += len(lease.gpus) * min(lease.seconds, life.job.restart_seconds)
+                resumed_at = min(lease.ended_at, lease.started_at + life.job.restart_seconds)
+                for piece, users in self._in_company(lease, Span(lease.started_at, resumed_at)):
+                    lost += len(lease.gpus) * piece.seconds / users
         return {
             "preemptions": sum(_was_preempted(life, lease) for life in lives for lease in life.leases),
             "restarts": sum(len(life.resumed) for life in lives),
@@ -218,6 +221,12 @@ class Bookkeeper:
             "gpu_hours": held / 3600,
             "cost": cost,
         }
+
+    def _in_company(self, lease: Lease, span: Span) -> Iterator[tuple[Span, int]]:
+        """The span, cut wherever somebody joins or leaves these GPUs, and how many have them in each piece."""
+        leases = [each for life in self.lives.values() for each in life.leases if set(each.gpus) & set(lease.gpus)]
+        for piece in _pieces(span, [Span(each.started_at, each.ended_at) for each in leases]):
+            yield piece, sum(_covers(each, piece) for each in leases)
 
     # The cluster
 
@@ -235,7 +244,7 @@ class Bookkeeper:
         leases = [lease for life in self.lives.values() for lease in life.leases]
         for piece in _pieces(span, [Span(lease.started_at, lease.ended_at) for lease in leases]):
             for index, node in enumerate(nodes):
-                used = sum(self._gpus_on(node, lease) for lease in leases if _covers(lease, piece))
+                used = len({gpu for lease in leases if _covers(lease, piece) for gpu in self._gpus_on(node, lease)})
                 held[index] += used * piece.seconds
                 beside += (node.gpus - used) * piece.seconds if used else 0.0
         types = {node.accelerator for node in nodes}
@@ -246,8 +255,8 @@ class Bookkeeper:
             "fragmentation": _share(beside, sum(node.gpus for node in nodes) * span.seconds - sum(held.values())),
         }
 
-    def _gpus_on(self, node: Node, lease: Lease) -> int:
-        return sum(self.node_of_gpu[gpu].name == node.name for gpu in lease.gpus)
+    def _gpus_on(self, node: Node, lease: Lease) -> list[int]:
+        return [gpu for gpu in lease.gpus if self.node_of_gpu[gpu].name == node.name]
 
     # Fairness
 

@@ -15,6 +15,7 @@ from builders import arrival, cluster, job
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.bookkeeper import Bookkeeper, Numbers
+from world import AnyPairs
 
 from horae.driver import run
 from horae.engines.simulated import SimulatedEngine
@@ -25,7 +26,8 @@ from horae.model.jobs import Arrival, Job, Truth
 from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.reasons import Refusal
 from horae.model.shapes import Option, Shape
-from horae.policies import POLICIES
+from horae.model.speeds import Sharing
+from horae.policies import POLICIES, registry
 from horae.reports.bounds import bounds
 from horae.reports.log import RunLog
 from horae.reports.metrics import measure
@@ -37,6 +39,14 @@ TENANTS = ("red", "green", "blue")
 LAST = 200  # seconds: the last submission
 LONG_AFTER = 50.0 * LAST  # whoever has not ended by then never will
 ROUNDING = 1 + 1e-9
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _any_pairs() -> Iterator[None]:
+    """The policy that pairs at random is known by its name, as if another package had brought it."""
+    registry._LOADED[AnyPairs.name] = AnyPairs
+    yield
+    del registry._LOADED[AnyPairs.name]
 
 
 class Enough(Exception):
@@ -67,7 +77,9 @@ class Workload:
         recorder, bookkeeper = Recorder(self.setup), Bookkeeper(self.setup, self.arrivals)
         scheduler = Scheduler(self.setup)
         arriving = recorder.expecting(self.arrivals)
-        engine = SimulatedEngine(self.setup.cluster, arriving, self.outside, self.checkpoint_seconds)
+        engine = SimulatedEngine(
+            self.setup.cluster, arriving, self.outside, self.checkpoint_seconds, self.setup.sharing
+        )
         with suppress(Enough):
             run(scheduler, engine, (recorder, bookkeeper, Watch(self.until)))
         refused = [job_id for job_id in recorder.live if isinstance(scheduler.why(job_id), Refusal)]
@@ -86,12 +98,24 @@ def workloads(draw: st.DrawFn) -> Workload:
     names = [arrival.job.id for arrival in arrivals]
     events = draw(st.lists(outside_events(names, [node.name for node in nodes]), max_size=6))
     return Workload(
-        Setup(Cluster("lab", nodes), draw(pools(nodes)), seed=draw(st.integers(0, 3))),
+        Setup(Cluster("lab", nodes), draw(pools(nodes)), seed=draw(st.integers(0, 3)), sharing=draw(sharing(kinds))),
         sorted(arrivals, key=lambda arrival: arrival.job.submitted_at),
         [event for pair in events for event in pair],
         draw(st.sampled_from([0.0, 0.0, 20.0])),
         draw(st.just(LONG_AFTER) | st.integers(1, 2 * LAST).map(float)),
     )
+
+
+def sharing(kinds: Sequence[str]) -> st.SearchStrategy[tuple[Sharing, ...]]:
+    """What two of one model keep, and two of different ones; nothing is known of a job without a model."""
+    kept = st.sampled_from([(0.6, 0.6), (1.0, 1.0), (0.9, 0.3), (1.1, 0.7), (0.0, 0.0)])
+    rows = [
+        st.builds(Sharing, st.just(models), st.just(kind), st.just(gpus), kept)
+        for models in (("m", "m"), ("m", "n"))
+        for kind in kinds
+        for gpus in (1, 2, 3, 4)
+    ]
+    return st.just(()) | st.tuples(*rows)
 
 
 @st.composite
@@ -123,7 +147,7 @@ def pools(draw: st.DrawFn, nodes: Sequence[Node]) -> tuple[PoolSpec, ...]:
 def pool(name: str, tenants: tuple[str, ...] = (), nodes: tuple[str, ...] = ()) -> st.SearchStrategy[PoolSpec]:
     return st.builds(
         lambda policy, cadence: PoolSpec(name, policy, {}, cadence, 30.0, tenants, nodes),
-        st.sampled_from(list(POLICIES)),
+        st.sampled_from(list(POLICIES)) | st.sampled_from(["gandiva", AnyPairs.name]),
         st.sampled_from(list(Cadence)),
     )
 
@@ -146,6 +170,7 @@ def arrivals_named(draw: st.DrawFn, id: str, kinds: Sequence[str]) -> Arrival:
         app=draw(st.sampled_from(["", "", "sweep", "search"])),
         tenant=draw(st.sampled_from(TENANTS)),
         user=draw(st.sampled_from(["", "ada", "bob"])),
+        model=draw(st.sampled_from(["m", "m", "n", ""])),
         steps_total=draw(st.sampled_from([steps, 2 * steps, None])),
         deadline_at=draw(st.sampled_from([inf, submitted_at + 100.0, submitted_at + 300.0])),
         restart_seconds=draw(st.sampled_from([0.0, 5.0, 20.0])),

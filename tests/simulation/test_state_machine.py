@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
-from world import Violation, Witness, World
+from world import AnyPairs, Key, Violation, Witness, World
 
 from horae.experiment import replay_text
 from horae.guarantees.pools import Pools
@@ -39,9 +39,11 @@ from horae.model.jobs import Job
 from horae.model.plans import Claims, Placement, Riders, RoundPlan, Spot
 from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.shapes import Demand, Option, Shape
+from horae.model.speeds import Sharing
 from horae.model.status import FINAL
 from horae.model.table import JobColumns
 from horae.placement.fit import place
+from horae.policies import registry
 from horae.policies.registry import POLICIES
 from horae.scheduler import Scheduler, core
 from horae.scheduler.floor import Floor
@@ -51,7 +53,12 @@ from horae.scheduler.snapshot import snapshot
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 STEPS_WANTED = 10_000 if NIGHTLY else 1_000
 
-policies = st.sampled_from(sorted(POLICIES))
+PAIRING = ("any-pairs", "gandiva", "max-min")
+# Those that serve every job that can run at all, whatever its gang and whether or not its length is known.
+SETTLED = {
+    "fifo", "sjf", "srtf", "srsf", "las", "tiresias", "gittins", "drf", "yarn-cs", "equal-share", "highest-rho",
+}  # fmt: skip
+policies = st.sampled_from(sorted(SETTLED & POLICIES.keys())) | st.sampled_from(PAIRING)
 spans = st.sampled_from([0.0, 0.5, 1.0, 7.0, 30.0, 100.0, 1000.0])
 endings = st.sampled_from([Ending.FINISHED, Ending.FAILED, Ending.FAILED, Ending.STOPPED])
 shapes = st.sampled_from(
@@ -67,7 +74,16 @@ shapes = st.sampled_from(
 )
 
 
-def make_setup(policy: str, other: str, cadence: Cadence, split: bool) -> Setup:
+# Two of "m" fit, as do "m" and "n"; two of "n" do not, and of others nothing is known.
+SHARING = tuple(
+    Sharing(models, accelerator, gpus, kept)
+    for models, kept in ((("m", "m"), (0.6, 0.6)), (("m", "n"), (0.9, 0.4)), (("n", "n"), (0.0, 0.0)))
+    for accelerator in ("a", "b")
+    for gpus in (1, 2, 3, 4, 8)
+)
+
+
+def make_setup(policy: str, other: str, cadence: Cadence, split: bool, shared: bool) -> Setup:
     cluster = Cluster(
         "test",
         (
@@ -75,19 +91,38 @@ def make_setup(policy: str, other: str, cadence: Cadence, split: bool) -> Setup:
             *(Node(f"b{i}", "b", 2) for i in range(3)),
         ),
     )
-    first = PoolSpec("first", policy, {}, cadence, 10.0)
-    if not split:
-        return Setup(cluster, (first,), acknowledge_seconds=20.0)
-    second = PoolSpec("second", other, {}, Cadence.ROUNDS, 7.0, tenants=("t",), nodes=("a0", "b0"))
-    return Setup(cluster, (first, second), acknowledge_seconds=20.0)
+    pools: tuple[PoolSpec, ...] = (PoolSpec("first", policy, {}, cadence, 10.0),)
+    if split:
+        pools += (PoolSpec("second", other, {}, Cadence.ROUNDS, 7.0, tenants=("t",), nodes=("a0", "b0")),)
+    return Setup(cluster, pools, acknowledge_seconds=20.0, sharing=SHARING if shared else ())
+
+
+@pytest.fixture(autouse=True)
+def _any_pairs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The policy that pairs at random is known by its name, as if another package had brought it."""
+    monkeypatch.setitem(registry._LOADED, AnyPairs.name, AnyPairs)
+    yield
+
+
+def crowded_setup(policy: str, other: str, cadence: Cadence, split: bool, shared: bool) -> Setup:
+    return ORIGINAL_SETUP(AnyPairs.name, AnyPairs.name, cadence, split=False, shared=True)
+
+
+ORIGINAL_SETUP = make_setup
 
 
 class Machine(RuleBasedStateMachine):
     steps: ClassVar[int] = 0  # over all runs
 
-    @initialize(policy=policies, other=policies, cadence=st.sampled_from(Cadence), split=st.booleans())
-    def begin(self, policy: str, other: str, cadence: Cadence, split: bool) -> None:
-        self.setup = make_setup(policy, other, cadence, split)
+    @initialize(
+        policy=policies,
+        other=policies,
+        cadence=st.sampled_from(Cadence),
+        split=st.booleans(),
+        shared=st.sampled_from([True, True, False]),
+    )
+    def begin(self, policy: str, other: str, cadence: Cadence, split: bool, shared: bool) -> None:
+        self.setup = make_setup(policy, other, cadence, split, shared)
         self.scheduler = Scheduler(self.setup)
         self.world, self.witness = World(), Witness(self.setup)
         self.page = io.StringIO()
@@ -130,6 +165,7 @@ class Machine(RuleBasedStateMachine):
     @rule(
         accepted=st.lists(shapes, min_size=1, max_size=5),
         tenant=st.sampled_from(["t", "u"]),
+        models=st.sampled_from(["m", "m", "mn", "mnx"]),
         steps=st.sampled_from([None, 10.0, 500.0]),
         restart=st.sampled_from([0.0, 5.0]),
         grace=st.sampled_from([0.0, 15.0]),
@@ -143,6 +179,7 @@ class Machine(RuleBasedStateMachine):
         self,
         accepted: list[list[Shape]],
         tenant: str,
+        models: str,
         steps: float | None,
         restart: float,
         grace: float,
@@ -152,7 +189,7 @@ class Machine(RuleBasedStateMachine):
         retries: int,
         crash: bool,
     ) -> None:
-        for wanted in accepted:
+        for number, wanted in enumerate(accepted):
             self.submitted += 1
             job = Job(
                 id=f"j{self.submitted}",
@@ -160,6 +197,7 @@ class Machine(RuleBasedStateMachine):
                 options=tuple(Option(shape, 1.0 + index) for index, shape in enumerate(wanted)),
                 app=f"app{self.submitted % 3}",
                 tenant=tenant,
+                model=models[number % len(models)],
                 steps_total=steps,
                 restart_seconds=restart,
                 grace_seconds=grace,
@@ -200,10 +238,10 @@ class Machine(RuleBasedStateMachine):
             self.tell(self.world.outbox.pop(0))
             self.settle()
 
-    def end(self, epoch: int, ending: Ending, *, late: bool = False) -> None:
-        if ending is Ending.STOPPED and not self.world.live[epoch].told_to_stop:
+    def end(self, key: Key, ending: Ending, *, late: bool = False) -> None:
+        if ending is Ending.STOPPED and not self.world.live[key].told_to_stop:
             ending = Ending.FINISHED
-        event = self.world.end(epoch, ending, self.now)
+        event = self.world.end(key, ending, self.now)
         if late:
             self.world.outbox.append(event)
         else:
@@ -229,9 +267,9 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def all_who_should_leave_do(self) -> None:
-        for epoch in [epoch for epoch, run in self.world.live.items() if run.told_to_stop]:
-            if epoch in self.world.live:
-                self.end(epoch, Ending.STOPPED)
+        for key in [key for key, run in self.world.live.items() if run.told_to_stop]:
+            if key in self.world.live:
+                self.end(key, Ending.STOPPED)
         self.settle()
 
     @precondition(lambda self: self.world.live)
@@ -283,9 +321,9 @@ class Machine(RuleBasedStateMachine):
             self.settle()
             self.all_replies_arrive()
             self.all_who_should_leave_do()
-            for epoch in list(self.world.live):
-                if epoch in self.world.live:
-                    self.end(epoch, Ending.FINISHED)
+            for key in list(self.world.live):
+                if key in self.world.live:
+                    self.end(key, Ending.FINISHED)
             if self.world.outbox or self.world.live:
                 continue
             if self.scheduler.next_wakeup_at == inf:
@@ -317,7 +355,7 @@ def test_every_promise_holds_after_every_step() -> None:
     assert Machine.steps >= STEPS_WANTED
 
 
-# Twelve ways to break a promise, each of which must be found out.
+# Some ways to break a promise, each of which must be found out.
 
 
 def start_without_waiting(self: Scheduler, pool: Pool, placement: Placement, awaited: frozenset[int]) -> None:
@@ -345,6 +383,11 @@ def forget_a_pending_job(self: Scheduler, event: JobCancelled) -> None:
         found[0].table.remove(found[1])
 
 
+def displace_one(self: _Pass, epoch: int, position: int, winners: tuple[int, ...]) -> None:
+    rows = np.flatnonzero(self.jobs.epoch == epoch)
+    ORIGINAL_DISPLACE(self, epoch, position, (*winners, *rows[1:].tolist()))
+
+
 def nothing(*_: object) -> None:
     return None
 
@@ -355,6 +398,7 @@ def everything(self: Pools, cluster: Cluster, specs: Sequence[PoolSpec]) -> None
 
 
 ORIGINAL_POOLS = Pools.__init__
+ORIGINAL_DISPLACE = _Pass._displace
 MUTATIONS: dict[str, tuple[object, str, object]] = {
     "a lease does not occupy its GPUs": (Floor, "take", nothing),
     "a winner starts before its victims have left": (Scheduler, "_hold", start_without_waiting),
@@ -368,6 +412,7 @@ MUTATIONS: dict[str, tuple[object, str, object]] = {
     "CPUs are given away twice": (_Pass, "_load", nothing),
     "nobody wakes a pool": (Pool, "touch", nothing),
     "a job is lost": (Scheduler, "_on_cancelled", forget_a_pending_job),
+    "one of two who share is left behind": (_Pass, "_displace", displace_one),
 }
 
 
@@ -375,5 +420,7 @@ MUTATIONS: dict[str, tuple[object, str, object]] = {
 def test_a_broken_promise_is_found_out_when(mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, name, replacement = MUTATIONS[mutation]
     monkeypatch.setattr(target, name, replacement)
+    if "share" in mutation:
+        monkeypatch.setitem(globals(), "make_setup", crowded_setup)
     with pytest.raises((Violation, BrokenInvariant)):
         drive(300, seeded=True, phases=(Phase.generate,))

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from horae.cli.output import Data, console, need_data, right
+from horae.cli.reproduce_gavel import gavel_command
 from horae.experiment import simulate
 from horae.model.cells import Cluster, Node
 from horae.model.errors import InputError
@@ -18,6 +19,7 @@ from horae.traces import philly
 from horae.traces.arrivals import arrivals
 
 app = typer.Typer(no_args_is_help=True, help="Published results, run again.")
+app.command("gavel")(gavel_command)
 
 PHILLY_VCS = ("7f04ca", "2869ce", "0e4a51", "ee9e8c")
 PHILLY_POLICIES = ("fifo", "sjf")

@@ -28,12 +28,14 @@ class _Run:
     arrival: Arrival
     epoch: int
     gpus: tuple[int, ...]
-    productive_at: float  # after the restart
+    began_at: float  # to work, after the restart
+    productive_at: float  # from then on at the present pace
     steps_at_start: float
     steps_per_second: float  # alone on these GPUs
     ending: Ending  # how it will end if nobody interferes
     partner: str = ""  # who shares the GPUs
     pace: float = 1.0  # the part of its speed that it keeps beside that one
+    steps_safe: float = 0.0  # at the last checkpoint before its pace changed
 
     def steps(self, now: float) -> float:
         done = self.steps_at_start + max(now - self.productive_at, 0.0) * self.steps_per_second * self.pace
@@ -47,6 +49,11 @@ class _Run:
     def change_pace(self, now: float, partner: str, pace: float) -> None:
         self.steps_at_start, self.productive_at = self.steps(now), max(self.productive_at, now)
         self.partner, self.pace = partner, pace
+
+    def steps_at_checkpoint(self, now: float, every_seconds: float) -> float:
+        """Checkpoints are counted from the first moment of work, whatever becomes of the pace."""
+        checkpoint_at = self.began_at + max(floor((now - self.began_at) / every_seconds), 0) * every_seconds
+        return self.steps(checkpoint_at) if checkpoint_at >= self.productive_at else self.steps_safe
 
 
 class SimulatedEngine:
@@ -80,6 +87,7 @@ class SimulatedEngine:
         self._jobs: dict[str, Arrival] = {}
         self._saved: dict[str, float] = {}  # by job: steps that are safe
         self._finished: set[str] = set()
+        self._ended: dict[str, JobEnded] = {}  # by job that has not finished: how its latest run ended
 
     def wait(self, until: float) -> Moment | None:
         ends_at = self._ends[0][0] if self._ends else inf
@@ -160,8 +168,7 @@ class SimulatedEngine:
                     field="sharing",
                     remedy="give the engine what the scheduler was told",
                 )
-            run.change_pace(self.now, mate.id, pace)
-            heapq.heappush(self._ends, (run.ends_at(), run.epoch, job.id))
+            self._change_pace(run, mate.id, pace)
 
     def _start_one(self, job_id: str, told: float, command: Start) -> Event:
         run = self._runs.get(job_id)
@@ -169,6 +176,11 @@ class SimulatedEngine:
             if job_id in self._finished:
                 # The news of its end was lost on the way; tell it again.
                 return JobEnded(self.now, job_id, command.epoch, Ending.FINISHED, told)
+            ended = self._ended.get(job_id)
+            if run is None and ended is not None and ended.epoch >= command.epoch:
+                return ended  # a lease that it has left is over, though its partner may be told to start again
+            if run is not None:
+                self._part(run)  # the scheduler has given up the former lease
             arrival = self._jobs[job_id]
             resumes = job_id in self._saved
             saved = max(self._saved.get(job_id, 0.0), told)
@@ -176,7 +188,8 @@ class SimulatedEngine:
             productive_at = self.now + (arrival.job.restart_seconds if resumes else 0.0)
             fails = arrival.truth.fails_at_step < arrival.truth.steps_total
             ending = Ending.FAILED if fails else Ending.FINISHED
-            run = _Run(arrival, command.epoch, command.gpus, productive_at, saved, speed, ending)
+            run = _Run(arrival, command.epoch, command.gpus, productive_at, productive_at, saved, speed, ending)
+            run.steps_safe = saved
             self._runs[job_id] = run
             self._saved[job_id] = saved
             heapq.heappush(self._ends, (run.ends_at(), command.epoch, job_id))
@@ -199,21 +212,32 @@ class SimulatedEngine:
         """Steps that survive a crash."""
         if not self._checkpoint_seconds:
             return run.steps(self.now)
-        checkpoints = floor((self.now - run.productive_at) / self._checkpoint_seconds)
-        return run.steps(run.productive_at + max(checkpoints, 0) * self._checkpoint_seconds)
+        return run.steps_at_checkpoint(self.now, self._checkpoint_seconds)
 
     def _end(self, run: _Run, ending: Ending, steps: float) -> JobEnded:
         job = run.arrival.job
         del self._runs[job.id]
-        other = self._runs.get(run.partner)
-        if other is not None and other.partner == job.id:
-            other.change_pace(self.now, "", 1.0)
-            heapq.heappush(self._ends, (other.ends_at(), other.epoch, other.arrival.job.id))
+        self._part(run)
         self._saved[job.id] = steps
         if ending is Ending.FINISHED:
             del self._jobs[job.id], self._saved[job.id]
+            self._ended.pop(job.id, None)
             self._finished.add(job.id)
-        return JobEnded(self.now, job.id, run.epoch, ending, steps)
+        ended = JobEnded(self.now, job.id, run.epoch, ending, steps)
+        if ending is not Ending.FINISHED:
+            self._ended[job.id] = ended
+        return ended
+
+    def _part(self, run: _Run) -> None:
+        """Whoever shares its GPUs has them alone from now on."""
+        other = self._runs.get(run.partner)
+        if other is not None and other.epoch == run.epoch:
+            self._change_pace(other, "", 1.0)
+
+    def _change_pace(self, run: _Run, partner: str, pace: float) -> None:
+        run.steps_safe = self._safe(run)
+        run.change_pace(self.now, partner, pace)
+        heapq.heappush(self._ends, (run.ends_at(), run.epoch, run.arrival.job.id))
 
 
 def speed_at(options: Sequence[Option], shape: Shape, levels: Sequence[str]) -> float:

@@ -37,6 +37,8 @@ class Placer(Protocol):
 
     def obtained(self, spot: Spot, shape: Shape) -> Shape: ...
 
+    def tighter(self, one: Shape, other: Shape) -> Shape: ...
+
     def count(self, free: Bools, shape: Shape) -> int: ...
 
     def sharing(self, gpus: Ints, holder: Ints) -> set[int]: ...
@@ -54,11 +56,28 @@ class Ground(NamedTuple):
 
 
 def admit(claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> RoundPlan:
-    wanting = _wanting(claims, jobs)
-    extensions = _extensions(claims, jobs)
+    present = _present(claims, jobs)
+    wanting = _wanting(claims, jobs, present)
+    extensions = _extensions(claims, jobs, present)
     if not len(wanting):
         return RoundPlan(extensions=extensions)
-    return _Pass(claims, jobs, ground, placer).run(wanting, extensions)
+    return _Pass(claims, jobs, ground, placer, present).run(wanting, extensions)
+
+
+class _Present(NamedTuple):
+    """Who has what, and who could be made to leave it."""
+
+    contestable: Bools  # by job
+    satisfied: Bools  # by claim: the job, or the pair, holds just that already
+    keep: Ints  # by job: the position of the claim that keeps it where it is
+
+
+def _present(claims: Claims, jobs: JobColumns) -> _Present:
+    nobody = np.zeros(len(jobs), dtype=bool)
+    satisfied = _satisfied(claims, jobs)
+    if not claims.preemptive:
+        return _Present(nobody, satisfied, _NO_STANDINGS)
+    return _Present(contestable(jobs), satisfied, _kept_by(claims, jobs, satisfied))
 
 
 def contestable(jobs: JobColumns) -> Bools:
@@ -79,7 +98,10 @@ def _satisfied(claims: Claims, jobs: JobColumns) -> Bools:
     if claims.option is None:
         return running
     partner = NOBODY if claims.partner is None else claims.partner
-    return running & (claims.option == jobs.option[claims.row]) & (jobs.partner[claims.row] == partner)
+    held = running & (claims.option == jobs.option[claims.row]) & (jobs.partner[claims.row] == partner)
+    if claims.partner is None:
+        return held
+    return held & ((claims.partner == NOBODY) | (jobs.option[claims.partner] == claims.partner_option))
 
 
 def _kept_by(claims: Claims, jobs: JobColumns, satisfied: Bools) -> Ints:
@@ -93,26 +115,24 @@ def _kept_by(claims: Claims, jobs: JobColumns, satisfied: Bools) -> Ints:
     return keep
 
 
-def _wanting(claims: Claims, jobs: JobColumns) -> Ints:
+def _wanting(claims: Claims, jobs: JobColumns, present: _Present) -> Ints:
     """Positions of claims that ask for something new: of pending jobs, and of holders that would rather move."""
-    if claims.option is None:
-        return jobs.pending[claims.row].nonzero()[0]
-    movable = jobs.pending | contestable(jobs) if claims.preemptive else jobs.pending
-    satisfied = _satisfied(claims, jobs)
+    if claims.option is None or not claims.preemptive:
+        return (jobs.pending[claims.row] & ~present.satisfied).nonzero()[0]
     # A holder gives up nothing for a claim that ranks below the one that keeps it where it is.
-    keep = np.where(movable, _kept_by(claims, jobs, satisfied), NOBODY)
+    keep = np.where(jobs.pending | present.contestable, present.keep, NOBODY)
     positions = np.arange(len(claims.row))
-    wanting = ~satisfied & (positions < keep[claims.row])
+    wanting = ~present.satisfied & (positions < keep[claims.row])
     if claims.partner is not None:
         wanting &= (claims.partner == NOBODY) | (positions < keep[claims.partner])
     return np.flatnonzero(wanting)
 
 
-def _extensions(claims: Claims, jobs: JobColumns) -> tuple[tuple[int, float], ...]:
+def _extensions(claims: Claims, jobs: JobColumns, present: _Present) -> tuple[tuple[int, float], ...]:
     """Holders whose lease has run out and who won a new one where they are."""
     if claims.lease_seconds is None:
         return ()
-    won = np.flatnonzero((claims.lease_seconds > 0) & _satisfied(claims, jobs))
+    won = np.flatnonzero((claims.lease_seconds > 0) & present.satisfied)
     rows = claims.row[won]
     due = jobs.now >= jobs.lease_until[rows]
     serials = jobs.serial[rows][due].tolist()
@@ -120,7 +140,7 @@ def _extensions(claims: Claims, jobs: JobColumns) -> tuple[tuple[int, float], ..
 
 
 class _Pass:
-    def __init__(self, claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> None:
+    def __init__(self, claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer, present: _Present) -> None:
         self.claims = claims
         self.jobs = jobs
         self.ground = ground
@@ -128,22 +148,21 @@ class _Pass:
         self.holder = ground.holder
         self.free = ground.usable & (ground.holder == NOBODY)
         self.riders = ground.riders
-        self.standing = self._standings() if claims.preemptive else _NO_STANDINGS
+        self.standing = self._standings(present) if claims.preemptive else _NO_STANDINGS
         self.placements: list[Placement] = []
         self.departures: dict[int, Departure] = {}  # by row
         self.won: set[int] = set()  # rows
-        self.failed: set[tuple[int, int, tuple[int, ...]]] = set()  # (demand, that of its partner, options tried)
+        self.failed: set[tuple[int, int, tuple[int, ...]]] = set()  # (demand, number of its mate, options tried)
         self.every_option: dict[int, tuple[int, ...]] = {}  # by demand
         self.blocked: dict[int, NoRoom] = {}
 
-    def _standings(self) -> Ints:
+    def _standings(self, present: _Present) -> Ints:
         """By GPU: the position of the claim that keeps its holder there; only claims before that may have it."""
         usable, holder = self.ground.usable, self.holder
         standing = np.full(len(holder), TAKEN)
-        jobs, claims = self.jobs, self.claims
-        rows = np.flatnonzero(contestable(jobs))
+        jobs, keep = self.jobs, present.keep
+        rows = np.flatnonzero(present.contestable)
         if len(rows):
-            keep = _kept_by(claims, jobs, _satisfied(claims, jobs))
             rows = rows[np.argsort(jobs.epoch[rows])]
             epochs = jobs.epoch[rows]
             held = np.flatnonzero(usable & (holder != NOBODY))
@@ -164,7 +183,7 @@ class _Pass:
                 wanting = wanting[1:]
             row, partner = int(claims.row[position]), self._partner(position)
             demand = int(jobs.demand[row])
-            mate = NOBODY if partner == NOBODY else int(jobs.demand[partner])
+            mate = NOBODY if partner == NOBODY else int(self._mates(np.array(position)))
             options = self._options(position, row, demand)
             if row in self.won or partner in self.won or (demand, mate, options) in self.failed:
                 continue
@@ -180,8 +199,7 @@ class _Pass:
             elif claims.allowed is not None:
                 others |= (claims.allowed[claims.row[wanting]] != claims.allowed[row]).any(axis=1)
             if claims.partner is not None:
-                mates = claims.partner[wanting]
-                others |= np.where(mates == NOBODY, NOBODY, jobs.demand[mates]) != mate
+                others |= self._mates(wanting) != mate
             wanting = wanting[others]
         stopped = {departure.serial for departure in self.departures.values()}
         return RoundPlan(
@@ -195,11 +213,23 @@ class _Pass:
     def _partner(self, position: int) -> int:
         return NOBODY if self.claims.partner is None else int(self.claims.partner[position])
 
+    def _mates(self, positions: Ints) -> Ints:
+        """By claim: one number for the demand and the option of its partner; NOBODY for those alone."""
+        partner, option = self.claims.partner, self.claims.partner_option
+        assert partner is not None and option is not None
+        number = self.jobs.demand[partner[positions]] * self.jobs.shape.shape[1] + option[positions]
+        return np.where(partner[positions] == NOBODY, NOBODY, number)
+
     def _demand(self, position: int) -> Demand:
-        """Of the job or, for a pair, of both: GPUs once, CPUs and memory for each."""
+        """Of the job or, for a pair, of both: GPUs once, as close as either asks, and CPUs and memory for each."""
         demands, partner = self.ground.demands, self._partner(position)
         demand = demands[self.jobs.demand[self.claims.row[position]]]
-        return demand if partner == NOBODY else demand.beside(demands[self.jobs.demand[partner]])
+        if partner == NOBODY or self.claims.option is None:
+            return demand
+        option, mate = int(self.claims.option[position]), demands[self.jobs.demand[partner]]
+        shape = self.placer.tighter(demand.shapes[option], mate.shapes[self._partner_option(position)])
+        shapes = (*demand.shapes[:option], shape, *demand.shapes[option + 1 :])
+        return demand.beside(mate)._replace(shapes=shapes)
 
     def _options(self, position: int, row: int, demand: int) -> tuple[int, ...]:
         """What may be tried for a claim, in the job's order of preference."""

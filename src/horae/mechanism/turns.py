@@ -56,6 +56,9 @@ def round_priorities(fraction: Floats, received_seconds: Floats) -> Floats:
 
 
 def claims_of_shares(shares: Shares, jobs: JobColumns, standing: Standing) -> Claims:
+    rules = standing.rules
+    if shares.pairs is None and rules.turn_rounds and not rules.fill and not rules.type_order:
+        return _plain_turns(shares, jobs, standing)
     lots = _alone(shares, jobs, standing)
     if shares.pairs is not None and len(shares.pairs.first):
         both = zip(lots, _together(shares.pairs, jobs, standing), strict=True)
@@ -70,6 +73,21 @@ def claims_of_shares(shares: Shares, jobs: JobColumns, standing: Standing) -> Cl
         partner, partner_option = np.concatenate((partner, nobody)), np.concatenate((partner_option, nobody))
     company = shares.pairs is not None
     return Claims(row, option, None, True, False, None, partner if company else None, partner_option)
+
+
+def _plain_turns(shares: Shares, jobs: JobColumns, standing: Standing) -> Claims:
+    """The same as below in the usual case, compiled."""
+    from horae.mechanism.turns_kernel import order_of_turns  # noqa: PLC0415  numba is slow to import
+
+    alone = jobs.running & (jobs.partner == NOBODY)
+    row, option = order_of_turns(
+        np.array((shares.fraction, jobs.deficit, jobs.received_base, jobs.received_mark)),
+        np.array((jobs.since, _turn_seconds(jobs, standing))),
+        np.array((jobs.option, alone, jobs.serial)),
+        jobs.now,
+        standing.elapsed_seconds,
+    )
+    return Claims(row, option, None, True, False)
 
 
 def _order(lots: _Lots, jobs: JobColumns, standing: Standing) -> Ints:
@@ -153,7 +171,7 @@ def time_targets(shares: Shares) -> Floats:
 
 def turns_go_on(shares: Shares, jobs: JobColumns) -> bool:
     """Whether the next round may differ from this one although nothing happens and the shares stand."""
-    wanted = time_targets(shares) > 0
     if shares.pairs is not None and len(shares.pairs.first):
         return True
-    return bool((wanted.any(axis=1) & ~jobs.running).any() or (wanted.sum(axis=1) > 1).any())
+    row, _ = np.nonzero(shares.fraction > 0)
+    return bool((row[1:] == row[:-1]).any()) or not bool(jobs.running[row].all())

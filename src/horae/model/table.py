@@ -60,6 +60,7 @@ _FLOATS = (
     "run_base",  # seconds on GPUs before this lease
     "service_base",  # GPU-seconds before this lease
     "service_mark",  # GPU-seconds at the last promotion
+    "steps_ahead",  # believed beyond those that are safe, when the pace or the speed last changed under this lease
     "pace",  # the part of its speed that it keeps under this lease, beside whoever shares its GPUs
     "isolated_base",  # seconds that its steps would have taken alone, up to the mark
     "isolated_mark",  # steps done when the shares in force were computed
@@ -145,6 +146,7 @@ class JobColumns:
     run_base = _floats("run_base")
     service_base = _floats("service_base")
     service_mark = _floats("service_mark")
+    steps_ahead = _floats("steps_ahead")
     pace = _floats("pace")
     isolated_base = _floats("isolated_base")
     isolated_mark = _floats("isolated_mark")
@@ -156,8 +158,9 @@ class JobColumns:
     received_mark = _floats("received_mark")
     deficit = _floats("deficit")
 
-    def __init__(self, now: float, columns: Mapping[str, NDArray[Any]], count: int) -> None:
+    def __init__(self, now: float, columns: Mapping[str, NDArray[Any]], count: int, bundles: int = 1) -> None:
         self.now = now
+        self._bundles = bundles
         self._columns = columns
         self._count = count
 
@@ -186,6 +189,8 @@ class JobColumns:
     def partner(self) -> Ints:
         """By job: the row of the one with which it shares its GPUs; NOBODY for those who have theirs alone."""
         partner = np.full(len(self), NOBODY)
+        if not self._bundles:
+            return partner
         rows = np.flatnonzero(self.on_gpus)
         rows = rows[np.argsort(self.epoch[rows], kind="stable")]
         twins = np.flatnonzero(np.diff(self.epoch[rows]) == 0)
@@ -231,7 +236,7 @@ class JobColumns:
     def steps_done(self) -> Floats:
         """Believed work done."""
         rows = np.flatnonzero(self.on_gpus)
-        done = self.steps_base.copy()
+        done = self.steps_base + self.steps_ahead
         productive = np.maximum(self.now - self.productive_at[rows], 0.0)
         done[rows] += productive * self.speed[rows, self.option[rows]] * self.pace[rows]
         return done
@@ -279,6 +284,7 @@ class JobTable:
 
     def __init__(self, options: int = 1, capacity: int = 64) -> None:
         self.count = 0
+        self.bundles = 0  # leases of two jobs
         self.ids: list[str] = []
         self.jobs: list[Job] = []
         self.row: dict[int, int] = {}  # serial to row
@@ -354,12 +360,12 @@ class JobTable:
         rows, options = np.nonzero(changed)
         if not len(rows):
             return False
-        done = self.view(now).steps_done
-        self.columns["steps_base"][: self.count] = done
+        ahead = self.view(now).steps_done - self.columns["steps_base"][: self.count]
+        self.columns["steps_ahead"][: self.count] = ahead
         productive_at = self.columns["productive_at"][: self.count]
         np.maximum(productive_at, now, out=productive_at, where=self.columns["epoch"][: self.count] != NOBODY)
         self.columns["speed"][rows, options] = steps_per_second
         return True
 
     def view(self, now: float) -> JobColumns:
-        return JobColumns(now, self._read_only, self.count)
+        return JobColumns(now, self._read_only, self.count, self.bundles)

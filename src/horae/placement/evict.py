@@ -24,6 +24,10 @@ def place_over(cluster: Cluster, contest: Contest, riders: Riders, demand: Deman
     """GPUs for a gang, and the leases that would have to end for it; or None."""
     if shape.accelerator not in cluster.chain_gpus or shape.level not in cluster.levels:
         return None
+    if shape.gpus == 1 and not demand.cpus_per_gpu and not demand.memory_bytes_per_gpu:
+        spot = _last_alone(cluster, contest, shape)
+        if spot is not None:
+            return spot
     level = cluster.level_index(shape.level)
     if level <= cluster.node_level and not demand.cpus_per_gpu and not demand.memory_bytes_per_gpu:
         leaving = _last_of_one_cell(cluster, contest, max(level, 1), shape)
@@ -37,6 +41,16 @@ def place_over(cluster: Cluster, contest: Contest, riders: Riders, demand: Deman
         leaving = _spare_all_it_can(cluster, contest, riders, demand, shape, leaving)
     spot = place(cluster, contest.free | _gone(contest, leaving), riders, demand, shape)
     return spot and spot._replace(leaving=tuple(sorted(leaving)))
+
+
+def _last_alone(cluster: Cluster, contest: Contest, shape: Shape) -> Spot | None:
+    """The GPU whose holder is last in rank, if it is the only one to be last and has no other GPU: nothing to weigh."""
+    start, stop = cluster.chain_gpus[shape.accelerator]
+    rank = np.where(contest.yielding[start:stop], contest.rank[start:stop], _STAYS)
+    gpu = int(rank.argmax())
+    if rank[gpu] == _STAYS or np.count_nonzero(rank == rank[gpu]) > 1 or contest.free[start:stop].any():
+        return None
+    return Spot(np.array([gpu + start]), 0, (int(contest.holder[gpu + start]),))
 
 
 def _gone(contest: Contest, leaving: Collection[int]) -> Bools:

@@ -15,6 +15,7 @@ import numpy as np
 from horae.model.decisions import Shares
 from horae.model.view import View
 from horae.policies.solve.classes import collapse
+from horae.policies.solve.company import share_max_min
 from horae.policies.solve.evidence import evidence_of
 from horae.policies.solve.max_min import max_min, water_filling
 
@@ -24,14 +25,19 @@ class MaxMin:
     name: ClassVar[str] = "max-min"
     aware: bool = True  # of how fast a model is on each GPU type; if not, all are taken to be equally fast
     fill: bool = True  # raise the others, too, once the least level is as high as it can be
+    sharing: bool = False  # let two jobs share GPUs where both gain by it
 
     def decide(self, view: View) -> Shares:
         jobs = view.jobs
         speed = jobs.speed if self.aware else (jobs.speed > 0).astype(np.float64)
+        if self.sharing:
+            return share_max_min(view, self.fill, speed)
         classes = collapse(view, speed)
         if not classes.choice.any():
             return Shares(np.zeros(jobs.shape.shape))
-        scale = classes.gang / classes.weight / np.maximum(classes.equal_speed, np.finfo(float).tiny)
+        share = classes.weight * classes.equal_speed
+        # Without weight a job is not in the objective: its rates are zero, and it gets of what is left over only.
+        scale = np.where(share > 0, classes.gang / np.where(share > 0, share, 1.0), 0.0)
         solve = water_filling if self.fill else max_min
         answer = solve(classes, classes.speed * scale[:, None])
         evidence = evidence_of("the least level of any job, of its equal share", answer, classes)

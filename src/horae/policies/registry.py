@@ -12,25 +12,59 @@ from typing import Any
 
 from horae.model.errors import PolicyError
 from horae.model.view import Policy
+from horae.policies.allox import Allox
 from horae.policies.conformance import check_policy
 from horae.policies.drf import Drf
 from horae.policies.equal_share import EqualShare
 from horae.policies.fifo import Fifo
+from horae.policies.finish_time_fairness import FinishTimeFairness
+from horae.policies.gandiva import Gandiva
 from horae.policies.gittins import Gittins
+from horae.policies.hierarchical import Hierarchical
 from horae.policies.highest_rho import HighestRho
 from horae.policies.las import Las
+from horae.policies.makespan import Makespan
 from horae.policies.max_min import MaxMin
+from horae.policies.min_cost import MinCost
+from horae.policies.on_fastest import FifoOnFastest, SjfOnFastest
+from horae.policies.partial_allocation import PartialAllocation
 from horae.policies.sjf import Sjf
 from horae.policies.srsf import Srsf
 from horae.policies.srtf import Srtf
+from horae.policies.throughput_per_dollar import ThroughputPerDollar
 from horae.policies.tiresias import Tiresias
+from horae.policies.total_throughput import TotalThroughput
 from horae.policies.yarn_cs import YarnCs
 
 ENTRY_POINTS = "horae.policies"
 
 POLICIES: dict[str, type[Policy]] = {
     policy.name: policy
-    for policy in (Fifo, Sjf, Srtf, Srsf, Las, Tiresias, Gittins, Drf, YarnCs, EqualShare, HighestRho, MaxMin)
+    for policy in (
+        Fifo,
+        Sjf,
+        Srtf,
+        Srsf,
+        Las,
+        Tiresias,
+        Gittins,
+        Drf,
+        YarnCs,
+        EqualShare,
+        HighestRho,
+        MaxMin,
+        FinishTimeFairness,
+        Makespan,
+        Hierarchical,
+        TotalThroughput,
+        ThroughputPerDollar,
+        MinCost,
+        PartialAllocation,
+        FifoOnFastest,
+        SjfOnFastest,
+        Allox,
+        Gandiva,
+    )
 }
 _LOADED: dict[str, type[Policy]] = {}  # from other packages, checked
 

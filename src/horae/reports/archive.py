@@ -20,7 +20,7 @@ from horae.model.errors import InputError
 Value = TypeVar("Value")
 Arrays = dict[str, NDArray[Any]]
 
-VERSION = 1
+VERSION = 2
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file knows
 
 

@@ -1,7 +1,8 @@
 """Lower bounds that no policy can beat on the jobs of a log, whatever it preempts and wherever it places.
 
 The GPUs of a pool are relaxed to one machine: at prices for the GPU types that add up to 1 over the pool, no schedule
-uses more than 1 a second, and a job takes no less than its cheapest shape does. Proofs in docs/reference/metrics.md.
+uses more than 1 a second, and a job takes no less than its cheapest shape does. Where jobs shared GPUs, both grow by
+what two can gain from that. Proofs in docs/reference/metrics.md.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class PoolWork:
 
     release: Floats
     fastest_seconds: Floats
-    gpu_seconds: Floats  # by job and type: the least for its work; inf: it does not run there
+    gpu_seconds: Floats  # by job and type: the least for its work, in company if there was any; inf: not there
     gpus: Ints
 
     def priced(self, prices: Floats) -> Floats:
@@ -66,8 +67,17 @@ def pool_works(log: RunLog) -> Iterator[PoolWork]:
             rows = rows[np.argsort(jobs.submitted_at[rows], kind="stable")]
             gpus = np.bincount(cluster.accelerator[cluster.pool == pool], minlength=len(cluster.accelerators))
             types = np.flatnonzero(gpus)
-            least = jobs.least_gpu_seconds[np.ix_(rows, types)]
-            yield PoolWork(jobs.submitted_at[rows], jobs.fastest_seconds[rows], least, gpus[types])
+            gain, together = _gains(log, pool)
+            least = jobs.least_gpu_seconds[np.ix_(rows, types)] / together
+            yield PoolWork(jobs.submitted_at[rows], jobs.fastest_seconds[rows] / gain, least, gpus[types])
+
+
+def _gains(log: RunLog, pool: int) -> tuple[float, float]:
+    """How much faster than alone one job, and two on the same GPUs together, can be: no faster where nobody shared."""
+    shared = log.leases.shared_seconds > 0
+    if not shared.any() or not (log.jobs.pool[log.leases.job[shared]] == pool).any():
+        return 1.0, 1.0
+    return max(log.kept_max, 1.0), max(log.kept_together_max, 1.0)
 
 
 def best_prices(work: PoolWork) -> Floats:

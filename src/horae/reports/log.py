@@ -52,6 +52,7 @@ class LeaseColumns:
     started_at: Floats
     ended_at: Floats
     restart_seconds: Floats  # needed to resume; 0 for a first start
+    shared_seconds: Floats  # from its start on: beside another job on the same GPUs
     ending: Ints
     offset: Ints  # lease i has the GPUs gpu[offset[i]:offset[i + 1]]
     gpu: Ints
@@ -68,8 +69,19 @@ class LeaseColumns:
         return self.ended_at - self.started_at
 
     @cached_property
+    def paid_seconds(self) -> Floats:
+        """Of its time, what it pays for: two that share GPUs pay half each, so that all together pay for each once."""
+        return self.seconds - self.shared_seconds / 2
+
+    @cached_property
     def gpu_seconds(self) -> Floats:
-        return self.seconds * self.gpus
+        return self.paid_seconds * self.gpus
+
+    @cached_property
+    def restart_gpu_seconds(self) -> Floats:
+        """Lost to resuming; it comes first, as does the time in company."""
+        lost = np.minimum(self.restart_seconds, self.seconds)
+        return (lost - np.minimum(lost, self.shared_seconds) / 2) * self.gpus
 
     @cached_property
     def preempted(self) -> Bools:
@@ -114,6 +126,8 @@ class RunLog:
     apps: tuple[str, ...]
     models: tuple[str, ...]
     until: float  # when the last event of the log happened
+    kept_max: float = 1.0  # the largest part of its speed that any job keeps beside another
+    kept_together_max: float = 1.0  # likewise of two, added up
 
     @cached_property
     def finished(self) -> Bools:

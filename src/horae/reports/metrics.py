@@ -39,7 +39,7 @@ class GroupMetrics:
     preemptions: int  # leases that the scheduler ended before the job had
     restarts: int  # starts beyond the first
     restart_gpu_hours: float  # GPU-hours lost to resuming
-    gpu_hours: float  # held
+    gpu_hours: float  # held; two that share GPUs have half each
     cost: float  # GPU-hours at the price of their nodes
     deadlines: int  # jobs that have one
     deadlines_missed: int  # not finished by then
@@ -107,7 +107,7 @@ def _facts(log: RunLog) -> _Facts:
         queueing=Sample(jobs.started_at - jobs.submitted_at, log.finished),
         waiting=Sample(completion - log.run_seconds, log.finished),
         lease_cost=usage.cost(log),
-        lost_gpu_seconds=np.minimum(leases.restart_seconds, leases.seconds) * leases.gpus,
+        lost_gpu_seconds=leases.restart_gpu_seconds,
         apps=app_columns,
         rho={name: Sample(getattr(app_columns, name), app_columns.counted) for name in RHOS},
     )

@@ -123,10 +123,12 @@ def _busy_share(log: RunLog, kind: str, edges: Floats) -> Floats | None:
     if kind not in log.cluster.accelerators:
         return None
     number = log.cluster.accelerators.index(kind)
-    rows = log.leases.accelerator == number
-    gpus = log.leases.gpus[rows]
-    times = np.concatenate((log.leases.started_at[rows], log.leases.ended_at[rows]))
-    busy = drawing.binned_mean(times, np.concatenate((gpus, -gpus)), edges)
+    leases, rows = log.leases, log.leases.accelerator == number
+    gpus, started_at = leases.gpus[rows], leases.started_at[rows]
+    # In company, each of the two has half of the GPUs.
+    half = np.where(leases.shared_seconds[rows] > 0, gpus / 2, 0.0)
+    times = np.concatenate((started_at, started_at, started_at + leases.shared_seconds[rows], leases.ended_at[rows]))
+    busy = drawing.binned_mean(times, np.concatenate((gpus, -half, half, -gpus)), edges)
     return busy / log.cluster.gpus_by_accelerator[number] * 100
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import nan
+from math import inf, nan
 from struct import Struct
 from typing import Any
 
@@ -43,7 +43,7 @@ _BY_OWNER = ENDINGS.index("cancelled")
 _JOB_INTS = ("serial", "user", "tenant", "app", "model", "pool", "gpus", "outcome")
 _JOB_FLOATS = ("submitted_at", "started_at", "ended_at", "deadline_at", "ideal_seconds", "fastest_seconds")
 _LEASE_INTS = ("serial", "accelerator", "ending", "gpus")
-_LEASE_FLOATS = ("started_at", "ended_at", "restart_seconds")
+_LEASE_FLOATS = ("started_at", "ended_at", "restart_seconds", "shared_seconds")
 
 
 class _Form:
@@ -69,6 +69,7 @@ class Life:
     serial: int  # in the order of submission
     start: Start | None = None  # the lease that it has
     since: float = 0.0
+    shared_until: float = 0.0  # when it lost the company of another on these GPUs; inf: it has it
     first_started_at: float = nan
     starts: int = 0
     failures: int = 0
@@ -153,6 +154,7 @@ class Recorder:
         if not life.starts:
             life.first_started_at = at
         life.start, life.since = command, at
+        life.shared_until = at if len(command.job_ids) == 1 else inf
         life.starts += 1
 
     def _ended(self, event: JobEnded) -> None:
@@ -174,11 +176,18 @@ class Recorder:
         assert life.start is not None
         self._leases += self._lease_row(life, life.start, ending, at)
         self._gpus.extend(life.start.gpus)
+        if len(life.start.job_ids) > 1:
+            for other in map(self.live.get, life.start.job_ids):
+                if other is not None and other.start is not None and other.start.epoch == life.start.epoch:
+                    other.shared_until = min(other.shared_until, at)
 
     def _lease_row(self, life: Life, start: Start, ending: int, at: float) -> bytes:
         restart_seconds = life.job.restart_seconds if life.starts > 1 else 0.0
         accelerator = self._site.accelerator[start.shape.accelerator]
-        return self._lease_form.pack(life.serial, accelerator, ending, len(start.gpus), life.since, at, restart_seconds)
+        shared_seconds = min(life.shared_until, at) - life.since
+        return self._lease_form.pack(
+            life.serial, accelerator, ending, len(start.gpus), life.since, at, restart_seconds, shared_seconds
+        )
 
     def _close(self, life: Life, outcome: int, at: float) -> None:
         del self.live[life.job.id]
@@ -230,6 +239,8 @@ class Recorder:
             apps=tuple(self._apps),
             models=tuple(self._models),
             until=self._now,
+            kept_max=self._site.kept_max,
+            kept_together_max=self._site.kept_together_max,
         )
 
     def _lease_columns(self, row_of_job: Ints) -> LeaseColumns:

@@ -36,6 +36,8 @@ class Site:
         self._gpus = [dict(zip(cluster.accelerators, row, strict=True)) for row in counts.tolist()]
 
         self._nowhere = [inf] * len(self.accelerator)
+        self.kept_max = max((max(row.kept) for row in setup.sharing), default=1.0)
+        self.kept_together_max = max((sum(row.kept) for row in setup.sharing), default=1.0)
 
     def pool_of(self, tenant: str) -> int:
         return self._pool_of_tenant.get(tenant, self._open_pool)

@@ -32,7 +32,7 @@ def window(log: RunLog) -> Window:
 
 
 def busy_gpu_seconds(log: RunLog) -> Floats:
-    """By accelerator."""
+    """By accelerator; a GPU that two share is busy once."""
     return sums_by(log.leases.accelerator, log.leases.gpu_seconds, len(log.cluster.accelerators))
 
 
@@ -82,8 +82,8 @@ def lease_nodes(log: RunLog) -> tuple[Ints, Ints]:
 
 
 def cost(log: RunLog) -> Floats:
-    """By lease: GPU-hours at the prices of the nodes."""
+    """By lease: GPU-hours at the prices of the nodes; two that share pay half each."""
     if not len(log.leases):
         return np.zeros(0)
     price_per_hour = np.add.reduceat(log.cluster.price_per_hour[log.leases.gpu], log.leases.offset[:-1])
-    return price_per_hour * log.leases.seconds / 3600
+    return price_per_hour * log.leases.paid_seconds / 3600

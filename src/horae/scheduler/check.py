@@ -48,7 +48,10 @@ def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, floor: Floor, usable: 
 
 
 def _check_riders(plan: RoundPlan, pool: Pool, floor: Floor, departing: set[int]) -> None:
-    """Once all who must have left, no node carries more CPUs or memory than it has."""
+    """Once all who must have left, no node on which anything was placed carries more CPUs or memory than it has.
+
+    On other nodes those who are leaving and those for whom their room is held may overlap.
+    """
     bundles = [
         [pool.table.jobs[pool.table.row[serial]] for serial in placement.bundle] for placement in plan.placements
     ]
@@ -61,8 +64,10 @@ def _check_riders(plan: RoundPlan, pool: Pool, floor: Floor, departing: set[int]
         (floor.cluster.node_cpus, floor.cluster.node_memory_bytes),
         strict=True,
     ):
-        carried = np.where(gone, 0.0, load)
+        carried, node = np.where(gone, 0.0, load), floor.cluster.node_of_gpu
+        loaded = np.zeros(len(limit), dtype=bool)
         for placement, jobs in zip(plan.placements, bundles, strict=True):
-            carried[placement.gpus] = sum(getattr(job, name) for job in jobs)
-        if (np.bincount(floor.cluster.node_of_gpu, weights=carried) > limit * (1 + 1e-9)).any():
+            carried[placement.gpus] = amount = sum(getattr(job, name) for job in jobs)
+            loaded[node[placement.gpus]] |= amount > 0
+        if (loaded & (np.bincount(node, weights=carried) > limit * (1 + 1e-9))).any():
             raise BrokenInvariant(f"pool {pool.spec.name}: a node was given more {name} than it has")

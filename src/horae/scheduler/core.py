@@ -135,7 +135,8 @@ class Scheduler:
         stands_until = self.now if rotates(decision, settled) else decision.stands_until
         if tries_everything(decision) and not settled.on_gpus.any():
             stands_until = inf  # nobody is there who could leave: only an event can help those who wait
-        pool.settle(self.now, stands_until, next_contest_at(decision, settled))
+        contest_at = self.now if stands_until <= self.now else next_contest_at(decision, settled)
+        pool.settle(self.now, stands_until, contest_at)
 
     def _view(self, pool: Pool, usable: Bools) -> View:
         shapes, cluster = self._shapes, self.setup.cluster
@@ -177,6 +178,7 @@ class Scheduler:
         rows = [pool.table.row[serial] for serial in placement.bundle]
         jobs = [pool.table.jobs[row] for row in rows]
         if len(jobs) > 1:
+            pool.table.bundles += 1
             for row, job, other in zip(rows, jobs, jobs[::-1], strict=True):
                 pool.table.columns["pace"][row] = self._sharing.of(job.model, other.model, placement.shape)
         steps_done = tuple([float(pool.table.columns["steps_base"][row]) for row in rows])
@@ -227,13 +229,13 @@ class Scheduler:
         lease = self._leases.pop(epoch, None)
         if lease is None or serial not in lease.bundle:
             raise BrokenInvariant(f"job {self._id[serial]} ends lease {epoch}, which is not its own")
-        others = tuple(other for other in lease.bundle if other != serial)
-        if not others:
-            self._floor.give_back(lease.gpus)
-            return
-        self._leases[epoch] = Lease(epoch, others, lease.gpus, lease.shape)
-        for other in others:
-            pool.left_alone(other, self.now)
+        self._floor.give_back(lease.gpus)
+        for other in lease.bundle:
+            if other != serial:
+                pool.table.bundles -= 1
+                self._leases[epoch] = Lease(epoch, (other,), lease.gpus, lease.shape)
+                self._floor.take(lease.gpus, epoch, self._demands.all[pool.left_alone(other, self.now)])
+                self._mailbox.left(epoch, self._id[serial], self._id[other])
 
     def _start_whom_this_frees(self, epoch: int) -> None:
         """Holds that waited for this lease move on; those that waited for nothing else start."""

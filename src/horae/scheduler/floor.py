@@ -84,6 +84,13 @@ class Floor:
         level = self.cluster.levels[spot.level]
         return shape if level == shape.level else Shape(shape.accelerator, shape.gpus, level)
 
+    def tighter(self, one: Shape, other: Shape) -> Shape:
+        """Of two shapes, that of the smaller cell; one of a level that does not exist fits nowhere."""
+        levels = self.cluster.levels
+        if other.level not in levels:
+            return other
+        return other if one.level in levels[levels.index(other.level) + 1 :] else one
+
     def sharing(self, gpus: Ints, holder: Ints) -> set[int]:
         """Epochs of the leases on the nodes of these GPUs."""
         nodes = self.cluster.node_of_gpu

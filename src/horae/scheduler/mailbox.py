@@ -31,6 +31,14 @@ class Mailbox:
             self.answered(Start, epoch, job_id)
             self.answered(Stop, epoch, job_id)
 
+    def left(self, epoch: int, job_id: str, other: str) -> None:
+        """One of two has left; should the other be told to start again, then without it."""
+        found = self._open.get((Start, epoch, other))
+        if found is not None and isinstance(start := found[2], Start) and job_id in start.job_ids:
+            place = start.job_ids.index(other)
+            alone = start._replace(job_ids=(other,), steps_done=(start.steps_done[place],))
+            self._open[Start, epoch, other] = (*found[:2], alone)
+
     def contents(self) -> list[str]:
         """What is still open, for those who compare two mailboxes."""
         return [*sorted(str(item) for item in self._open.items()), str(self._survey_at)]

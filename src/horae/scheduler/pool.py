@@ -107,8 +107,21 @@ class Pool:
                 remedy="mend it; horae.policies.check_policy helps",
             ) from error
         self.unsolved = None
+        if isinstance(decision, Shares) and decision.pairs is not None:
+            self._check_pairs(decision.pairs, view)
         self.note(decision, view)
         return decision
+
+    def _check_pairs(self, pairs: Pairs, view: View) -> None:
+        models, shape = view.jobs.model, view.jobs.shape[pairs.first, pairs.first_option]
+        if len(pairs.first) and not (
+            view.kept.size and view.kept[models[pairs.first], models[pairs.second], shape].all()
+        ):
+            raise PolicyError(
+                f"policy {self.policy.name!r} pairs jobs that do not fit on the same GPUs",
+                field="policy",
+                remedy="pair those of whom both keep some speed beside the other",
+            )
 
     def carried(self, view: View) -> Shares:
         """The shares in force, for the jobs that there are now; one that has come since has none yet."""
@@ -191,6 +204,7 @@ class Pool:
         columns["received_base"][row, columns["option"][row]] += seconds
         columns["epoch"][row] = columns["option"][row] = NOBODY
         columns["held_gpus"][row] = 0
+        columns["steps_ahead"][row] = 0.0
 
     def lease(self, serial: int, option: int, epoch: int, placement: Placement, now: float) -> None:
         """A job is on its GPUs from now on."""
@@ -208,20 +222,21 @@ class Pool:
         columns["protected_until"][row] = now + protected_seconds
         columns["lease_until"][row] = now + placement.lease_seconds
 
-    def left_alone(self, serial: int, now: float) -> None:
-        """Whoever shared this job's GPUs has left them; from here on it has its full speed."""
+    def left_alone(self, serial: int, now: float) -> int:
+        """Whoever shared this job's GPUs has left them; from here on it has its full speed. Tells its demand."""
         columns, row = self.table.columns, self.table.row[serial]
         seconds = max(now - columns["productive_at"][row], 0.0)
         done = seconds * columns["speed"][row, columns["option"][row]] * columns["pace"][row]
-        columns["steps_base"][row] += done
+        columns["steps_ahead"][row] += done
         columns["productive_at"][row] = max(columns["productive_at"][row], now)
         columns["pace"][row] = 1.0
+        return int(columns["demand"][row])
 
     def report(self, serial: int, steps: float, at: float) -> None:
         """Take over a report of progress; reported progress is never lost, and nonsense is no report."""
         columns, row = self.table.columns, self.table.row[serial]
         if isfinite(steps) and steps >= columns["steps_base"][row]:
-            columns["steps_base"][row] = steps
+            columns["steps_base"][row], columns["steps_ahead"][row] = steps, 0.0
             columns["productive_at"][row] = max(columns["productive_at"][row], at)
 
     # When to decide

@@ -1,4 +1,4 @@
-"""What a solve comes to: an allocation, its value, the prices behind it, and how far from the best it can be at most."""
+"""What a solve comes to: an allocation, its value, the prices behind it, and a bound on how good it could have been."""
 
 from __future__ import annotations
 

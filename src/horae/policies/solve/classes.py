@@ -14,6 +14,9 @@ import numpy as np
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.view import View
 
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no bit is lost
+_NONE: Ints = np.empty(0, dtype=np.int64)
+
 
 class Classes(NamedTuple):
     """Rows are classes, columns options."""
@@ -27,6 +30,7 @@ class Classes(NamedTuple):
     speed: Floats  # by option: steps a second; 0 where there is no choice
     weight: Floats
     capacity: Floats  # by accelerator: GPUs
+    first: Ints = _NONE  # by class: the row of its first job
 
     @property
     def served(self) -> Bools:
@@ -46,11 +50,14 @@ class Classes(NamedTuple):
         return best @ self.capacity / max(float(self.capacity.sum()), 1.0)
 
 
-def collapse(view: View, speed: Floats) -> Classes:
-    """The classes of a pool, numbered in the order of their first job, for these speeds by job and option."""
+def collapse(view: View, speed: Floats, state: Floats | None = None) -> Classes:
+    """The classes of a pool, numbered in the order of their first job, for these speeds by job and option.
+
+    `state`: by job and column, what else tells jobs apart.
+    """
     jobs = view.jobs
     shape = np.where(jobs.shape >= 0, jobs.shape, -1)
-    key = np.column_stack([shape, speed, jobs.weight])
+    key = np.column_stack([shape, speed, jobs.weight] if state is None else [shape, speed, jobs.weight, state])
     first, member = _alike(key, jobs.serial)
     known = np.where(shape[first] >= 0, shape[first], 0)
     accelerator = view.shape_accelerator[known] if len(view.shapes) else known
@@ -67,6 +74,7 @@ def collapse(view: View, speed: Floats) -> Classes:
         speed=np.where(choice, speed[first], 0.0),
         weight=jobs.weight[first],
         capacity=capacity,
+        first=first,
     )
 
 
@@ -75,10 +83,24 @@ def _alike(key: Floats, serial: Ints) -> tuple[Ints, Ints]:
     if not len(key):
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     order = np.argsort(serial)
-    # As one block of bytes a row: two rows are compared at once, not number by number.
-    rows = np.ascontiguousarray(key[order] + 0.0).view(np.dtype((np.void, key.shape[1] * 8))).ravel()
-    _, first, member_in_order = np.unique(rows, return_index=True, return_inverse=True)
-    rank = np.argsort(np.argsort(first))
+    rows = np.ascontiguousarray(key[order] + 0.0)  # which makes a negative zero positive
+    _, first, member_in_order = np.unique(_marks(rows), return_index=True, return_inverse=True)
+    if (rows[first][member_in_order].view(np.int64) != rows.view(np.int64)).any():
+        # Two different rows with one mark: rare, and then the rows themselves are compared, as blocks of bytes.
+        blocks = rows.view(np.dtype((np.void, key.shape[1] * 8))).ravel()
+        _, first, member_in_order = np.unique(blocks, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
     member = np.empty(len(key), dtype=np.int64)
     member[order] = rank[member_in_order]
     return order[np.sort(first)], member
+
+
+def _marks(rows: Floats) -> Ints:
+    """By row: a number that equal rows share and others hardly ever do."""
+    bits = rows.view(np.uint64)
+    marks = np.zeros(len(rows), dtype=np.uint64)
+    for column in range(bits.shape[1]):
+        marks = (marks ^ bits[:, column]) * _MIX
+        marks ^= marks >> np.uint64(29)
+    return marks.view(np.int64)

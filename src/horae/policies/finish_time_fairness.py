@@ -1,0 +1,42 @@
+"""Finish-time fairness over GPU types (Gavel, OSDI'20, section 4.2, after Themis): the worst ratio is least.
+
+The ratio of a job is its time in the pool, from submission to end, over what that would be on 1/N of every GPU type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from horae.model.decisions import Shares
+from horae.model.view import View
+from horae.policies.solve.classes import collapse
+from horae.policies.solve.company import share_finish_time
+from horae.policies.solve.evidence import evidence_of
+from horae.policies.solve.finish_time import Progress, finish_time_fairness, isolated_speed
+from horae.policies.solve.speeds import speeds_of
+
+
+@dataclass(frozen=True)
+class FinishTimeFairness:
+    name: ClassVar[str] = "finish-time-fairness"
+    aware: bool = True  # of how fast a model is on each GPU type
+    reference: str = ""  # if not aware: the type whose speeds stand for all; none: that of a job's first option
+    sharing: bool = False  # let two jobs share GPUs where both gain by it
+
+    def decide(self, view: View) -> Shares:
+        jobs = view.jobs
+        speed = speeds_of(view, aware=self.aware, reference=self.reference)
+        if self.sharing:
+            return share_finish_time(view, speed)
+        state = np.column_stack([view.now - jobs.submitted_at, jobs.steps_left, jobs.isolated_seconds])
+        classes = collapse(view, speed, state)
+        alone = isolated_speed(classes)
+        if not classes.choice.any():
+            return Shares(np.zeros(jobs.shape.shape), isolated_speed=classes.by_job(alone))
+        progress = Progress(*state[classes.first].T)
+        answer = finish_time_fairness(classes, progress, alone)
+        evidence = evidence_of("the worst ratio of finish times, shared to alone", answer, classes)
+        return Shares(classes.by_job(answer.fraction), evidence=evidence, isolated_speed=classes.by_job(alone))

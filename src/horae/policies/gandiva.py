@@ -1,0 +1,126 @@
+"""Gandiva (OSDI'18) in the form in which Gavel's evaluation ran it: equal shares of time, and random pairs.
+
+If all gangs fit at once, everybody gets the same part of every GPU type, as far as it can use it. Otherwise jobs of one
+size share GPUs two by two, at random, and the cluster is divided equally among pairs and whoever is left alone. A pair
+is kept while the two keep at least a whole speed together on every GPU type that both run on. Who shares GPUs right now
+stays together; the lots of the others are fixed, so that few pairs change when a job comes or goes.
+
+The public code of Gavel adds the speeds of a pair up over all GPU types, and so keeps almost any that fits;
+`packing_min` 0 comes close to that. Weights are not known to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from horae.model.arrays import Bools, Floats, Ints
+from horae.model.decisions import Pairs, Shares
+from horae.model.errors import PolicyError
+from horae.model.view import View
+from horae.policies.pairing import combined, random_pairs
+
+_HAIR = 1e-12  # two halves are a whole
+
+
+@dataclass(frozen=True)
+class Gandiva:
+    name: ClassVar[str] = "gandiva"
+    packing_min: float = 1.0  # two share while the parts of their speeds that they keep add up to this
+
+    def __post_init__(self) -> None:
+        if not self.packing_min >= 0:
+            raise PolicyError(f"packing_min is {self.packing_min}", field="packing_min", remedy="give 0 or more")
+
+    def decide(self, view: View) -> Shares:
+        jobs, choices = view.jobs, _choices(view)
+        rows = np.flatnonzero((choices.option >= 0).any(axis=1))
+        if int(jobs.gpus[rows].sum()) <= int(view.capacity.sum()) or not len(view.kept):
+            first = second = np.empty(0, dtype=np.int64)
+        else:
+            first, second = self._pairs(view, choices, rows)
+        single = np.setdiff1d(rows, np.concatenate([first, second]))
+        part = 1.0 / max(len(single) + len(first), 1)
+        fraction = np.zeros(jobs.shape.shape)
+        row, kind = np.nonzero(choices.option[single] >= 0)
+        fraction[single[row], choices.option[single[row], kind]] = _time(view, choices.gpus[single], part)[row, kind]
+        pairs = _company(view, choices, (first, second), part) if len(first) else None
+        return Shares(fraction, pairs=pairs)
+
+    def _pairs(self, view: View, choices: _Choices, rows: Ints) -> tuple[Ints, Ints]:
+        """Who shares GPUs now and may go on, then the others at random."""
+        jobs = view.jobs
+        # Jobs of one model that accept the same shapes go with the same others: a small table says which.
+        key = np.column_stack([jobs.model, jobs.gpus, np.where(choices.option >= 0, choices.shape, -1)])[rows]
+        _, example, kind = np.unique(key, axis=0, return_index=True, return_inverse=True)
+        matches = self._matches(view, choices, rows[example])
+        kind = kind.ravel()
+        now = _sharing_now(view, rows)
+        now = now[matches[kind[now[:, 0]], kind[now[:, 1]]]]
+        others = np.setdiff1d(np.arange(len(rows)), now)
+        first, second = random_pairs(view.seed, jobs.serial[rows[others]], kind[others], matches)
+        return rows[np.append(now[:, 0], others[first])], rows[np.append(now[:, 1], others[second])]
+
+    def _matches(self, view: View, choices: _Choices, rows: Ints) -> Bools:
+        """By two of these rows: one gang size, a GPU type in common, and worth it on all that they have in common."""
+        jobs = view.jobs
+        both = (choices.option[rows] >= 0)[:, None] & (choices.option[rows] >= 0)
+        shape = choices.shape[rows]
+        model = jobs.model[rows][:, None, None], jobs.model[rows][None, :, None]
+        together = combined(view, model, (shape[:, None], shape[None, :]))
+        worth = (together > 0) & (together >= self.packing_min - _HAIR)
+        worth &= choices.gpus[rows][:, None] == choices.gpus[rows]
+        same: Bools = jobs.gpus[rows][:, None] == jobs.gpus[rows]
+        return same & both.any(axis=2) & (worth | ~both).all(axis=2)
+
+
+class _Choices(NamedTuple):
+    """By row and accelerator: the fastest of the shapes that the job accepts there."""
+
+    option: Ints  # -1: none, or there are no GPUs
+    shape: Ints  # rubbish where there is none, as are the GPUs
+    gpus: Floats  # endless where there is none
+
+
+def _choices(view: View) -> _Choices:
+    jobs = view.jobs
+    accelerator = view.shape_accelerator[jobs.shape]
+    accepted = (jobs.shape >= 0) & (accelerator >= 0) & (jobs.speed > 0)
+    option = np.full((len(jobs), len(view.accelerators)), -1)
+    for number, gpus in enumerate(view.capacity.tolist()):
+        speed = np.where(accepted & (accelerator == number), jobs.speed, 0.0)
+        if gpus and speed.size:
+            best = speed.argmax(axis=1)
+            option[:, number] = np.where(speed.max(axis=1) > 0, best, -1)
+    shape = np.take_along_axis(jobs.shape, np.maximum(option, 0), axis=1)
+    gpus_of_shape = view.shape_gpus[shape].astype(np.float64)
+    return _Choices(option, shape, np.where(option >= 0, gpus_of_shape, np.inf))
+
+
+def _time(view: View, gpus: Floats, part: float) -> Floats:
+    """By row and accelerator: the time that this part of the GPUs comes to, no more than all in a row."""
+    time = view.capacity * part / gpus
+    whole: Floats = time / np.maximum(time.sum(axis=1, keepdims=True), 1.0)
+    return whole
+
+
+def _company(view: View, choices: _Choices, rows: tuple[Ints, Ints], part: float) -> Pairs:
+    first, second = rows
+    both = (choices.option[first] >= 0) & (choices.option[second] >= 0)
+    time = _time(view, np.where(both, choices.gpus[first], np.inf), part)
+    pair, kind = np.nonzero(both)
+    first, second = first[pair], second[pair]
+    return Pairs(first, second, choices.option[first, kind], choices.option[second, kind], time[pair, kind])
+
+
+def _sharing_now(view: View, rows: Ints) -> Ints:
+    """Two columns of positions in these rows: those who share GPUs and stay there, the earlier of the two first."""
+    jobs = view.jobs
+    position = np.full(len(jobs), -1)
+    position[rows] = np.arange(len(rows))
+    partner = jobs.partner[rows]
+    stays = (partner >= 0) & jobs.running[rows] & jobs.running[partner] & (position[partner] >= 0)
+    first = np.flatnonzero(stays & (jobs.serial[rows] < jobs.serial[partner]))
+    return np.column_stack([first, position[partner[first]]])

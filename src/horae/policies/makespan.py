@@ -1,0 +1,36 @@
+"""The least makespan over GPU types (Gavel, OSDI'20, section 4.2): all that is here is done as soon as can be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from horae.model.decisions import Shares
+from horae.model.view import View
+from horae.policies.solve.classes import collapse
+from horae.policies.solve.company import share_makespan
+from horae.policies.solve.evidence import evidence_of
+from horae.policies.solve.makespan import makespan
+from horae.policies.solve.speeds import speeds_of
+
+
+@dataclass(frozen=True)
+class Makespan:
+    name: ClassVar[str] = "makespan"
+    aware: bool = True  # of how fast a model is on each GPU type
+    reference: str = ""  # if not aware: the type whose speeds stand for all; none: that of a job's first option
+    sharing: bool = False  # let two jobs share GPUs where both gain by it
+
+    def decide(self, view: View) -> Shares:
+        jobs = view.jobs
+        steps_left, speed = jobs.steps_left, speeds_of(view, aware=self.aware, reference=self.reference)
+        if self.sharing:
+            return share_makespan(view, speed)
+        classes = collapse(view, speed, steps_left[:, None])
+        if not classes.choice.any():
+            return Shares(np.zeros(jobs.shape.shape))
+        answer = makespan(classes, steps_left[classes.first])
+        evidence = evidence_of("seconds until the last job ends", answer, classes)
+        return Shares(classes.by_job(answer.fraction), evidence=evidence)

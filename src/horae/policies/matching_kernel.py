@@ -1,0 +1,158 @@
+"""Jobs to types of GPUs so that the sum of completion times is least, one job after the other.
+
+Places on a type are numbered from the end of its queues: those of rank k begin with number (k - 1) x GPUs. The jobs of
+a type stand in them longest first, which is best, so an answer is known by the type of each job.
+
+Adding a job to the best matching of those before it is a shortest path: it takes a place, whose holder takes another,
+up to a place that was empty (Kuhn's Hungarian method). As cost is rank x run time, few of all those steps matter. In
+its own type a holder moves one place up or down: two such steps of the two holders cost no more than one step twice as
+far. In another type it enters where its run time belongs, in place of the next shorter or of the next longer job: going
+anywhere else costs no less than these two and the holders' moving on. That leaves some 2 x types steps a job instead of
+one for every place; a path is found by sweeps up and down the types until nothing gets any shorter.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from horae.model.arrays import Bools, Floats, Ints
+
+_NONE = -1
+
+
+class _Ground(NamedTuple):
+    """What does not change: run times, the rank of each place, and who comes before whom."""
+
+    seconds: Floats  # by type and job
+    rank: Floats  # by type and place: from the end
+    order: Ints  # by type: jobs, longest first
+
+
+class _Line(NamedTuple):
+    """The jobs that were matched so far, as they stand, by type."""
+
+    holder: Ints  # by place
+    held: Ints  # how many places
+    entry: Ints  # by job: the place that it would enter
+
+
+class _Ways(NamedTuple):
+    """The shortest ways found so far from the newcomer to every place, by type."""
+
+    cost: Floats
+    before: Ints  # type x places + place from which its holder comes; -1: the newcomer
+    is_fresh: Bools  # its holder has not tried the other types yet
+
+
+def least_sum_by_paths(seconds: Floats, gpus: Ints) -> Ints:
+    """By job: its type; -1 for all if rounding has led a path into a circle. `seconds`: by job and type."""
+    by_type = np.ascontiguousarray(seconds.T)
+    rank = (np.arange(len(seconds) + 1) // gpus[:, None] + 1).astype(np.float64)
+    order = np.argsort(-by_type, axis=1, kind="stable")
+    # What rounding may make of a difference of costs: a way is shorter only if it is so by more.
+    hair = 1e-14 * float(seconds[np.isfinite(seconds)].max(initial=0.0)) * len(seconds)
+    answer: Ints = _match(_Ground(by_type, rank, order), hair)
+    return answer
+
+
+@njit(cache=True)
+def _match(ground: _Ground, hair: float) -> Ints:
+    kinds, count = ground.seconds.shape
+    kind = np.full(count, _NONE)
+    form = (kinds, count + 1)
+    line = _Line(np.full(form, _NONE), np.zeros(kinds, dtype=np.int64), np.zeros((kinds, count), dtype=np.int64))
+    ways = _Ways(np.empty(form), np.empty(form, dtype=np.int64), np.zeros(form, dtype=np.bool_))
+    for newcomer in range(count):
+        _stand(kind, ground, line)
+        ways.cost[:] = np.inf
+        ways.is_fresh[:] = False
+        _enter(newcomer, _NONE, 0.0, ground, line, ways, hair)
+        for _ in range(count + 1):
+            if not _sweep(ground, line, ways, hair):
+                break
+        if not _follow(newcomer, kind, line, ways):
+            return np.full(count, _NONE)
+    return kind
+
+
+@njit(cache=True)
+def _stand(kind: Ints, ground: _Ground, line: _Line) -> None:
+    """Line the jobs of each type up; where would each of the others enter?"""
+    for number in range(len(ground.order)):
+        place = 0
+        for job in ground.order[number]:
+            line.entry[number, job] = place
+            if kind[job] == number:
+                line.holder[number, place] = job
+                place += 1
+        line.held[number] = place
+
+
+@njit(cache=True)
+def _enter(job: int, source: int, left: float, ground: _Ground, line: _Line, ways: _Ways, hair: float) -> None:
+    """Let this job, whose own place (if any) is left at that cost, take its two places in each other type."""
+    kinds, width = ways.cost.shape
+    for number in range(kinds):
+        if ground.seconds[number, job] == np.inf or (source != _NONE and source // width == number):
+            continue
+        first = line.entry[number, job]
+        for place in range(max(first - 1, 0), first + 1):
+            value = left + ground.rank[number, place] * ground.seconds[number, job]
+            if value < ways.cost[number, place] - hair:
+                ways.cost[number, place] = value
+                ways.before[number, place] = source
+                ways.is_fresh[number, place] = True
+
+
+@njit(cache=True)
+def _move(number: int, place: int, other: int, ground: _Ground, line: _Line, ways: _Ways, hair: float) -> None:
+    """Let the holder of a place take the one next to it."""
+    rise = ground.rank[number, other] - ground.rank[number, place]
+    value = ways.cost[number, place] + rise * ground.seconds[number, line.holder[number, place]]
+    if value < ways.cost[number, other] - hair:
+        ways.cost[number, other] = value
+        ways.before[number, other] = number * ways.cost.shape[1] + place
+        ways.is_fresh[number, other] = True
+
+
+@njit(cache=True)
+def _sweep(ground: _Ground, line: _Line, ways: _Ways, hair: float) -> bool:
+    """Holders move up, down, and to other types; whether any of them had not done so before."""
+    shorter = False
+    kinds, width = ways.cost.shape
+    for number in range(kinds):
+        last = line.held[number]
+        for place in range(last):
+            _move(number, place, place + 1, ground, line, ways, hair)
+        for place in range(last - 1, 0, -1):
+            _move(number, place, place - 1, ground, line, ways, hair)
+        for place in range(last):
+            if ways.is_fresh[number, place]:
+                ways.is_fresh[number, place] = False
+                shorter = True
+                job = line.holder[number, place]
+                left = ways.cost[number, place] - ground.rank[number, place] * ground.seconds[number, job]
+                _enter(job, number * width + place, left, ground, line, ways, hair)
+    return shorter
+
+
+@njit(cache=True)
+def _follow(newcomer: int, kind: Ints, line: _Line, ways: _Ways) -> bool:
+    """Move everybody along the cheapest way to an empty place, from its end."""
+    kinds, width = ways.cost.shape
+    number = 0
+    for other in range(1, kinds):
+        if ways.cost[other, line.held[other]] < ways.cost[number, line.held[number]]:
+            number = other
+    place = line.held[number]
+    for _ in range(kinds * width):
+        source = ways.before[number, place]
+        if source == _NONE:
+            kind[newcomer] = number
+            return True
+        kind[line.holder[source // width, source % width]] = number
+        number, place = source // width, source % width
+    return False

@@ -1,0 +1,59 @@
+"""Two jobs on the same GPUs: what they come to together, and random pairs that last."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from horae.model.arrays import Bools, Floats, Ints
+from horae.model.view import View
+from horae.policies.lots import Lots, draw, mix
+
+_NEVER = np.uint64(2**64 - 1)  # the lot of a pair that may not be
+_CROWD = 512  # partners are looked for among no more than so many, to keep the table of pairs small
+
+
+def combined(view: View, models: tuple[Ints, Ints], shapes: tuple[Ints, Ints]) -> Floats:
+    """The parts of their speeds alone that two models keep, added up; 0 where they do not fit or nobody may share."""
+    if not len(view.kept):
+        return np.zeros(np.broadcast_shapes(models[0].shape, models[1].shape, shapes[0].shape, shapes[1].shape))
+    first = view.kept[models[0], models[1], shapes[0]]
+    second = view.kept[models[1], models[0], shapes[1]]
+    return np.where((first > 0) & (second > 0), first + second, 0.0)
+
+
+def random_pairs(seed: int, serial: Ints, kind: Ints, matches: Bools) -> tuple[Ints, Ints]:
+    """Pairs of rows whose kinds match, in the order of their serials; whoever finds no partner stays alone.
+
+    Every pair of jobs has a lot, and the pair of the lowest goes first. Without a pair that was made, the others come
+    out the same; a newcomer breaks few of them: whoever loses its partner to it looks for one of a higher lot.
+    """
+    lots = draw(seed, serial)
+    crowds = 1 << max(int(np.ceil(np.log2(max(len(serial), 1) / _CROWD))), 0)
+    crowd = lots % np.uint64(crowds)
+    parts = []
+    for number in range(crowds):  # of hundreds of jobs each
+        rows = np.flatnonzero(crowd == number)
+        rows = rows[np.argsort(serial[rows])]
+        parts.append(rows[_lowest_lots_first(lots[rows], matches[kind[rows][:, None], kind[rows]])])
+    pairs = np.concatenate(parts)
+    pairs = pairs[np.argsort(serial[pairs[:, 0]])]
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _lowest_lots_first(lots: Lots, matches: Bools) -> Ints:
+    """Two columns of rows: a pair is made as soon as each of the two is the other's lowest lot of those still alone."""
+    table = np.where(matches, mix(lots[:, None] + lots), _NEVER)
+    np.fill_diagonal(table, _NEVER)
+    alone = np.arange(len(lots))
+    made = [np.empty((0, 2), dtype=np.int64)]
+    while len(alone):
+        choice = table.argmin(axis=1)
+        here = np.arange(len(alone))
+        mutual = (choice[choice] == here) & (table[here, choice] < _NEVER)
+        if not mutual.any():
+            break
+        first = here[mutual & (here < choice)]
+        made.append(np.column_stack([alone[first], alone[choice[first]]]))
+        left = ~mutual & (table[here, choice] < _NEVER)
+        alone, table = alone[left], table[left][:, left]
+    return np.concatenate(made)

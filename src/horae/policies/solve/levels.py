@@ -1,0 +1,106 @@
+"""Level problems: the best level v at which every class c is as fast as it must be, need(c, v).
+
+Max-min fairness, finish-time fairness and the makespan (Gavel, section 4) differ in nothing but that need. Only the GPU
+types tie classes together, so prices of the types take the problem apart, and any prices are a proof: no level can be
+had that costs more than all GPUs are worth. The compiled simplex method finds the prices at which that bound is met.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from horae.model.arrays import Floats
+from horae.policies.solve.answers import Answer, Unsolved
+from horae.policies.solve.classes import Classes
+from horae.policies.solve.levels_program import reach_by_program
+from horae.policies.solve.wishes import Wish
+
+if TYPE_CHECKING:
+    from horae.policies.solve.levels_pricing import Board, Need
+
+_SAMPLE_MIN = 2048  # classes; where there are more, the prices of some of them are a good start for all
+_SAMPLE_EVERY = 8
+_OVER_MAX = 1e-9  # relative: by how much the arithmetic may be out before an answer is refused
+
+
+def reach_level(
+    problem: str, classes: Classes, wish: Wish, *, fill: bool = False, gain: Floats | None = None
+) -> Answer:
+    """The best level; then, with `fill`, lexicographically those of all others; then the most gain from what is left.
+
+    The gain is by class and option, of one job there all the time. Value and bound are those of the worst level.
+    """
+    if not classes.choice.any():
+        return Answer(np.zeros(classes.choice.shape), 0.0, 0.0, np.zeros(len(classes.capacity)))
+    # Not at the top: numba is slow to import.
+    from horae.policies.solve.levels_kernel import solve  # noqa: PLC0415
+    from horae.policies.solve.levels_pricing import Need  # noqa: PLC0415
+
+    top = np.where(classes.served, classes.speed.max(axis=1), 1.0)
+    board = _board(classes, top, gain)
+    need = Need(
+        wish.rising.copy(),
+        np.zeros(len(top)),
+        wish.slope * top if wish.inverse else wish.slope / top,
+        wish.shift * top,
+        wish.inverse,
+    )
+    start = _first_prices(board, need, len(classes.capacity))
+    done, level, bound, worth, fraction = solve(board, need, start, fill, gain is not None)
+    if not done:
+        return reach_by_program(problem, classes, wish, fill=fill, gain=gain)
+    prices = worth / np.maximum(classes.capacity, 1.0)
+    return Answer(_feasible(problem, classes, fraction), level, bound, prices)
+
+
+def _board(classes: Classes, top: Floats, gain: Floats | None) -> Board:
+    from horae.policies.solve.levels_pricing import Board  # noqa: PLC0415
+
+    rows, options = classes.choice.shape
+    speed, use, gains = np.zeros((rows, options + 2)), np.zeros((rows, options + 2)), np.zeros((rows, options + 2))
+    kind = np.zeros((rows, options + 2), dtype=np.int64)
+    speed[:, :options] = classes.speed / top[:, None]
+    speed[:, -1] = -1.0
+    kind[:, :options] = classes.accelerator
+    gpus = np.maximum(classes.capacity, 1.0)[classes.accelerator]
+    use[:, :options] = np.where(classes.choice, classes.jobs[:, None] * classes.gpus / gpus, 0.0)
+    if gain is not None:
+        gains[:, :options] = np.where(classes.choice, classes.jobs[:, None] * gain, 0.0)
+        gains /= max(float(gains.max()), np.finfo(float).tiny)
+    return Board(speed, use, kind, gains)
+
+
+def _first_prices(board: Board, need: Need, types: int) -> Floats:
+    """Every type is worth the same; or, where classes are many, as much as it is to a sample of them."""
+    even = np.full(types, 1 / types)
+    if len(board.speed) <= _SAMPLE_MIN or not need.rising[::_SAMPLE_EVERY].any():
+        return even
+    from horae.policies.solve.levels_kernel import prices_of  # noqa: PLC0415
+    from horae.policies.solve.levels_pricing import Board, Need  # noqa: PLC0415
+
+    rows = np.arange(0, len(board.speed), _SAMPLE_EVERY)
+    use = board.use[rows] * (board.use.sum() / max(float(board.use[rows].sum()), np.finfo(float).tiny))
+    some = Board(board.speed[rows], use, board.kind[rows], board.gain[rows])
+    of_some = Need(need.rising[rows], need.floor[rows], need.slope[rows], need.shift[rows], need.inverse)
+    return prices_of(some, of_some, _first_prices(some, of_some, types))
+
+
+def _feasible(problem: str, classes: Classes, fraction: Floats) -> Floats:
+    """Without what the arithmetic is out by: nothing below zero, nobody and no type over the whole."""
+    worst = float(-fraction.min(initial=0.0))
+    fraction = np.maximum(fraction, 0.0)
+    used = np.bincount(
+        classes.accelerator.ravel(),
+        (fraction * classes.gpus * classes.jobs[:, None]).ravel(),
+        minlength=len(classes.capacity),
+    )
+    over = max(
+        float((used / np.maximum(classes.capacity, 1.0)).max(initial=0.0)),
+        float(fraction.sum(axis=1).max(initial=0.0)),
+        1.0,
+    )
+    if not max(over - 1, worst) <= _OVER_MAX:
+        raise Unsolved(problem, f"the shares found are out by {max(over - 1, worst):.1e}")
+    return fraction / over
