@@ -44,7 +44,7 @@ class _Lots(NamedTuple):
     fraction: Floats
     received: Floats  # seconds since the shares were computed
     deficit: Floats  # seconds owed from before
-    held: Bools
+    held: Bools  # or by one that has never run
     turn: Floats  # seconds
 
 
@@ -79,11 +79,11 @@ def _plain_turns(shares: Shares, jobs: JobColumns, standing: Standing) -> Claims
     """The same as below in the usual case, compiled."""
     from horae.mechanism.turns_kernel import order_of_turns  # noqa: PLC0415  numba is slow to import
 
-    alone = jobs.running & (jobs.partner == NOBODY)
+    ahead = (jobs.running & (jobs.partner == NOBODY)) + 2 * _is_new(jobs)
     row, option = order_of_turns(
         np.array((shares.fraction, jobs.deficit, jobs.received_base, jobs.received_mark)),
         np.array((jobs.since, _turn_seconds(jobs, standing))),
-        np.array((jobs.option, alone, jobs.serial)),
+        np.array((jobs.option, ahead, jobs.serial)),
         jobs.now,
         standing.elapsed_seconds,
     )
@@ -109,6 +109,7 @@ def _alone(shares: Shares, jobs: JobColumns, standing: Standing) -> _Lots:
         received -= in_company(shares.pairs, standing.pair_seconds, received.shape)
     nobody = np.full(len(row), NOBODY)
     held = jobs.running[row] & (jobs.option[row] == option) & (jobs.partner[row] == NOBODY)
+    held |= _is_new(jobs)[row]
     return _Lots(
         row, option, nobody, nobody, shares.fraction[row, option], received[row, option], jobs.deficit[row, option],
         held, _turn_seconds(jobs, standing)[row],
@@ -117,13 +118,18 @@ def _alone(shares: Shares, jobs: JobColumns, standing: Standing) -> _Lots:
 
 def _together(pairs: Pairs, jobs: JobColumns, standing: Standing) -> _Lots:
     first, second = pairs.first, pairs.second
-    held = pairs_held(pairs, jobs)
+    held = pairs_held(pairs, jobs) | _is_new(jobs)[first] | _is_new(jobs)[second]
     deficit = (jobs.deficit[first, pairs.first_option] + jobs.deficit[second, pairs.second_option]) / 2
     turn = _turn_seconds(jobs, standing)
     return _Lots(
         first, pairs.first_option, second, pairs.second_option, pairs.fraction, standing.pair_seconds, deficit,
         held, np.maximum(turn[first], turn[second]),
     )  # fmt: skip
+
+
+def _is_new(jobs: JobColumns) -> Bools:
+    """Never run yet: to start it costs no restart, so it need not wait for a turn."""
+    return (jobs.run_base == 0) & ~jobs.on_gpus
 
 
 def _turn_seconds(jobs: JobColumns, standing: Standing) -> Floats:

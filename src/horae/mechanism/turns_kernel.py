@@ -15,13 +15,13 @@ def order_of_turns(
     """Rows and options with a share, whoever is owed most first; holders count a turn more. Ties by share, then serial.
 
     The columns come in three blocks: fraction, deficit, received before this lease and when the shares were computed;
-    since when a lease lasts, and the seconds of a turn; the option of the lease (-1: none), whether it is held alone,
-    and the serial. A call with many arrays, and read-only ones, takes longer than what is done here. Sorting by one key
+    since when a lease lasts, and the seconds of a turn; the option of the lease (-1: none), whether it is held alone (1)
+    or the job has never run (2), and the serial. A call with many arrays, and read-only ones, takes longer than what is done here. Sorting by one key
     after the other, the least important first, is what a stable sort allows.
     """
     fraction, deficit, received_base, received_mark = by_option
     since, turn_seconds = by_job
-    held, alone, serial = numbers
+    held, ahead, serial = numbers
     rows, options = fraction.shape
     claim_row, claim_option = np.empty(rows * options, np.int64), np.empty(rows * options, np.int64)
     owed, part = np.empty(rows * options), np.empty(rows * options)
@@ -33,8 +33,8 @@ def order_of_turns(
                 received = received_base[row, option] - received_mark[row, option]
                 if held[row] == option:
                     received += now - since[row]
-                    if alone[row]:
-                        received -= turn_seconds[row]
+                if ahead[row] == 2 or (ahead[row] == 1 and held[row] == option):
+                    received -= turn_seconds[row]
                 claim_row[count], claim_option[count], part[count] = row, option, -share
                 owed[count] = received - deficit[row, option] - share * elapsed_seconds
                 count += 1

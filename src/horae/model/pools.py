@@ -24,7 +24,7 @@ class RoundRules:
     type_order: tuple[str, ...] = ()  # these GPU types are given out one after the other; none: all together
     reconsider_seconds: float = 0.0  # shares stand at least so long, whatever happens
     fill: bool = False  # GPUs that nobody has a claim to go to jobs without a share there
-    turn_rounds: float = 4.0  # how far ahead of the others whoever runs may get; 0: Gavel's priorities, no head start
+    turn_rounds: float = 10.0  # how far ahead of the others whoever runs may get; 0: Gavel's priorities, no head start
     restart_share_max: float = 0.1  # a turn is so long that the restart before it is no more than this part of it
 
 

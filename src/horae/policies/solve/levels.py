@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from horae.model.arrays import Floats
-from horae.policies.solve.answers import Answer, Unsolved
+from horae.policies.solve.answers import Answer
 from horae.policies.solve.classes import Classes
 from horae.policies.solve.levels_program import reach_by_program
 from horae.policies.solve.wishes import Wish
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _SAMPLE_MIN = 2048  # classes; where there are more, the prices of some of them are a good start for all
 _SAMPLE_EVERY = 8
-_OVER_MAX = 1e-9  # relative: by how much the arithmetic may be out before an answer is refused
+_OVER_MAX = 1e-9  # relative: by how much the arithmetic may be out before the slow way is taken
 
 
 def reach_level(
@@ -47,12 +47,17 @@ def reach_level(
         wish.shift * top,
         wish.inverse,
     )
-    start = _first_prices(board, need, len(classes.capacity))
-    done, level, bound, worth, fraction = solve(board, need, start, fill, gain is not None)
-    if not done:
-        return reach_by_program(problem, classes, wish, fill=fill, gain=gain)
-    prices = worth / np.maximum(classes.capacity, 1.0)
-    return Answer(_feasible(problem, classes, fraction), level, bound, prices)
+    start, guess = _first_prices(board, need, len(classes.capacity))
+    done, _, bound, worth, fraction = solve(board, need, start, guess, fill, gain is not None)
+    if done:
+        used = _used(classes, fraction)
+        if max(used - 1, -float(fraction.min())) <= _OVER_MAX:
+            # What the arithmetic is out by is taken off everybody.
+            shares = np.maximum(fraction, 0.0) / max(used, 1.0)
+            # The value is that of these shares rather than the level they were made for: so the gap is what it is.
+            level = wish.level((shares * classes.speed).sum(axis=1))
+            return Answer(shares, level, bound, worth / np.maximum(classes.capacity, 1.0))
+    return reach_by_program(problem, classes, wish, fill=fill, gain=gain)
 
 
 def _board(classes: Classes, top: Floats, gain: Floats | None) -> Board:
@@ -72,11 +77,11 @@ def _board(classes: Classes, top: Floats, gain: Floats | None) -> Board:
     return Board(speed, use, kind, gains)
 
 
-def _first_prices(board: Board, need: Need, types: int) -> Floats:
-    """Every type is worth the same; or, where classes are many, as much as it is to a sample of them."""
+def _first_prices(board: Board, need: Need, types: int) -> tuple[Floats, float]:
+    """Every type is worth the same; or, where classes are many, as much as it is to a sample of them, at its level."""
     even = np.full(types, 1 / types)
     if len(board.speed) <= _SAMPLE_MIN or not need.rising[::_SAMPLE_EVERY].any():
-        return even
+        return even, 0.0
     from horae.policies.solve.levels_kernel import prices_of  # noqa: PLC0415
     from horae.policies.solve.levels_pricing import Board, Need  # noqa: PLC0415
 
@@ -84,23 +89,13 @@ def _first_prices(board: Board, need: Need, types: int) -> Floats:
     use = board.use[rows] * (board.use.sum() / max(float(board.use[rows].sum()), np.finfo(float).tiny))
     some = Board(board.speed[rows], use, board.kind[rows], board.gain[rows])
     of_some = Need(need.rising[rows], need.floor[rows], need.slope[rows], need.shift[rows], need.inverse)
-    return prices_of(some, of_some, _first_prices(some, of_some, types))
+    return prices_of(some, of_some, *_first_prices(some, of_some, types))
 
 
-def _feasible(problem: str, classes: Classes, fraction: Floats) -> Floats:
-    """Without what the arithmetic is out by: nothing below zero, nobody and no type over the whole."""
-    worst = float(-fraction.min(initial=0.0))
-    fraction = np.maximum(fraction, 0.0)
-    used = np.bincount(
-        classes.accelerator.ravel(),
-        (fraction * classes.gpus * classes.jobs[:, None]).ravel(),
-        minlength=len(classes.capacity),
-    )
-    over = max(
-        float((used / np.maximum(classes.capacity, 1.0)).max(initial=0.0)),
-        float(fraction.sum(axis=1).max(initial=0.0)),
-        1.0,
-    )
-    if not max(over - 1, worst) <= _OVER_MAX:
-        raise Unsolved(problem, f"the shares found are out by {max(over - 1, worst):.1e}")
-    return fraction / over
+def _used(classes: Classes, fraction: Floats) -> float:
+    """The largest part that is given out of a type's GPUs, or of a job's time."""
+    share = np.maximum(fraction, 0.0)
+    given = (share * classes.gpus * classes.jobs[:, None]).ravel()
+    gpus = np.bincount(classes.accelerator.ravel(), given, minlength=len(classes.capacity))
+    of_types = float((gpus / np.maximum(classes.capacity, 1.0)).max())
+    return max(of_types, float(share.sum(axis=1).max()))

@@ -38,14 +38,26 @@ _LEVELS_MAX = 200  # steps of Newton's method; five are usual
 
 
 @part
-def reach(board: Board, basis: Basis, need: Need, asked: Floats) -> float:
+def _within(board: Board, basis: Basis, guide: Floats, asked: Floats) -> bool:
+    """Lower what is asked for to what can be had, where a level is known no better than to its last digit."""
+    missing = -idle_part(basis)
+    if missing <= REACHED:
+        return True
+    for row in range(len(asked)):
+        asked[row] /= 1 + missing  # costs no more than that part of what it did, for costs are convex
+    adapt(board, basis, asked)
+    return improve(board, basis, guide, asked, 0.0)
+
+
+@part
+def reach(board: Board, basis: Basis, need: Need, asked: Floats, guess: float) -> float:
     """The best level for all that rise, from prices in the basis; nan if no end is found. Newton's method again:
 
     the prices that prove a level to be out of reach say how much of it could be paid for at the most. The prices left
     in the basis are those that prove the level, which those of its own shares need not do.
     """
     proof = proper(basis.prices)
-    level = bound_of(board, proof, need, best_level(need))
+    level = bound_of(board, proof, need, guess if guess > 0 else best_level(need))
     for _ in range(_LEVELS_MAX):
         for row in range(len(asked)):
             asked[row] = asked_of(need, row, level)
@@ -55,6 +67,8 @@ def reach(board: Board, basis: Basis, need: Need, asked: Floats) -> float:
         prices = proper(basis.prices)
         lower = level if idle_part(basis) >= -REACHED else bound_of(board, prices, need, level)
         if abs(lower - level) <= 4e-16 * abs(level):
+            if not _within(board, basis, proof, asked):
+                return np.nan
             for kind in range(len(proof)):
                 basis.prices[kind] = proof[kind]
             return level
@@ -90,7 +104,7 @@ def rise(board: Board, basis: Basis, need: Need, asked: Floats) -> bool:
     for _ in range(len(asked)):
         if not anybody_rises(need):
             return True
-        if np.isnan(reach(board, basis, need, asked)):
+        if np.isnan(reach(board, basis, need, asked, 0.0)):
             return False
         freeze(board, basis, need, asked)
     return not anybody_rises(need)
@@ -126,11 +140,11 @@ def _first_basis(board: Board, prices: Floats) -> Basis:
 
 
 @kernel
-def prices_of(board: Board, need: Need, prices: Floats) -> Floats:
-    """The prices at the best level, from others to start with; the latter where no end was found."""
+def prices_of(board: Board, need: Need, prices: Floats, guess: float) -> tuple[Floats, float]:
+    """The prices at the best level, and it, from others to start with; the latter where no end was found."""
     basis = _first_basis(board, prices)
-    level = reach(board, basis, need, np.zeros(len(board.speed)))
-    return prices if np.isnan(level) else proper(basis.prices)
+    level = reach(board, basis, need, np.zeros(len(board.speed)), guess)
+    return (prices, guess) if np.isnan(level) else (proper(basis.prices), level)
 
 
 @part
@@ -148,13 +162,15 @@ def give_rest(board: Board, basis: Basis, asked: Floats) -> bool:
 
 
 @kernel
-def solve(board: Board, need: Need, start: Floats, fill: bool, rest: bool) -> tuple[bool, float, float, Floats, Floats]:
+def solve(
+    board: Board, need: Need, start: Floats, guess: float, fill: bool, rest: bool
+) -> tuple[bool, float, float, Floats, Floats]:
     """Was it solved; the level, its bound, the prices in GPUs of a type, and the shares."""
     basis, asked = _first_basis(board, start), np.zeros(len(board.speed))
     level, bound, worth = 0.0, 0.0, np.zeros(len(start))
     done = True
     if anybody_rises(need):
-        level = reach(board, basis, need, asked)
+        level = reach(board, basis, need, asked, guess)
         done = not np.isnan(level)
         if done:
             prices = proper(basis.prices)

@@ -172,21 +172,22 @@ def bound_of(board: Board, prices: Floats, need: Need, level: float) -> float:
     best = best_level(need)
     budget = total_of(prices)
     total, change = cost_of_level(board, prices, need, level)
-    if total <= budget:
-        level = best
+    if total <= budget and level != best:  # within reach: over to the far side
+        over = level - (total - budget) / change if change != 0.0 else best
+        level = max(over, best) if need.inverse else min(over, best)
         total, change = cost_of_level(board, prices, need, level)
+    bold = need.inverse  # then the inverse of the cost is almost straight, and steps may be longer
     for _ in range(_STEPS_MAX):
         if total <= budget * (1 + 1e-15) or change == 0.0:
             break
         step = (total - budget) / change
-        if need.inverse and total > 2 * budget:
-            step *= total / budget  # the inverse of the cost is almost straight
         if level - step == level:
             break
-        level -= step
+        beyond, level = level, level - step * (total / budget if bold else 1.0)
         total, change = cost_of_level(board, prices, need, level)
-        if need.inverse and total < budget:  # too far: back to where it cannot be paid for, and on from there
-            level = max(level - (total - budget) / change, best)
+        if bold and total < budget:  # too far: back to where it cannot be paid for, and on from there with care
+            bold = False
+            level = max(level - (total - budget) / change, beyond) if change != 0.0 else beyond
             total, change = cost_of_level(board, prices, need, level)
     return level
 

@@ -50,6 +50,7 @@ class _Program:
         self.type_rows = slice(len(classes.jobs), len(self.cells.share_rows))
 
     def most_idle(self, asked: Floats) -> Solved:
+        asked = np.minimum(asked, self.top * (1 - 1e-12))  # at the best level rounding may ask for more than there is
         last = len(self.cells.row)
         cost = np.zeros(last + 2)
         cost[last], cost[last + 1] = 1.0, -1.0  # the idle part may be negative: then it is missing

@@ -30,6 +30,16 @@ class Wish(NamedTuple):
         inner = np.where(rising, self.slope * level - self.shift, 1.0)
         return np.where(rising, -self.slope / inner**2, 0.0)
 
+    def level(self, speed: Floats) -> float:
+        """The worst of any class at these speeds."""
+        if not self.rising.any():
+            return 0.0
+        speed, slope = speed[self.rising], self.slope[self.rising]
+        if not self.inverse:
+            return float((speed / slope).min())
+        with np.errstate(divide="ignore"):
+            return float(((1 / speed + self.shift[self.rising]) / slope).max())
+
     def best_level(self, top: Floats, rising: Bools) -> float:
         """The level at which the first class has all the speed that its time allows."""
         if self.inverse:
