@@ -3,7 +3,8 @@
 Gavel (section 5) takes the target over the time received since the shares were computed, then what is owed from
 before. Where shares change with every job that comes or goes, nothing has been received yet most of the time, and what
 is owed decides. So that is our order: seconds owed in all, and whoever runs may go on until it is ahead of the others
-by a turn. Jobs move once a turn instead of once a round, and no job is ever behind by much more than that.
+by a turn, even if the shares of the moment give it nothing there: of many best answers a solver takes one today and
+another tomorrow. Jobs move once a turn instead of once a round, and no job is ever behind by much more than that.
 """
 
 from __future__ import annotations
@@ -63,6 +64,9 @@ def claims_of_shares(shares: Shares, jobs: JobColumns, standing: Standing) -> Cl
     if shares.pairs is not None and len(shares.pairs.first):
         both = zip(lots, _together(shares.pairs, jobs, standing), strict=True)
         lots = _Lots(*(np.concatenate(columns) for columns in both))
+    if standing.rules.turn_rounds and shares.pairs is not None:
+        both = zip(lots, _still_together(shares.pairs, jobs, standing), strict=True)
+        lots = _Lots(*(np.concatenate(columns) for columns in both))
     order = _order(lots, jobs, standing)
     row, option = lots.row[order], lots.option[order]
     partner, partner_option = lots.partner[order], lots.partner_option[order]
@@ -103,7 +107,11 @@ def _order(lots: _Lots, jobs: JobColumns, standing: Standing) -> Ints:
 
 
 def _alone(shares: Shares, jobs: JobColumns, standing: Standing) -> _Lots:
-    row, option = np.nonzero(shares.fraction > 0)
+    claimed = shares.fraction > 0
+    if standing.rules.turn_rounds:
+        alone = np.flatnonzero(jobs.running & (jobs.partner == NOBODY))
+        claimed[alone, jobs.option[alone]] = True
+    row, option = np.nonzero(claimed)
     received = jobs.received_seconds - jobs.received_mark
     if shares.pairs is not None:
         received -= in_company(shares.pairs, standing.pair_seconds, received.shape)
@@ -125,6 +133,17 @@ def _together(pairs: Pairs, jobs: JobColumns, standing: Standing) -> _Lots:
         first, pairs.first_option, second, pairs.second_option, pairs.fraction, standing.pair_seconds, deficit,
         held, np.maximum(turn[first], turn[second]),
     )  # fmt: skip
+
+
+def _still_together(pairs: Pairs, jobs: JobColumns, standing: Standing) -> _Lots:
+    """Two who share GPUs now, though the shares of the moment do not name them."""
+    named = pairs.first * len(jobs) + pairs.second, pairs.second * len(jobs) + pairs.first
+    first = np.flatnonzero(jobs.running & (jobs.partner > np.arange(len(jobs))))
+    first = first[~np.isin(first * len(jobs) + jobs.partner[first], np.concatenate(named))]
+    second = jobs.partner[first]
+    options, nothing = (jobs.option[first], jobs.option[second]), np.zeros(len(first))
+    unnamed = Pairs(first, second, *options, nothing)
+    return _together(unnamed, jobs, standing._replace(pair_seconds=nothing))
 
 
 def _is_new(jobs: JobColumns) -> Bools:

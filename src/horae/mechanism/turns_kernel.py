@@ -12,12 +12,14 @@ from horae.model.arrays import Floats, Ints
 def order_of_turns(
     by_option: Floats, by_job: Floats, numbers: Ints, now: float, elapsed_seconds: float
 ) -> tuple[Ints, Ints]:
-    """Rows and options with a share, whoever is owed most first; holders count a turn more. Ties by share, then serial.
+    """Rows and options with a share, or held; whoever is owed most first, and holders count a turn more.
+
+    Ties go by share, then by serial.
 
     The columns come in three blocks: fraction, deficit, received before this lease and when the shares were computed;
-    since when a lease lasts, and the seconds of a turn; the option of the lease (-1: none), whether it is held alone (1)
-    or the job has never run (2), and the serial. A call with many arrays, and read-only ones, takes longer than what is done here. Sorting by one key
-    after the other, the least important first, is what a stable sort allows.
+    since when a lease lasts, and the seconds of a turn; the option of the lease (-1: none), whether it is held alone
+    (1) or the job has never run (2), and the serial. A call with many arrays, and read-only ones, takes longer than
+    what is done here. Sorting by one key after the other, the least important first, is what a stable sort allows.
     """
     fraction, deficit, received_base, received_mark = by_option
     since, turn_seconds = by_job
@@ -29,7 +31,7 @@ def order_of_turns(
     for row in np.argsort(serial):
         for option in range(options):
             share = fraction[row, option]
-            if share > 0:
+            if share > 0 or (ahead[row] == 1 and held[row] == option):
                 received = received_base[row, option] - received_mark[row, option]
                 if held[row] == option:
                     received += now - since[row]
