@@ -56,12 +56,28 @@ class Ground(NamedTuple):
 
 
 def admit(claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> RoundPlan:
+    if claims.is_by_turns and not jobs.bundles:
+        wanting, standing = _survey(claims, jobs, ground)
+        return _Pass(claims, jobs, ground, placer, standing).run(wanting, ()) if len(wanting) else RoundPlan()
     present = _present(claims, jobs)
     wanting = _wanting(claims, jobs, present)
     extensions = _extensions(claims, jobs, present)
     if not len(wanting):
         return RoundPlan(extensions=extensions)
-    return _Pass(claims, jobs, ground, placer, present).run(wanting, extensions)
+    standing = _standings(jobs, ground, present) if claims.preemptive else _NO_STANDINGS
+    return _Pass(claims, jobs, ground, placer, standing).run(wanting, extensions)
+
+
+def _survey(claims: Claims, jobs: JobColumns, ground: Ground) -> tuple[Ints, Ints]:
+    """The claims that want something new, and the standings: as below, compiled, for the usual case of shares."""
+    assert claims.option is not None
+    from horae.mechanism.turns_kernel import survey  # noqa: PLC0415  numba is slow to import
+
+    may = contestable(jobs)
+    held = np.where(jobs.running, jobs.option, NOBODY)
+    return survey(
+        claims.row, claims.option, held, jobs.pending | may, may, jobs.epoch.copy(), ground.holder, ground.usable.copy()
+    )
 
 
 class _Present(NamedTuple):
@@ -88,6 +104,8 @@ def contestable(jobs: JobColumns) -> Bools:
         & (jobs.now >= jobs.lease_until)
         & (jobs.preemptions_left > 0)
     )
+    if not jobs.bundles:
+        return may
     # Two that share GPUs leave together or not at all.
     return may & ((jobs.partner == NOBODY) | may[jobs.partner])
 
@@ -139,8 +157,23 @@ def _extensions(claims: Claims, jobs: JobColumns, present: _Present) -> tuple[tu
     return tuple(zip(serials, claims.lease_seconds[won][due].tolist(), strict=True))
 
 
+def _standings(jobs: JobColumns, ground: Ground, present: _Present) -> Ints:
+    """By GPU: the position of the claim that keeps its holder there; only claims before that may have it."""
+    usable, holder = ground.usable, ground.holder
+    standing = np.full(len(holder), TAKEN)
+    rows = np.flatnonzero(present.contestable)
+    if len(rows):
+        rows = rows[np.argsort(jobs.epoch[rows])]
+        epochs = jobs.epoch[rows]
+        held = np.flatnonzero(usable & (holder != NOBODY))
+        index = np.minimum(np.searchsorted(epochs, holder[held]), len(rows) - 1)
+        known = epochs[index] == holder[held]
+        standing[held[known]] = present.keep[rows[index[known]]]
+    return standing
+
+
 class _Pass:
-    def __init__(self, claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer, present: _Present) -> None:
+    def __init__(self, claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer, standing: Ints) -> None:
         self.claims = claims
         self.jobs = jobs
         self.ground = ground
@@ -148,28 +181,13 @@ class _Pass:
         self.holder = ground.holder
         self.free = ground.usable & (ground.holder == NOBODY)
         self.riders = ground.riders
-        self.standing = self._standings(present) if claims.preemptive else _NO_STANDINGS
+        self.standing = standing  # by GPU; only claims before that may have it
         self.placements: list[Placement] = []
         self.departures: dict[int, Departure] = {}  # by row
         self.won: set[int] = set()  # rows
         self.failed: set[tuple[int, int, tuple[int, ...]]] = set()  # (demand, number of its mate, options tried)
         self.every_option: dict[int, tuple[int, ...]] = {}  # by demand
         self.blocked: dict[int, NoRoom] = {}
-
-    def _standings(self, present: _Present) -> Ints:
-        """By GPU: the position of the claim that keeps its holder there; only claims before that may have it."""
-        usable, holder = self.ground.usable, self.holder
-        standing = np.full(len(holder), TAKEN)
-        jobs, keep = self.jobs, present.keep
-        rows = np.flatnonzero(present.contestable)
-        if len(rows):
-            rows = rows[np.argsort(jobs.epoch[rows])]
-            epochs = jobs.epoch[rows]
-            held = np.flatnonzero(usable & (holder != NOBODY))
-            index = np.minimum(np.searchsorted(epochs, holder[held]), len(rows) - 1)
-            known = epochs[index] == holder[held]
-            standing[held[known]] = keep[rows[index[known]]]
-        return standing
 
     def run(self, wanting: Ints, extensions: tuple[tuple[int, float], ...]) -> RoundPlan:
         claims, jobs = self.claims, self.jobs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from horae.model.arrays import Floats, Ints
+from horae.model.arrays import Bools, Floats, Ints
 
 
 @njit(cache=True)
@@ -43,3 +43,36 @@ def order_of_turns(
     order = np.argsort(part[:count], kind="mergesort")
     order = order[np.argsort(owed[:count][order], kind="mergesort")]
     return claim_row[order], claim_option[order]
+
+
+@njit(cache=True)
+def survey(
+    row: Ints, option: Ints, held: Ints, movable: Bools, contestable: Bools, epoch: Ints, holder: Ints, usable: Bools
+) -> tuple[Ints, Ints]:
+    """Positions of the claims that want something new, and by GPU the claim that keeps its holder there.
+
+    What `admit` works out with arrays, for claims that name their options and where nobody shares: `held` is the option
+    of each job that runs, -1 for the others.
+    """
+    unclaimed = np.iinfo(np.int64).max
+    keep = np.full(len(held), unclaimed)
+    for position in range(len(row) - 1, -1, -1):
+        if held[row[position]] == option[position]:
+            keep[row[position]] = position
+    wanting = np.empty(len(row), np.int64)
+    count = 0
+    for position in range(len(row)):
+        job = row[position]
+        if movable[job] and held[job] != option[position] and position < keep[job]:
+            wanting[count] = position
+            count += 1
+    standing = np.full(len(holder), -1)
+    jobs = np.flatnonzero(contestable)
+    jobs = jobs[np.argsort(epoch[jobs])]
+    epochs = epoch[jobs]
+    for gpu in range(len(holder)):
+        if usable[gpu] and holder[gpu] >= 0:
+            place = np.searchsorted(epochs, holder[gpu])
+            if place < len(epochs) and epochs[place] == holder[gpu]:
+                standing[gpu] = keep[jobs[place]]
+    return wanting[:count], standing

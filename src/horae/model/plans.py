@@ -27,6 +27,11 @@ class Claims(NamedTuple):
     partner: Ints | None = None  # the row with which it shares GPUs, NOBODY: with none; None: nobody shares
     partner_option: Ints | None = None
 
+    @property
+    def is_by_turns(self) -> bool:
+        """Each names its option, any holder may be contested, and nobody wants a partner."""
+        return self.option is not None and self.preemptive and self.lease_seconds is None and self.partner is None
+
 
 class Spot(NamedTuple):
     """GPUs for a gang, and the level of the smallest cell that holds them all."""

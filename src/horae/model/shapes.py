@@ -5,6 +5,7 @@ Shapes and demands are keys of many tables, so they are tuples: those hash fast.
 
 from __future__ import annotations
 
+from math import lcm
 from typing import NamedTuple
 
 
@@ -33,10 +34,13 @@ class Demand(NamedTuple):
     memory_bytes_per_gpu: float
 
     def beside(self, other: Demand) -> Demand:
-        """Of two that share the same GPUs: those once, and what rides along for both."""
+        """Of two that share the same GPUs: those once, and what rides along for both.
+
+        A node may end only where members of both end, so they count as members of a common multiple, or as one.
+        """
         return Demand(
             self.shapes,
-            max(self.member_gpus, other.member_gpus),
+            min(lcm(self.member_gpus, other.member_gpus), max(shape.gpus for shape in self.shapes)),
             self.cpus_per_gpu + other.cpus_per_gpu,
             self.memory_bytes_per_gpu + other.memory_bytes_per_gpu,
         )

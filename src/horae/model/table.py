@@ -160,7 +160,7 @@ class JobColumns:
 
     def __init__(self, now: float, columns: Mapping[str, NDArray[Any]], count: int, bundles: int = 1) -> None:
         self.now = now
-        self._bundles = bundles
+        self.bundles = bundles
         self._columns = columns
         self._count = count
 
@@ -189,7 +189,7 @@ class JobColumns:
     def partner(self) -> Ints:
         """By job: the row of the one with which it shares its GPUs; NOBODY for those who have theirs alone."""
         partner = np.full(len(self), NOBODY)
-        if not self._bundles:
+        if not self.bundles:
             return partner
         rows = np.flatnonzero(self.on_gpus)
         rows = rows[np.argsort(self.epoch[rows], kind="stable")]

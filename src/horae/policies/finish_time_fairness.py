@@ -14,6 +14,7 @@ from horae.model.decisions import Shares
 from horae.model.view import View
 from horae.policies.solve.classes import collapse
 from horae.policies.solve.company import share_finish_time
+from horae.policies.solve.evenly import spread_evenly
 from horae.policies.solve.evidence import evidence_of
 from horae.policies.solve.finish_time import Progress, finish_time_fairness, isolated_speed
 from horae.policies.solve.speeds import speeds_of
@@ -38,5 +39,7 @@ class FinishTimeFairness:
             return Shares(np.zeros(jobs.shape.shape), isolated_speed=classes.by_job(alone))
         progress = Progress(*state[classes.first].T)
         answer = finish_time_fairness(classes, progress, alone)
+        if not self.aware:
+            answer = answer._replace(fraction=spread_evenly(classes, answer.fraction))
         evidence = evidence_of("the worst ratio of finish times, shared to alone", answer, classes)
         return Shares(classes.by_job(answer.fraction), evidence=evidence, isolated_speed=classes.by_job(alone))

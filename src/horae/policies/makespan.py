@@ -11,6 +11,7 @@ from horae.model.decisions import Shares
 from horae.model.view import View
 from horae.policies.solve.classes import collapse
 from horae.policies.solve.company import share_makespan
+from horae.policies.solve.evenly import spread_evenly
 from horae.policies.solve.evidence import evidence_of
 from horae.policies.solve.makespan import makespan
 from horae.policies.solve.speeds import speeds_of
@@ -32,5 +33,7 @@ class Makespan:
         if not classes.choice.any():
             return Shares(np.zeros(jobs.shape.shape))
         answer = makespan(classes, steps_left[classes.first])
+        if not self.aware:
+            answer = answer._replace(fraction=spread_evenly(classes, answer.fraction))
         evidence = evidence_of("seconds until the last job ends", answer, classes)
         return Shares(classes.by_job(answer.fraction), evidence=evidence)

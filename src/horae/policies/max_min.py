@@ -16,6 +16,7 @@ from horae.model.decisions import Shares
 from horae.model.view import View
 from horae.policies.solve.classes import collapse
 from horae.policies.solve.company import share_max_min
+from horae.policies.solve.evenly import spread_evenly
 from horae.policies.solve.evidence import evidence_of
 from horae.policies.solve.max_min import max_min, water_filling
 
@@ -40,5 +41,7 @@ class MaxMin:
         scale = np.where(share > 0, classes.gang / np.where(share > 0, share, 1.0), 0.0)
         solve = water_filling if self.fill else max_min
         answer = solve(classes, classes.speed * scale[:, None])
+        if not self.aware:
+            answer = answer._replace(fraction=spread_evenly(classes, answer.fraction))
         evidence = evidence_of("the least level of any job, of its equal share", answer, classes)
         return Shares(classes.by_job(answer.fraction), evidence=evidence)
