@@ -14,7 +14,8 @@ from horae.model.view import Policy, View
 from horae.policies.finish_time_fairness import FinishTimeFairness
 from horae.policies.makespan import Makespan
 from horae.policies.max_min import MaxMin
-from horae.policies.solve.classes import _alike, _marks, collapse
+from horae.policies.solve.classes import collapse
+from horae.policies.solve.classes_kernel import alike
 from horae.policies.solve.finish_time import isolated_speed
 
 POLICIES = (MaxMin(), MaxMin(fill=False), FinishTimeFairness(), FinishTimeFairness(aware=False), Makespan())
@@ -108,12 +109,19 @@ def test_the_price_of_a_type_is_the_slope_of_the_makespan() -> None:
     assert before.value - after.value == pytest.approx(before.prices[0], rel=0.05)
 
 
-def test_jobs_whose_marks_collide_are_still_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    key = np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])
-    assert len(set(_marks(key).tolist())) == 2
-    monkeypatch.setattr("horae.policies.solve.classes._marks", lambda rows: np.zeros(len(rows), dtype=np.int64))
-    first, member = _alike(key, np.array([2, 1, 0]))
-    assert (first.tolist(), member.tolist()) == ([2, 1], [0, 1, 0])
+def test_jobs_whose_marks_collide_are_still_told_apart() -> None:
+    """The second number of a row is chosen so that its mark is that of another row with another first number."""
+
+    def mixed(number: float) -> int:
+        mark = int(np.float64(number).view(np.uint64)) * 0x9E3779B97F4A7C15 % 2**64
+        return mark ^ (mark >> 29)
+
+    bits = mixed(1.0) ^ mixed(2.0) ^ int(np.float64(3.0).view(np.uint64))
+    key = np.array([[1.0, 3.0], [2.0, np.uint64(bits).view(np.float64)], [1.0, 3.0], [2.0, 3.0]])
+    assert np.isfinite(key).all()
+    first, member = alike(key, np.array([3, 2, 1, 0]))
+    assert first.tolist() == [3, 2, 1]
+    assert member.tolist() == [1, 2, 1, 0]
 
 
 def test_the_isolated_speed_is_that_on_an_nth_of_every_type() -> None:

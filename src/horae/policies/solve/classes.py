@@ -14,7 +14,6 @@ import numpy as np
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.view import View
 
-_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no bit is lost
 _NONE: Ints = np.empty(0, dtype=np.int64)
 
 
@@ -80,27 +79,6 @@ def collapse(view: View, speed: Floats, state: Floats | None = None) -> Classes:
 
 def _alike(key: Floats, serial: Ints) -> tuple[Ints, Ints]:
     """The row of the first job of each class, and the class of each job; whatever the order of rows."""
-    if not len(key):
-        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    order = np.argsort(serial)
-    rows = np.ascontiguousarray(key[order] + 0.0)  # which makes a negative zero positive
-    _, first, member_in_order = np.unique(_marks(rows), return_index=True, return_inverse=True)
-    if (rows[first][member_in_order].view(np.int64) != rows.view(np.int64)).any():
-        # Two different rows with one mark: rare, and then the rows themselves are compared, as blocks of bytes.
-        blocks = rows.view(np.dtype((np.void, key.shape[1] * 8))).ravel()
-        _, first, member_in_order = np.unique(blocks, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    member = np.empty(len(key), dtype=np.int64)
-    member[order] = rank[member_in_order]
-    return order[np.sort(first)], member
+    from horae.policies.solve.classes_kernel import alike  # noqa: PLC0415  numba is slow to import
 
-
-def _marks(rows: Floats) -> Ints:
-    """By row: a number that equal rows share and others hardly ever do."""
-    bits = rows.view(np.uint64)
-    marks = np.zeros(len(rows), dtype=np.uint64)
-    for column in range(bits.shape[1]):
-        marks = (marks ^ bits[:, column]) * _MIX
-        marks ^= marks >> np.uint64(29)
-    return marks.view(np.int64)
+    return alike(key, serial.copy())
