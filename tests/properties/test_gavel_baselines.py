@@ -135,11 +135,12 @@ def test_jobs_are_served_as_if_one_after_the_other(instance: Instance, shortest:
 @settings(deadline=None)
 @given(instances(), st.booleans(), st.floats(0.0, 0.999))
 def test_the_shortest_first_stand_as_long_as_they_say(instance: Instance, aware: bool, part: float) -> None:
-    """Whoever runs meanwhile, at whatever speed, the answer is the same until then."""
+    """Whoever runs meanwhile of those who do or may start, at whatever speed, the answer is the same until then."""
     view = instance.view()
     shares = SjfOnFastest(aware=aware).decide(view)
     seconds = min(shares.stands_until - view.now, 1e6) * part
-    for runs in (np.array(instance.runs_on) != WAITS, np.arange(len(view.jobs)) % 2 == 0):
+    may_run = (np.array(instance.runs_on) != WAITS) | shares.fraction.any(axis=1)
+    for runs in (np.array(instance.runs_on) != WAITS, may_run, may_run & (np.arange(len(view.jobs)) % 2 == 0)):
         later = instance.view()
         fastest = later.jobs.speed.max(axis=1)
         vars(later.jobs)["steps_left"] = later.jobs.steps_left - runs * seconds * fastest

@@ -10,7 +10,10 @@ from builders import arrival, cluster, simulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from horae.model.cells import Cluster, Node
+from horae.model.jobs import Arrival, Job, Truth
 from horae.model.pools import Cadence
+from horae.model.shapes import Option, Shape
 from horae.reports.records import Record
 from horae.scheduler.pool import Pool
 
@@ -66,6 +69,46 @@ def test_a_run_that_skips_equals_one_that_looks_at_every_round(
         ]
         machines = cluster(nodes=2, gpus=4)
         recorder = simulate(machines, arrivals, name, Cadence.ROUNDS, round_seconds=10.0, **options)  # type: ignore[arg-type]
+        return sorted(recorder.records(), key=lambda record: record.job_id)
+
+    skipped = outcome()
+    with every_round():
+        assert outcome() == skipped
+    assert len(skipped) == len(workload)
+
+
+two_types = st.lists(
+    st.tuples(
+        st.integers(0, 3000),  # submitted
+        st.sampled_from([1.0, 2.0, 8.0]),  # steps a second on the fast type; 1 on the slow one
+        st.integers(500, 20_000),  # steps
+        st.sampled_from([0.0, 30.0]),  # restart
+    ),
+    min_size=1,
+    max_size=7,
+)
+SHARES = (
+    "max-min", "makespan", "finish-time-fairness", "total-throughput", "fifo-on-fastest", "sjf-on-fastest", "allox",
+    "gandiva", "equal-share",
+)  # fmt: skip
+
+
+def _of_two_types(number: int, at: int, fast: float, steps: int, restart_seconds: float) -> Arrival:
+    options = (Option(Shape("v100", 1, "node"), fast), Option(Shape("k80", 1, "node"), 1.0))
+    job = Job(f"j{number}", float(at), options, steps_total=float(steps), restart_seconds=restart_seconds)
+    return Arrival(job, Truth(float(steps), options))
+
+
+@given(workload=two_types, policy=st.sampled_from(SHARES))
+@settings(deadline=None, max_examples=60)
+def test_nobody_is_left_on_a_slow_gpu_because_a_round_was_skipped(
+    workload: list[tuple[int, float, int, float]], policy: str
+) -> None:
+    machines = Cluster("two types", (Node("a", "v100", 2), Node("b", "k80", 2)))
+
+    def outcome() -> list[Record]:
+        arrivals = [_of_two_types(number, *row) for number, row in enumerate(workload)]
+        recorder = simulate(machines, arrivals, policy, Cadence.ROUNDS)
         return sorted(recorder.records(), key=lambda record: record.job_id)
 
     skipped = outcome()

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from builders import arrival, cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pools_of_types import Instance
 
 from horae.experiment import simulate
 from horae.mechanism.turns import Standing, _alone, _order, claims_of_shares
 from horae.model.arrays import Floats
 from horae.model.decisions import Shares
+from horae.model.errors import InputError, PolicyError
+from horae.model.events import JobEnded, JobSubmitted, Tick
 from horae.model.jobs import Job
 from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
 from horae.model.table import Entry, JobColumns, JobTable
+from horae.model.view import View
+from horae.policies import make_policy
+from horae.policies.equal_share import EqualShare
+from horae.policies.solve.answers import Unsolved
+from horae.scheduler import Scheduler
 
 SHAPES = (Shape("v100", 1, "node"), Shape("p100", 1, "node"), Shape("k80", 1, "node"))
 NOW = 1e5
@@ -76,3 +87,71 @@ def test_nobody_is_behind_its_share_by_much_more_than_a_turn(turn_rounds: float,
     had: Floats = run.log.run_seconds[np.argsort(run.log.jobs.id)]
     share = np.array(weights) / sum(weights) * run.log.until
     assert np.abs(had - share).max() <= (max(turn_rounds, 1.0) + 2) * round_seconds
+
+
+def _wait_of_a_newcomer(hours: float) -> float:
+    """Three gangs of 3 on two nodes of 4: a third of their time cannot be had. Then comes a gang of 4."""
+    jobs = [arrival(f"gang-{index}", 0, 3, 1e7) for index in range(3)]
+    jobs.append(arrival("late", hours * 3600.0, 4, 7200.0))
+    setup = Setup(cluster(nodes=2, gpus=4), (PoolSpec("all", "max-min", {}, Cadence.ROUNDS),))
+    ended: list[str] = []
+
+    class Watch:
+        def reacted(self, event: object, reaction: object) -> None:
+            if isinstance(event, JobEnded):
+                ended.append(event.job_id)
+
+    log = simulate(setup, jobs, observers=[Watch()], enough=lambda: "late" in ended).log
+    return float(log.jobs.started_at[log.jobs.id.index("late")] - hours * 3600.0)
+
+
+def test_a_newcomer_does_not_wait_for_debts_that_nobody_could_pay() -> None:
+    assert _wait_of_a_newcomer(100.0) == pytest.approx(_wait_of_a_newcomer(10.0), abs=3600.0)
+    assert _wait_of_a_newcomer(100.0) <= 5 * 3600.0
+
+
+def test_a_share_that_is_no_number_is_refused_and_spoils_nothing() -> None:
+    setup = Setup(cluster(nodes=1, gpus=1), (PoolSpec("all", "equal-share", {}, Cadence.ROUNDS),))
+    scheduler = Scheduler(setup)
+    scheduler.handle(JobSubmitted(0.0, arrival("a").job))
+    with (
+        patch.object(EqualShare, "decide", lambda self, view: Shares(np.full(view.jobs.shape.shape, np.nan))),
+        pytest.raises(PolicyError, match="no fractions of time"),
+    ):
+        scheduler.handle(Tick(0.0))
+
+
+def test_jobs_that_come_while_a_solver_fails_still_run() -> None:
+    """A has a share from before; B comes when nothing can be solved any more, and there is a GPU for it."""
+    setup = Setup(cluster(nodes=1, gpus=2), (PoolSpec("all", "equal-share", {}, Cadence.ROUNDS),))
+    whole = EqualShare.decide
+
+    def decide(self: EqualShare, view: View) -> Shares:
+        if view.now > 100.0:
+            raise Unsolved("anything", "no luck")
+        return whole(self, view)
+
+    with patch.object(EqualShare, "decide", decide):
+        log = simulate(setup, [arrival("a", 0, 1, 5000.0), arrival("b", 400.0, 1, 1000.0)]).log
+    assert log.jobs.ended_at[log.jobs.id.index("b")] == 1720.0
+    assert log.jobs.ended_at[log.jobs.id.index("a")] == 5000.0
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [{"turn_rounds": -1.0}, {"turn_rounds": np.nan}, {"restart_share_max": 0.0}, {"reconsider_seconds": np.inf},
+     {"type_order": ("v100", "v100")}],
+)  # fmt: skip
+def test_rules_that_make_no_sense_are_refused(rules: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(rules))):
+        RoundRules(**rules)
+
+
+def test_no_share_is_given_of_a_type_that_cannot_hold_the_gang() -> None:
+    """A gang of 4 on 2 fast GPUs and 8 slow ones: all of its time is on the slow ones."""
+    instance = Instance(np.array([[10.0, 1.0], [10.0, 1.0]]), [4, 1], [1.0, 1.0], [2, 8])
+    view = instance.view()
+    for name in ("max-min", "makespan", "total-throughput", "equal-share", "gandiva"):
+        shares = make_policy(name).decide(view)
+        assert isinstance(shares, Shares)
+        assert instance.by_type(view, shares.fraction)[0, 0] == 0.0, name

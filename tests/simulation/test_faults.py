@@ -1,11 +1,11 @@
-"""Messages get lost, delayed, doubled and invented: every job still ends, and no GPU ever serves two."""
+"""Messages get lost, delayed, doubled and invented: every job still ends, and no GPU serves two but by agreement."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import pytest
-from builders import arrival, cluster
+from builders import ACCELERATOR, arrival, cluster
 
 from horae.driver import run
 from horae.engines.engine import Engine, Moment
@@ -14,6 +14,7 @@ from horae.engines.simulated import SimulatedEngine
 from horae.model.commands import Command, Start
 from horae.model.events import Event, Health, JobEnded, NodeChanged
 from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.speeds import Sharing
 from horae.model.status import Status
 from horae.scheduler import Scheduler
 
@@ -33,8 +34,9 @@ class Watched:
 
     def __init__(self, inner: Engine) -> None:
         self.inner = inner
-        self.busy: dict[int, str] = {}
+        self.busy: dict[int, set[str]] = {}  # by GPU: who is on it
         self.epochs: dict[str, int] = {}
+        self.bundles = 0  # pairs that were really started
 
     def wait(self, until: float) -> Moment | None:
         moment = self.inner.wait(until)
@@ -45,20 +47,28 @@ class Watched:
     def execute(self, commands: Sequence[Command]) -> Sequence[Event]:
         events: list[Event] = []
         for command in commands:
-            if isinstance(command, Start) and self.epochs.get(command.job_ids[0], -1) < command.epoch:
-                (job_id,) = command.job_ids
-                assert not set(command.gpus) & set(self.busy), f"{job_id} on GPUs of {self.busy}"
-                self.epochs[job_id] = command.epoch
-                self.busy |= dict.fromkeys(command.gpus, job_id)
+            if isinstance(command, Start):
+                self._take(command)
             replies = self.inner.execute([command])
             self._settle(replies)
             events.extend(replies)
         return events
 
+    def _take(self, command: Start) -> None:
+        """Two that start together may find each other on their GPUs, and nobody else."""
+        fresh = [job_id for job_id in command.job_ids if self.epochs.get(job_id, -1) < command.epoch]
+        for gpu in command.gpus if fresh else ():
+            strangers = self.busy.get(gpu, set()) - set(command.job_ids)
+            assert not strangers, f"{fresh} on a GPU of {strangers}"
+            self.busy.setdefault(gpu, set()).update(fresh)
+        self.epochs |= dict.fromkeys(fresh, command.epoch)
+        self.bundles += len(fresh) > 1
+
     def _settle(self, events: Sequence[Event]) -> None:
         for event in events:
             if isinstance(event, JobEnded):
-                self.busy = {gpu: job_id for gpu, job_id in self.busy.items() if job_id != event.job_id}
+                for there in self.busy.values():
+                    there.discard(event.job_id)
 
 
 @pytest.mark.parametrize("policy", ["fifo", "tiresias", "equal-share", "highest-rho"])
@@ -83,3 +93,27 @@ def test_every_job_ends_although(faults: Faults, policy: str) -> None:
         watched = Watched(SimulatedEngine(machines, jobs, outside))
         run(scheduler, FaultyEngine(watched, faults, seed))
         assert {scheduler.status(item.job.id) for item in jobs} == {Status.FINISHED}
+
+
+@pytest.mark.parametrize("policy", ["max-min", "gandiva"])
+@pytest.mark.parametrize("faults", CASES.values(), ids=CASES)
+def test_jobs_that_share_gpus_end_although(faults: Faults, policy: str) -> None:
+    machines = cluster(nodes=2, gpus=4)
+    gangs, models = (1, 2), ("m", "n")
+    jobs = [
+        arrival(f"j{i}", 20 * i, gangs[i % 2], 50 + 37 * i % 400, restart_seconds=5.0, model=models[i // 2 % 2])
+        for i in range(30)
+    ]
+    outside = [
+        NodeChanged(300.0, machines.nodes[0].name, Health.FAILED),
+        NodeChanged(900.0, machines.nodes[0].name, Health.HEALTHY),
+    ]
+    pairs = ("m", "m"), ("m", "n"), ("n", "n")
+    sharing = tuple(Sharing(pair, ACCELERATOR, gpus, (0.8, 0.8)) for pair in pairs for gpus in gangs)
+    pool = PoolSpec("all", policy, {} if policy == "gandiva" else {"sharing": True}, Cadence.ROUNDS, 60.0)
+    setup = Setup(machines, (pool,), acknowledge_seconds=30.0, survey_seconds=120.0, sharing=sharing)
+    scheduler = Scheduler(setup)
+    watched = Watched(SimulatedEngine(machines, jobs, outside, sharing=sharing))
+    run(scheduler, FaultyEngine(watched, faults, 0))
+    assert {scheduler.status(item.job.id) for item in jobs} == {Status.FINISHED}
+    assert watched.bundles

@@ -12,11 +12,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from horae.model.decisions import Decision, Grant, Grants, Ranking, Shares
+from horae.model.decisions import Decision, Grant, Grants, Pairs, Ranking, Shares
 from horae.model.errors import PolicyError
 from horae.model.view import View
 from horae.policies import POLICIES, PolicyFault, check_policy, find_policy, make_policy
 from horae.policies import registry as registry_module
+from horae.policies.registry import option_defaults
 
 
 def everybody(view: View) -> Any:
@@ -161,10 +162,54 @@ class AllowsNothing(Sound):
         return Ranking(everybody(view), allowed=np.zeros(view.jobs.shape.shape, dtype=bool))
 
 
+@dataclass(frozen=True)
+class PairsNeighbours:
+    """The first two of equal gangs on one GPU type share GPUs for a little while, if these models are to be paired."""
+
+    name: ClassVar[str] = "pairs-neighbours"
+    models: tuple[int, ...] = (0, 1)
+
+    def decide(self, view: View) -> Decision:
+        jobs = view.jobs
+        rows = everybody(view)
+        rows = rows[np.isin(jobs.model[rows], self.models)]
+        accelerator, gpus = (column[jobs.shape[rows, 0]] for column in (view.shape_accelerator, view.shape_gpus))
+        alike = (accelerator[:, None] == accelerator) & (gpus[:, None] == gpus) & (view.capacity[accelerator] >= gpus)
+        first, second = (rows[part[:1]] for part in np.nonzero(np.triu(alike, 1)))
+        nought = np.zeros(len(first), dtype=np.int64)
+        pairs = Pairs(first, second, nought, nought, np.full(len(first), 0.1))
+        return Shares(np.zeros(jobs.shape.shape), pairs=pairs)
+
+
+class PairsWhoDoNotFit(PairsNeighbours):
+    name = "pairs-who-do-not-fit"
+
+    def __init__(self) -> None:
+        super().__init__(models=(2,))  # two of the third model keep nothing of their speeds
+
+
+class PairsWithItself(Sound):
+    name = "pairs-with-itself"
+
+    def decide(self, view: View) -> Decision:
+        rows = everybody(view)[:1]
+        nought = np.zeros(len(rows), dtype=np.int64)
+        return Shares(np.zeros(view.jobs.shape.shape), pairs=Pairs(rows, rows, nought, nought, np.full(len(rows), 0.1)))
+
+
+def test_a_policy_that_pairs_jobs_which_keep_some_speed_passes() -> None:
+    check_policy(PairsNeighbours)
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_of_ours_keeps_the_rules(name: str) -> None:
     for seed in range(3):
         check_policy(POLICIES[name], seed)
+
+
+@pytest.mark.parametrize("name", [name for name, kind in POLICIES.items() if "sharing" in option_defaults(kind)])
+def test_every_policy_of_ours_keeps_the_rules_where_jobs_share(name: str) -> None:
+    check_policy(make_policy(name, {"sharing": True}))
 
 
 def test_a_sound_policy_of_somebody_else_passes_as_a_class_and_as_an_object() -> None:
@@ -192,6 +237,8 @@ def test_a_sound_policy_of_somebody_else_passes_as_a_class_and_as_an_object() ->
         (AnswersInWords, "answers with str"),
         (RanksStrangers, "ranks rows that do not exist"),
         (AllowsNothing, "allows it no shape"),
+        (PairsWhoDoNotFit, "pairs jobs that do not fit on the same GPUs"),
+        (PairsWithItself, "pairs a job with itself"),
     ],
 )
 def test_a_broken_policy_is_rejected_with_a_message_that_names_the_fault(broken: Callable[[], Any], fault: str) -> None:

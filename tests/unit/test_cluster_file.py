@@ -9,7 +9,7 @@ import pytest
 from command_line import horae, horae_process
 
 from horae import samples
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
 from horae.policies import registry
 from horae.policies.registry import make_policy
 from horae.traces.cluster_file import read_cluster
@@ -220,6 +220,42 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
         f"{NODES}spare: {{policy: 3}}\n",
         f":3: spare.policy: 3 is no policy; {ONE_POLICY}",
     ),
+    "a turn is negative": (
+        f"{NODES}spare:\n  rules:\n    turn_rounds: -1\n",
+        ":5: spare.rules.turn_rounds: is -1; it should be greater than or equal to 0",
+    ),
+    "restarts may take more than all of the time": (
+        f"{NODES}spare: {{rules: {{restart_share_max: 2}}}}\n",
+        ":3: spare.rules.restart_share_max: is 2; it should be less than or equal to 1",
+    ),
+    "restarts may take none of the time": (
+        f"{NODES}spare: {{rules: {{restart_share_max: 0}}}}\n",
+        ":3: spare.rules.restart_share_max: is 0; it should be greater than 0",
+    ),
+    "shares stand for a while": (
+        f"{NODES}spare: {{rules: {{reconsider_seconds: a while}}}}\n",
+        f":3: spare.rules.reconsider_seconds: 'a while' is no time; {TIMES}",
+    ),
+    "fill is a number": (
+        f"{NODES}spare: {{rules: {{fill: 1}}}}\n",
+        ":3: spare.rules.fill: is 1; it should be a valid boolean",
+    ),
+    "a rule is unknown": (
+        f"{NODES}spare: {{rules: {{turns: 4}}}}\n",
+        ":3: spare.rules.turns: is not a known field; remove it or check its spelling",
+    ),
+    "types are given out in an order that names another": (
+        f"{NODES}spare: {{rules: {{type_order: [A100, V100]}}}}\n",
+        ":3: spare.rules.type_order: there is no GPU type 'V100'; use A100",
+    ),
+    "types are given out in an order that names one twice": (
+        f"{NODES}tenants:\n  nlp: {{nodes: a0, rules: {{type_order: [A100, A100]}}}}\n",
+        ":4: tenants.nlp.rules.type_order: names 'A100' twice; name each GPU type once",
+    ),
+    "a tenant without nodes has rules": (
+        f"{NODES}tenants: {{nlp: {{rules: {{fill: true}}}}}}\n",
+        ":3: tenants.nlp.rules: has no effect for a tenant without nodes; give it nodes, or set it for spare",
+    ),
     "the cadence is unknown": (
         f"{NODES}spare: {{cadence: weekly}}\n",
         ":3: spare.cadence: is 'weekly'; it should be 'events' or 'rounds'",
@@ -324,6 +360,19 @@ def test_a_tenant_with_nodes_has_a_pool_and_the_others_share_the_rest(tmp_path: 
         PoolSpec("nlp", "tiresias", {"limits": [60, 600]}, Cadence.ROUNDS, 600.0, ("nlp",), ("a0", "a1", "a3")),
         PoolSpec("spare", "sjf"),
     )
+
+
+def test_a_pool_may_have_rules_for_its_rounds(tmp_path: Path) -> None:
+    setup = read(
+        tmp_path,
+        f"{NODES}tenants:\n"
+        "  nlp: {nodes: a0, policy: max-min, rules: {turn_rounds: 0, fill: true, type_order: A100}}\n"
+        "spare: {policy: max-min, rules: {reconsider_seconds: 32m, restart_share_max: 0.05}}\n",
+    )
+    assert [pool.rules for pool in setup.pools] == [
+        RoundRules(type_order=("A100",), fill=True, turn_rounds=0.0),
+        RoundRules(reconsider_seconds=1920.0, restart_share_max=0.05),
+    ]
 
 
 def test_where_all_nodes_are_owned_there_is_no_spare_pool(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from horae.model.events import (
 )
 from horae.model.jobs import Job
 from horae.model.pools import Cadence, PoolSpec, Setup
-from horae.model.reasons import AwaitsVictims, BehindHead, Never, NoPool, NoRoom
+from horae.model.reasons import AwaitsVictims, BehindHead, Never, NoPool, NoRoom, Unclaimed
 from horae.model.shapes import Option, Shape
 from horae.model.status import Signal, Status, after
 from horae.policies import POLICIES
@@ -384,6 +384,24 @@ def test_a_run_ends_although_a_job_waits_for_a_node_that_never_comes_back(policy
     jobs = [arrival("lost", 0, 1, 100), arrival("late", 60, 1, 100)]
     run = simulate(Setup(small_cluster(nodes=1, gpus=4), (pool,)), jobs, away)
     assert set(run.unfinished) == {"lost", "late"}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("cadence", list(Cadence))
+def test_a_run_ends_although_a_wide_job_waits_for_a_node_that_never_comes_back(policy: str, cadence: Cadence) -> None:
+    away = [NodeChanged(50.0, "n0", Health.FAILED)]
+    pool = PoolSpec("all", policy, cadence=cadence)
+    jobs = [arrival("wide", 0, 8, 100, level="cluster"), arrival("a", 60, 1, 150), arrival("b", 61, 1, 170)]
+    run = simulate(Setup(small_cluster(nodes=2, gpus=4), (pool,)), jobs, away)
+    assert isinstance(run.unfinished["wide"], NoRoom | Unclaimed)
+
+
+@pytest.mark.parametrize("cadence", list(Cadence))
+def test_allox_tells_a_gang_that_it_has_no_share_and_serves_the_others(cadence: Cadence) -> None:
+    pool = PoolSpec("all", "allox", cadence=cadence)
+    jobs = [arrival("gang", 0, 2, 100), arrival("a", 10, 1, 100), arrival("b", 10, 1, 500)]
+    run = simulate(Setup(small_cluster(nodes=1, gpus=4), (pool,)), jobs)
+    assert run.unfinished == {"gang": Unclaimed("allox")}
 
 
 def test_a_policy_that_fails_in_mid_run_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,11 +98,27 @@ def test_jobs_of_unknown_length_come_last() -> None:
 
 
 def test_an_order_by_time_left_stands_until_somebody_may_overtake() -> None:
-    instance = pool([[2.0], [2.0], [2.0]], [1], steps_left=[20.0, 80.0, 100.0])
+    instance = pool([[2.0], [2.0], [2.0]], [1], steps_left=[20.0, 80.0, 100.0], runs_on=[WAITS, WAITS, 0])
     assert SjfOnFastest().decide(instance.view()).stands_until == NOW + 10.0
     roomy = instance._replace(gpus=[3])
     assert SjfOnFastest().decide(roomy.view()).stands_until == inf
     assert FifoOnFastest().decide(instance.view()).stands_until == inf
+
+
+def test_who_waits_overtakes_nobody() -> None:
+    waiting = pool([[2.0], [2.0], [2.0]], [1], steps_left=[20.0, 80.0, 100.0])
+    assert SjfOnFastest().decide(waiting.view()).stands_until == inf
+    down = waiting._replace(gpus=[0])
+    assert SjfOnFastest().decide(down.view()).stands_until == inf
+
+
+def test_the_order_of_those_who_may_join_others_matters_too() -> None:
+    """With two GPUs, the first two may have company; the last of the five runs and comes nearer to the fourth."""
+    speed = [[1.0]] * 5
+    instance = pool(speed, [2], steps_left=[10.0, 20.0, 30.0, 40.0, 45.0], runs_on=[WAITS] * 4 + [0])
+    shared = instance._replace(kept=all_keep(0.9, 5))
+    assert SjfOnFastest(sharing=True).decide(shared.view()).stands_until == NOW + 5.0
+    assert SjfOnFastest().decide(instance.view()).stands_until == NOW + 10.0
 
 
 def test_those_in_the_queue_join_whom_they_go_with_best() -> None:

@@ -9,7 +9,9 @@ from dataclasses import fields, replace
 from itertools import islice
 from math import inf, isnan, nan
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from command_line import horae
 
@@ -20,6 +22,7 @@ from horae.model.pools import RoundRules
 from horae.model.shapes import Shape
 from horae.model.speeds import Measurement, PairMeasurement, Sharing
 from horae.policies.registry import POLICIES
+from horae.reports.log import LeaseColumns
 from horae.reproduction.figures import ladder_figure, makespan_figure, rates_figure, save, sweep_figure
 from horae.reproduction.gavel import AT_ONCE, COMPATIBLE, OURS, Case, Tables, arrivals_of, setup_of, sharing_rows
 from horae.reproduction.ladder import ladder, rungs
@@ -28,7 +31,7 @@ from horae.reproduction.published import Point, published_hours, read_published
 from horae.reproduction.results import Kept, run_cases
 from horae.reproduction.rows import Row, Spread, by_case, lines_by_rate, rows, written
 from horae.reproduction.sheets import sheet_of_rows
-from horae.reproduction.simulation import Result, run_case
+from horae.reproduction.simulation import Result, restarts, run_case
 from horae.reproduction.sweeps import SWEEPS, run_sweep
 from horae.reproduction.verdicts import holds, is_above, swaps, too_slow, verdict
 
@@ -227,6 +230,18 @@ def test_whatever_a_run_depends_on_is_in_its_name(tmp_path: Path) -> None:
     other = Kept(tmp_path, Tables(ROWS[:-1], ()))
     cases = [SMALL, *(sweep.change(SMALL, sweep.values[-1]) for sweep in SWEEPS.values()), *rungs(SMALL).values()]
     assert len({*map(kept.name, cases), other.name(SMALL)}) == len(set(map(str, cases))) + 1
+
+
+def test_what_two_lose_to_restarts_on_the_same_gpus_counts_once() -> None:
+    """Two leases of 100 seconds on 2 GPUs, begun by restarts of 10 and 20 seconds, shared for the first 80."""
+    nought, two = np.zeros(2, dtype=np.int64), np.full(2, 100.0)
+    leases = LeaseColumns(
+        job=np.arange(2), accelerator=nought, started_at=np.zeros(2), ended_at=two,
+        restart_seconds=np.array([10.0, 20.0]), shared_seconds=np.full(2, 80.0), ending=nought,
+        offset=np.array([0, 2, 4]), gpu=np.array([0, 1, 0, 1]),
+    )  # fmt: skip
+    log = SimpleNamespace(jobs=SimpleNamespace(id=("a", "b")), leases=leases, starts=np.array([1, 3]))
+    assert restarts(log, ("a", "b")) == (1.0, (10 + 20) / 2 / (2 * 60.0))  # type: ignore[arg-type]
 
 
 def test_a_part_of_a_file_is_no_result(tmp_path: Path) -> None:

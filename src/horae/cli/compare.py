@@ -9,6 +9,7 @@ import typer
 
 from horae.cli.compare_request import By, Format, Request
 from horae.cli.output import Data
+from horae.cli.sharing import SharingOption
 from horae.model.pools import Cadence
 
 Jobs = Annotated[
@@ -76,6 +77,7 @@ def compare_command(
     where: Where = None,
     whole_nodes: WholeNodes = True,
     speeds: Speeds = None,
+    sharing: SharingOption = None,
     data: Data = None,
     strict: Strict = False,
     workers: Workers = None,
@@ -113,6 +115,7 @@ def compare_command(
             where=where,
             whole_nodes=whole_nodes,
             speeds=tuple(speeds or ()),
+            sharing=sharing,
             data=data,
             strict=strict,
             workers=workers,

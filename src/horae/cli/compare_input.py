@@ -9,6 +9,7 @@ from pathlib import Path
 from horae.cli.compare_request import Request
 from horae.cli.inputs import choose_policies, choose_setup, not_negative, positive
 from horae.cli.rows import Tell, pairs, tell_rows
+from horae.cli.sharing import with_sharing
 from horae.cli.speed import speed_book
 from horae.cli.trace import generator_of
 from horae.comparison.drawn import Drawn, jobs_of
@@ -60,6 +61,7 @@ def wanted(request: Request, tell: Tell) -> Wanted:
     setup = choose_setup(
         request.cluster, request.nodes, request.cadence, request.round_seconds, request.restart_seconds
     )
+    setup = with_sharing(setup, request.sharing)
     policies = choose_policies(request.policies or POLICIES_DEFAULT)
     baseline = choose_baseline(request.baseline, list(policies))
     failures = choose_failures(request)

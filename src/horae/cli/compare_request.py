@@ -42,6 +42,7 @@ class Request:
     where: str | None = None
     whole_nodes: bool = True
     speeds: tuple[str, ...] = ()  # tables; none: run times as the trace has them
+    sharing: Path | None = None  # a table of pairs; none: nobody shares GPUs
     data: Path | None = None
     strict: bool = False
     workers: int | None = None

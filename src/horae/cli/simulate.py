@@ -15,6 +15,7 @@ from rich.table import Table
 from horae import samples
 from horae.cli.inputs import choose_policies, choose_setup, not_negative, positive
 from horae.cli.output import Format, Output, console, printable, right
+from horae.cli.sharing import SharingOption, with_sharing
 from horae.comparison.task import with_policy
 from horae.engines.faults import fault_plan
 from horae.experiment import Run, simulate
@@ -43,6 +44,7 @@ def simulate_command(
     round_seconds: Annotated[float | None, typer.Option(help="Length of a round.")] = None,
     seed: Annotated[int, typer.Option(help="For failures, and policies that draw lots.")] = 0,
     whole_nodes: Annotated[bool, typer.Option(help="Gangs larger than a node take whole nodes.")] = False,
+    sharing: SharingOption = None,
     days_between_failures: Annotated[
         float | None, typer.Option(help="Let every node fail at random, on average once in so many days.")
     ] = None,
@@ -56,7 +58,7 @@ def simulate_command(
     """Run a workload through the scheduler in virtual time."""
     if cluster is None and not nodes:
         cluster = samples.CLUSTER
-    setup = choose_setup(cluster, nodes or (), cadence, round_seconds, seed=seed)
+    setup = with_sharing(choose_setup(cluster, nodes or (), cadence, round_seconds, seed=seed), sharing)
     setups = {_policies(setup): setup}
     if policy:
         setups = {text: with_policy(setup, choice) for text, choice in choose_policies(policy).items()}

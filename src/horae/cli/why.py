@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from horae.cli.output import Format, Output
+from horae.cli.why_shares import describe_share, hours, plain_share
 from horae.hindsight import Hindsight, look_back
 from horae.model.errors import InputError
 from horae.model.explanations import Explanation, Holder
@@ -54,17 +55,19 @@ def describe(hindsight: Hindsight) -> list[str]:
         lines.append(f"  held by   {_several([_holder(holder) for holder in item.holders])}")
     if item.ahead:
         lines.append(f"  ahead     {_count(len(item.ahead), 'job')} of the same queue: {_several(item.ahead)}")
+    if item.share is not None:
+        lines += describe_share(item.share)
     unblocks = _unblocks(item)
     if unblocks:
         lines.append(f"  unblocks  {unblocks}")
     if item.status in (Status.PENDING, Status.HOLDING) and not isinstance(item.reason, AwaitsVictims):
-        when = f"at {_time(item.next_decision_at)}" if isfinite(item.next_decision_at) else "when something happens"
+        when = f"at {hours(item.next_decision_at)}" if isfinite(item.next_decision_at) else "when something happens"
         lines.append(f"  next look {when}")
     story = hindsight.story
     if len(story) > STORY_MAX:
         lines.append(f"  so far    {len(story) - STORY_MAX} earlier lines are in -o json")
     for at, line in story[-STORY_MAX:]:
-        lines.append(f"  {_time(at):>9} {line}")
+        lines.append(f"  {hours(at):>9} {line}")
     return lines
 
 
@@ -79,7 +82,7 @@ def _headline(item: Explanation) -> str:
         Status.REFUSED: "was refused",
     }.get(item.status, f"has {item.status.name.lower()}" if item.status is not Status.CANCELLED else "was cancelled")
     where = f", in pool {item.pool} under {item.policy}" if item.pool else ""
-    return f"{item.job_id} {state} at {_time(item.at)} ({item.at:,.0f} s){where}"
+    return f"{item.job_id} {state} at {hours(item.at)} ({item.at:,.0f} s){where}"
 
 
 def _unblocks(item: Explanation) -> str:
@@ -95,13 +98,13 @@ def _unblocks(item: Explanation) -> str:
     if not item.unblocking.leaving:
         return f"{item.unblocking.shape} is free: it starts when those ahead let it"
     names = _several([holder.job_id for holder in item.unblocking.leaving])
-    when = f"believed at {_time(item.unblocking.at)}" if isfinite(item.unblocking.at) else "nobody knows when"
+    when = f"believed at {hours(item.unblocking.at)}" if isfinite(item.unblocking.at) else "nobody knows when"
     return f"{item.unblocking.shape}, once {names} left ({when}) and nobody comes before it"
 
 
 def _holder(holder: Holder) -> str:
-    ends = f"believed until {_time(holder.ends_at)}" if isfinite(holder.ends_at) else "end unknown"
-    return f"{holder.job_id} ({_count(holder.gpus, 'GPU')} since {_time(holder.since)}, {ends})"
+    ends = f"believed until {hours(holder.ends_at)}" if isfinite(holder.ends_at) else "end unknown"
+    return f"{holder.job_id} ({_count(holder.gpus, 'GPU')} since {hours(holder.since)}, {ends})"
 
 
 def _several(names: list[str] | tuple[str, ...]) -> str:
@@ -113,10 +116,6 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _time(at: float) -> str:
-    return f"{at / 3600:,.2f} h"
-
-
 def _plain(hindsight: Hindsight) -> object:
     item = hindsight.explanation
     plain = to_plain(item)
@@ -124,5 +123,7 @@ def _plain(hindsight: Hindsight) -> object:
     if item.reason is not None:
         kind = type(item.reason).__name__
         plain["reason"] = {"kind": kind, "text": str(item.reason), "never": isinstance(item.reason, Never | NoPool)}
+    if item.share is not None:
+        plain["share"] = plain_share(item.share)
     plain["story"] = [{"at": at, "what": what} for at, what in hindsight.story]
     return plain

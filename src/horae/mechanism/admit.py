@@ -75,9 +75,9 @@ def _survey(claims: Claims, jobs: JobColumns, ground: Ground) -> tuple[Ints, Int
 
     may = contestable(jobs)
     held = np.where(jobs.running, jobs.option, NOBODY)
-    return survey(
-        claims.row, claims.option, held, jobs.pending | may, may, jobs.epoch.copy(), ground.holder, ground.usable.copy()
-    )
+    moves = np.zeros(len(claims.row), dtype=bool) if claims.moves is None else claims.moves
+    where = jobs.epoch.copy(), ground.holder, ground.usable.copy()
+    return survey(claims.row, claims.option, moves, held, jobs.pending | may, may, *where)
 
 
 class _Present(NamedTuple):
@@ -137,10 +137,14 @@ def _wanting(claims: Claims, jobs: JobColumns, present: _Present) -> Ints:
     """Positions of claims that ask for something new: of pending jobs, and of holders that would rather move."""
     if claims.option is None or not claims.preemptive:
         return (jobs.pending[claims.row] & ~present.satisfied).nonzero()[0]
-    # A holder gives up nothing for a claim that ranks below the one that keeps it where it is.
-    keep = np.where(jobs.pending | present.contestable, present.keep, NOBODY)
+    # A holder gives up nothing for a claim that ranks below the one that keeps it where it is, unless it says so.
+    movable = jobs.pending | present.contestable
+    keep = np.where(movable, present.keep, NOBODY)
     positions = np.arange(len(claims.row))
-    wanting = ~present.satisfied & (positions < keep[claims.row])
+    before = positions < keep[claims.row]
+    if claims.moves is not None:
+        before |= claims.moves & movable[claims.row]
+    wanting = ~present.satisfied & before
     if claims.partner is not None:
         wanting &= (claims.partner == NOBODY) | (positions < keep[claims.partner])
     return np.flatnonzero(wanting)

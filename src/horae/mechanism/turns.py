@@ -2,9 +2,10 @@
 
 Gavel (section 5) takes the target over the time received since the shares were computed, then what is owed from
 before. Where shares change with every job that comes or goes, nothing has been received yet most of the time, and what
-is owed decides. So that is our order: seconds owed in all, and whoever runs may go on until it is ahead of the others
-by a turn, even if the shares of the moment give it nothing there: of many best answers a solver takes one today and
-another tomorrow. Jobs move once a turn instead of once a round, and no job is ever behind by much more than that.
+is owed decides. So that is our order: seconds owed in all, as far back as matters, and whoever runs may go on until it
+is ahead of the others by a turn, even if the shares of the moment give it nothing there: of many best answers a solver
+takes one today and another tomorrow. Only to a faster type where it is owed more does it go as soon as there is room.
+Jobs move once a turn instead of once a round, and nobody stays behind its share by much more than that.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class Standing(NamedTuple):
 
 
 BY_PRIORITY = Standing()
+NEWCOMER = 0.5  # of a turn: the head start of a job that has never run
+DEBT_TURNS_MAX = 2.0  # what is owed, or was had beforehand, counts no further back than that
 
 
 class _Lots(NamedTuple):
@@ -45,8 +48,8 @@ class _Lots(NamedTuple):
     fraction: Floats
     received: Floats  # seconds since the shares were computed
     deficit: Floats  # seconds owed from before
-    held: Bools  # or by one that has never run
-    turn: Floats  # seconds
+    ahead: Floats  # seconds: the head start of those who hold it, or have never run
+    moves: Bools  # its job would go there from where it is, as soon as there is room
 
 
 def round_priorities(fraction: Floats, received_seconds: Floats) -> Floats:
@@ -69,14 +72,16 @@ def claims_of_shares(shares: Shares, jobs: JobColumns, standing: Standing) -> Cl
         lots = _Lots(*(np.concatenate(columns) for columns in both))
     order = _order(lots, jobs, standing)
     row, option = lots.row[order], lots.option[order]
-    partner, partner_option = lots.partner[order], lots.partner_option[order]
+    partner, partner_option, moves = lots.partner[order], lots.partner_option[order], lots.moves[order]
     if standing.rules.fill:
         more = _unclaimed(shares, jobs, standing)
         row, option = np.concatenate((row, more[0])), np.concatenate((option, more[1]))
         nobody = np.full(len(more[0]), NOBODY)
         partner, partner_option = np.concatenate((partner, nobody)), np.concatenate((partner_option, nobody))
+        moves = np.concatenate((moves, nobody > NOBODY))
     company = shares.pairs is not None
-    return Claims(row, option, None, True, False, None, partner if company else None, partner_option)
+    moving = moves if rules.turn_rounds else None
+    return Claims(row, option, None, True, False, None, partner if company else None, partner_option, moving)
 
 
 def _plain_turns(shares: Shares, jobs: JobColumns, standing: Standing) -> Claims:
@@ -84,21 +89,20 @@ def _plain_turns(shares: Shares, jobs: JobColumns, standing: Standing) -> Claims
     from horae.mechanism.turns_kernel import order_of_turns  # noqa: PLC0415  numba is slow to import
 
     ahead = (jobs.running & (jobs.partner == NOBODY)) + 2 * _is_new(jobs)
-    row, option = order_of_turns(
-        np.array((shares.fraction, jobs.deficit, jobs.received_base, jobs.received_mark)),
-        np.array((jobs.since, _turn_seconds(jobs, standing))),
+    row, option, moves = order_of_turns(
+        np.array((shares.fraction, jobs.deficit, jobs.received_base, jobs.received_mark, jobs.speed)),
+        np.array((jobs.since, _turn_seconds(jobs, standing), jobs.restart_seconds)),
         np.array((jobs.option, ahead, jobs.serial)),
-        jobs.now,
-        standing.elapsed_seconds,
+        np.array((jobs.now, standing.elapsed_seconds, NEWCOMER)),
     )
-    return Claims(row, option, None, True, False)
+    return Claims(row, option, None, True, False, moves=moves)
 
 
 def _order(lots: _Lots, jobs: JobColumns, standing: Standing) -> Ints:
     ties = (lots.partner, lots.option, jobs.serial[lots.row], -lots.fraction)
     if standing.rules.turn_rounds:
         owed = lots.deficit + lots.fraction * standing.elapsed_seconds - lots.received
-        keys: tuple[Floats | Ints, ...] = (*ties, -(owed + lots.held * lots.turn))
+        keys: tuple[Floats | Ints, ...] = (*ties, -(owed + lots.ahead))
     else:
         keys = (*ties, -lots.deficit, -round_priorities(lots.fraction, lots.received))
     if len(standing.shape_turn):
@@ -117,21 +121,32 @@ def _alone(shares: Shares, jobs: JobColumns, standing: Standing) -> _Lots:
         received -= in_company(shares.pairs, standing.pair_seconds, received.shape)
     nobody = np.full(len(row), NOBODY)
     held = jobs.running[row] & (jobs.option[row] == option) & (jobs.partner[row] == NOBODY)
-    held |= _is_new(jobs)[row]
+    turn = _turn_seconds(jobs, standing)
+    owed = jobs.deficit + shares.fraction * standing.elapsed_seconds - received
     return _Lots(
         row, option, nobody, nobody, shares.fraction[row, option], received[row, option], jobs.deficit[row, option],
-        held, _turn_seconds(jobs, standing)[row],
+        np.where(held, turn[row], _is_new(jobs)[row] * turn[row] * NEWCOMER), _moves(row, option, owed, jobs, turn),
     )  # fmt: skip
+
+
+def _moves(row: Ints, option: Ints, owed: Floats, jobs: JobColumns, turn: Floats) -> Bools:
+    """By claim: its job runs alone, elsewhere, slower, is owed more here, and a turn makes good for the restart."""
+    held = jobs.option[row]
+    speed, present = jobs.speed[row, option], jobs.speed[row, held]
+    worth = (speed - present) * turn[row] > jobs.restart_seconds[row] * speed
+    alone = jobs.running[row] & (jobs.partner[row] == NOBODY) & (held != option)
+    return alone & worth & (owed[row, option] > owed[row, held])
 
 
 def _together(pairs: Pairs, jobs: JobColumns, standing: Standing) -> _Lots:
     first, second = pairs.first, pairs.second
-    held = pairs_held(pairs, jobs) | _is_new(jobs)[first] | _is_new(jobs)[second]
     deficit = (jobs.deficit[first, pairs.first_option] + jobs.deficit[second, pairs.second_option]) / 2
-    turn = _turn_seconds(jobs, standing)
+    turn = np.maximum(_turn_seconds(jobs, standing)[first], _turn_seconds(jobs, standing)[second])
+    # If one of the two runs, to start them costs a restart.
+    is_new = (_is_new(jobs)[first] & ~jobs.on_gpus[second]) | (_is_new(jobs)[second] & ~jobs.on_gpus[first])
     return _Lots(
         first, pairs.first_option, second, pairs.second_option, pairs.fraction, standing.pair_seconds, deficit,
-        held, np.maximum(turn[first], turn[second]),
+        np.where(pairs_held(pairs, jobs), turn, is_new * turn * NEWCOMER), np.zeros(len(first), dtype=bool),
     )  # fmt: skip
 
 
@@ -147,15 +162,29 @@ def _still_together(pairs: Pairs, jobs: JobColumns, standing: Standing) -> _Lots
 
 
 def _is_new(jobs: JobColumns) -> Bools:
-    """Never run yet: to start it costs no restart, so it need not wait for a turn."""
+    """Never run yet: to start it costs no restart, so it need not wait for a whole turn."""
     return (jobs.run_base == 0) & ~jobs.on_gpus
 
 
 def _turn_seconds(jobs: JobColumns, standing: Standing) -> Floats:
+    return turn_seconds(jobs, standing.rules, standing.round_seconds)
+
+
+def turn_seconds(jobs: JobColumns, rules: RoundRules, round_seconds: float) -> Floats:
     """By job: how far ahead of the others it may get; one that is slow to restart goes on for longer."""
-    rules = standing.rules
-    worth = jobs.restart_seconds / rules.restart_share_max
-    return np.maximum(worth, rules.turn_rounds * standing.round_seconds)
+    return np.maximum(jobs.restart_seconds / rules.restart_share_max, rules.turn_rounds * round_seconds)
+
+
+def bounded_debts(deficit: Floats, jobs: JobColumns, rules: RoundRules, round_seconds: float) -> Floats:
+    """What is owed, forgotten beyond two turns either way.
+
+    A debt may be one that nobody can pay, where gangs do not fill the nodes, and a credit may be for GPUs that nobody
+    else wanted. Without a bound, whoever comes later would have to wait as long as that has gone on.
+    """
+    if not rules.turn_rounds:
+        return deficit
+    most = DEBT_TURNS_MAX * turn_seconds(jobs, rules, round_seconds)[:, None]
+    return np.clip(deficit, -most, most)
 
 
 def _unclaimed(shares: Shares, jobs: JobColumns, standing: Standing) -> tuple[Ints, Ints]:
@@ -198,5 +227,6 @@ def turns_go_on(shares: Shares, jobs: JobColumns) -> bool:
     """Whether the next round may differ from this one although nothing happens and the shares stand."""
     if shares.pairs is not None and len(shares.pairs.first):
         return True
-    row, _ = np.nonzero(shares.fraction > 0)
-    return bool((row[1:] == row[:-1]).any()) or not bool(jobs.running[row].all())
+    row, option = np.nonzero(shares.fraction > 0)
+    there = jobs.running[row] & (jobs.option[row] == option) & (jobs.partner[row] == NOBODY)
+    return bool((row[1:] == row[:-1]).any()) or not bool(there.all())

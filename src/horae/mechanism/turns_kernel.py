@@ -9,45 +9,61 @@ from horae.model.arrays import Bools, Floats, Ints
 
 
 @njit(cache=True)
-def order_of_turns(
-    by_option: Floats, by_job: Floats, numbers: Ints, now: float, elapsed_seconds: float
-) -> tuple[Ints, Ints]:
-    """Rows and options with a share, or held; whoever is owed most first, and holders count a turn more.
+def order_of_turns(by_option: Floats, by_job: Floats, numbers: Ints, scales: Floats) -> tuple[Ints, Ints, Bools]:
+    """Rows and options with a share, or held, whoever is owed most first; and which of them their jobs would move to.
 
-    Ties go by share, then by serial.
-
-    The columns come in three blocks: fraction, deficit, received before this lease and when the shares were computed;
-    since when a lease lasts, and the seconds of a turn; the option of the lease (-1: none), whether it is held alone
-    (1) or the job has never run (2), and the serial. A call with many arrays, and read-only ones, takes longer than
-    what is done here. Sorting by one key after the other, the least important first, is what a stable sort allows.
+    The columns come in blocks: fraction, deficit, received before this lease and when the shares were computed, speed;
+    since when a lease lasts, the seconds of a turn and of a restart; the option of the lease (-1: none), whether it is
+    held alone (1) or the job has never run (2), and the serial; the time, seconds since the shares were computed, and
+    the head start of newcomers. A call with many arrays, and read-only ones, takes longer than what is done here.
+    Sorting by one key after the other, the least important first, is what a stable sort allows.
     """
-    fraction, deficit, received_base, received_mark = by_option
-    since, turn_seconds = by_job
+    fraction, deficit, received_base, received_mark, speed = by_option
+    since, turn_seconds, restart_seconds = by_job
     held, ahead, serial = numbers
+    now, elapsed_seconds, newcomer = scales
     rows, options = fraction.shape
     claim_row, claim_option = np.empty(rows * options, np.int64), np.empty(rows * options, np.int64)
-    owed, part = np.empty(rows * options), np.empty(rows * options)
+    key, part, moves = np.empty(rows * options), np.empty(rows * options), np.zeros(rows * options, np.bool_)
+    owed = np.empty(options)
     count = 0
     for row in np.argsort(serial):
+        here = held[row]
         for option in range(options):
-            share = fraction[row, option]
-            if share > 0 or (ahead[row] == 1 and held[row] == option):
-                received = received_base[row, option] - received_mark[row, option]
-                if held[row] == option:
-                    received += now - since[row]
-                if ahead[row] == 2 or (ahead[row] == 1 and held[row] == option):
-                    received -= turn_seconds[row]
-                claim_row[count], claim_option[count], part[count] = row, option, -share
-                owed[count] = received - deficit[row, option] - share * elapsed_seconds
-                count += 1
+            owed[option] = deficit[row, option] + fraction[row, option] * elapsed_seconds
+            owed[option] -= received_base[row, option] - received_mark[row, option]
+        if here >= 0:
+            owed[here] -= now - since[row]
+        for option in range(options):
+            is_held = ahead[row] == 1 and here == option
+            if fraction[row, option] <= 0 and not is_held:
+                continue
+            claim_row[count], claim_option[count], part[count] = row, option, -fraction[row, option]
+            key[count] = -owed[option]
+            if is_held:
+                key[count] -= turn_seconds[row]
+            elif ahead[row] == 2:
+                key[count] -= turn_seconds[row] * newcomer
+            elif ahead[row] == 1:
+                worth = (speed[row, option] - speed[row, here]) * turn_seconds[row]
+                moves[count] = worth > restart_seconds[row] * speed[row, option] and owed[option] > owed[here]
+            count += 1
     order = np.argsort(part[:count], kind="mergesort")
-    order = order[np.argsort(owed[:count][order], kind="mergesort")]
-    return claim_row[order], claim_option[order]
+    order = order[np.argsort(key[:count][order], kind="mergesort")]
+    return claim_row[order], claim_option[order], moves[order]
 
 
 @njit(cache=True)
 def survey(
-    row: Ints, option: Ints, held: Ints, movable: Bools, contestable: Bools, epoch: Ints, holder: Ints, usable: Bools
+    row: Ints,
+    option: Ints,
+    moves: Bools,
+    held: Ints,
+    movable: Bools,
+    contestable: Bools,
+    epoch: Ints,
+    holder: Ints,
+    usable: Bools,
 ) -> tuple[Ints, Ints]:
     """Positions of the claims that want something new, and by GPU the claim that keeps its holder there.
 
@@ -63,7 +79,7 @@ def survey(
     count = 0
     for position in range(len(row)):
         job = row[position]
-        if movable[job] and held[job] != option[position] and position < keep[job]:
+        if movable[job] and held[job] != option[position] and (moves[position] or position < keep[job]):
             wanting[count] = position
             count += 1
     standing = np.full(len(holder), -1)

@@ -40,7 +40,7 @@ class ShapeShare:
     shape: Shape
     fraction: float  # of time, under the shares in force
     received_seconds: float  # in all
-    owed_seconds: float  # promised so far but not received; negative: it is ahead
+    owed_seconds: float  # promised but not received, as far back as debts count; negative: it is ahead
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import inf, isfinite, isnan
 
 from horae.model.errors import JobError
 from horae.model.shapes import Demand, Option
@@ -74,7 +74,11 @@ class Job:
         for name in _NOT_NEGATIVE:
             if not getattr(self, name) >= 0:
                 raise JobError(f"job {self.id!r} has {name} {getattr(self, name)}", field=name, remedy="give 0 or more")
-        if not self.weight > 0:
+        if isnan(self.deadline_at):
+            raise JobError(
+                f"job {self.id!r} has deadline nan", field="deadline", remedy="give seconds, or leave it out"
+            )
+        if not (self.weight > 0 and isfinite(self.weight)):
             raise JobError(f"job {self.id!r} has weight {self.weight}", field="weight", remedy="give a positive number")
 
     @property

@@ -26,6 +26,7 @@ class Claims(NamedTuple):
     allowed: Bools | None = None  # by row and option, where `option` is None
     partner: Ints | None = None  # the row with which it shares GPUs, NOBODY: with none; None: nobody shares
     partner_option: Ints | None = None
+    moves: Bools | None = None  # its job would leave what it has for this, though the claim that keeps it ranks higher
 
     @property
     def is_by_turns(self) -> bool:

@@ -27,6 +27,16 @@ class RoundRules:
     turn_rounds: float = 10.0  # how far ahead of the others whoever runs may get; 0: Gavel's priorities, no head start
     restart_share_max: float = 0.1  # a turn is so long that the restart before it is no more than this part of it
 
+    def __post_init__(self) -> None:
+        for name, is_right, remedy in (
+            ("reconsider_seconds", 0 <= self.reconsider_seconds < inf, "give 0 or more"),
+            ("turn_rounds", 0 <= self.turn_rounds < inf, "give 0 or more"),
+            ("restart_share_max", 0 < self.restart_share_max <= 1, "give a number above 0, up to 1"),
+            ("type_order", len(set(self.type_order)) == len(self.type_order), "name each GPU type once"),
+        ):
+            if not is_right:
+                raise InputError(f"{name} is {getattr(self, name)}", field=name, remedy=remedy)
+
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
@@ -69,3 +79,10 @@ class Setup:
     acknowledge_seconds: float = 30.0  # a command unanswered for so long is sent again
     survey_seconds: float = inf  # how often the engine is asked for everything it runs
     sharing: tuple[Sharing, ...] = ()  # what two jobs on the same GPUs are believed to keep of their speeds
+
+    def __post_init__(self) -> None:
+        for tenant, weight in self.tenant_weights.items():
+            if not 0 < weight < inf:
+                raise InputError(
+                    f"tenant {tenant!r} has weight {weight}", field="weight", remedy="give a positive number"
+                )

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from horae.model.arrays import Floats, Ints
+from horae.model.arrays import Bools, Floats, Ints
 from horae.model.decisions import Decision, Grants, Pairs, Ranking, Shares
 from horae.model.errors import PolicyError
 from horae.model.table import JobColumns
@@ -145,6 +145,9 @@ class _Trial:
             self._fail("pairs jobs of different gangs or GPU types", "pair gangs of one size on one type")
         if not (pairs.fraction >= 0).all():
             self._fail("gives a pair a share that is no fraction of time", "give numbers from 0 to 1")
+        both = _keeps(view, pairs.first, pairs.second, shapes[0]) & _keeps(view, pairs.second, pairs.first, shapes[1])
+        if not both.all():
+            self._fail("pairs jobs that do not fit on the same GPUs", "pair those of whom both keep some speed")
         for row, option in ((pairs.first, pairs.first_option), (pairs.second, pairs.second_option)):
             np.add.at(time, (row, option), pairs.fraction)
             np.add.at(paid, (row, option), pairs.fraction / 2)
@@ -177,6 +180,13 @@ class _Trial:
                     "depends on job order: with the rows in another order it answers differently",
                     "break ties by jobs.serial",
                 )
+
+
+def _keeps(view: View, row: Ints, partner: Ints, shape: Ints) -> Bools:
+    """By pair: the first keeps some speed beside the second."""
+    if not view.kept.size:
+        return np.zeros(len(row), dtype=np.bool_)
+    return view.kept[view.jobs.model[row], view.jobs.model[partner], shape] > 0
 
 
 def _check_travels(policy: Policy) -> None:

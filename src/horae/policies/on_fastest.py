@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from horae.model.arrays import Floats, Ints
+from horae.model.arrays import Bools, Floats, Ints
 from horae.model.decisions import Pairs, Shares
 from horae.model.view import View
 from horae.policies.lots import draw
@@ -55,8 +55,13 @@ class SjfOnFastest:
         order = np.lexsort((jobs.serial, left))
         queue = _queue(view, order, self.aware)
         served = _serve(queue)
-        stands_until = view.now + _overtaken_after(queue, served, left, speed)
-        return _shares(queue, served, self.sharing, self.packing_min)._replace(stands_until=stands_until)
+        shares = _shares(queue, served, self.sharing, self.packing_min)
+        if len(served) == len(order) and (queue.wishes[order, 0] == served).all():
+            return shares  # all have what they like best, in any order
+        last = max(len(served), 2 * len(served) - 1 if self.sharing else 0)
+        pace = np.divide(jobs.speed.max(axis=1, initial=0.0), speed, out=np.ones(len(speed)), where=speed > 0)
+        gap = _gap_min(left[order], _moves(queue, shares)[order], last)
+        return shares._replace(stands_until=view.now + gap / float(pace.max(initial=1.0)))
 
 
 class _Queue(NamedTuple):
@@ -137,17 +142,21 @@ def _together(queue: _Queue, row: int, hosts: Ints, served: Ints) -> Floats:
     return np.where(same, combined(view, models, (theirs, mine)), 0.0)
 
 
-def _overtaken_after(queue: _Queue, served: list[int], left: Floats, speed: Floats) -> float:
-    """Seconds until another order may lead to another answer, for the time that each job has left at this speed.
+def _moves(queue: _Queue, shares: Shares) -> Bools:
+    """By row: it runs, or may be started, and so comes nearer to its end; who waits overtakes nobody."""
+    moves = ~queue.view.jobs.pending | shares.fraction.any(axis=1)
+    if shares.pairs is not None:
+        moves[shares.pairs.first] = moves[shares.pairs.second] = True
+    return moves
 
-    Whoever runs comes nearer to its end by its fastest speed at most; at worst the one behind runs like that, and the
-    one before it waits. Nobody behind the one that stops the queue gets past it sooner than the next of them. Those of
-    unknown length stay last.
+
+def _gap_min(left: Floats, moves: Bools, last: int) -> float:
+    """In order: the least time that somebody who moves is behind the one before it, which at worst waits.
+
+    The order matters up to the last place, which is that of the one that stops the queue or could be the last to join
+    others. Nobody behind gets past that one sooner than the next that moves. Those of unknown length stay last.
     """
-    order = queue.order
-    if len(served) == len(order) and (queue.wishes[order, 0] == served).all():
-        return inf  # all have what they like best, in any order
-    contending = left[order[: len(served) + 2]]
-    fastest = queue.view.jobs.speed.max(axis=1, initial=0.0)
-    pace = np.divide(fastest, speed, out=np.ones(len(speed)), where=speed > 0).max(initial=1.0)
-    return float(np.diff(contending[np.isfinite(contending)]).min(initial=inf) / pace)
+    movers = np.flatnonzero(moves & np.isfinite(left))
+    count = int(np.searchsorted(movers, last, side="right")) + 1  # and the next of those behind
+    behind = movers[:count][movers[:count] > 0]
+    return float((left[behind] - left[np.minimum(behind - 1, last)]).min(initial=inf))

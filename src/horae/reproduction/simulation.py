@@ -73,11 +73,11 @@ def run_case(case: Case, tables: Tables, tell: Tell = _silence) -> Result:
     if not window.is_over():
         raise BrokenInvariant(f"{case}: {case.last - case.first - len(window.completion_seconds)} jobs did not end")
     log = recorder.log()
-    restarts, share = _restarts(log, window.completion_seconds)
+    restarts_per_job, share = restarts(log, window.completion_seconds)
     return Result(
         completion_mean_seconds=float(np.mean([window.completion_seconds[each.job.id] for each in head[case.first :]])),
         last_end_seconds=log.until,
-        restarts_per_job=restarts,
+        restarts_per_job=restarts_per_job,
         restart_share=share,
         is_loaded=next(feed, None) is not None,
         processor_seconds=process_time() - began,
@@ -91,10 +91,9 @@ def _around(engine: Engine, case: Case, setup: Setup) -> Engine:
     return NoisyEngine(engine, case.speed_noise, case.seed) if case.speed_noise else engine
 
 
-def _restarts(log: RunLog, measured: Iterable[str]) -> tuple[float, float]:
+def restarts(log: RunLog, measured: Iterable[str]) -> tuple[float, float]:
+    """Starts beyond the first, by measured job; and the part of all GPU time that is lost to resuming."""
     chosen = set(measured)
     rows = np.array([name in chosen for name in log.jobs.id])
-    leases = log.leases
-    lost = np.minimum(leases.restart_seconds, leases.seconds) * leases.gpus
-    held = float(leases.gpu_seconds.sum())
-    return float(np.maximum(log.starts[rows] - 1, 0).mean()), float(lost.sum()) / held if held else 0.0
+    lost, held = float(log.leases.restart_gpu_seconds.sum()), float(log.leases.gpu_seconds.sum())
+    return float(np.maximum(log.starts[rows] - 1, 0).mean()), lost / held if held else 0.0

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from horae.model.arrays import Floats, Ints
+from horae.model.cells import Cluster
 from horae.model.shapes import Demand, Shape
 from horae.model.speeds import Sharing
+from horae.model.table import NOBODY
 
 
 class NameBook:
@@ -31,12 +33,15 @@ class NameBook:
 
 
 class ShapeBook:
-    def __init__(self, accelerators: tuple[str, ...], levels: tuple[str, ...]) -> None:
-        self._accelerators = {name: index for index, name in enumerate(accelerators)}
-        self._levels = {name: index for index, name in enumerate(levels)}
+    def __init__(self, cluster: Cluster) -> None:
+        self._largest_cell = cluster.largest_cell
+        self._accelerators = {name: index for index, name in enumerate(cluster.accelerators)}
+        self._levels = {name: index for index, name in enumerate(cluster.levels)}
         self._number: dict[Shape, int] = {}
         self.all: tuple[Shape, ...] = ()
-        self.accelerator: Ints = np.empty(0, dtype=np.int64)  # NOBODY for a type that the cluster lacks
+        self.accelerator: Ints = np.empty(
+            0, dtype=np.int64
+        )  # NOBODY: no such type or cell
         self.gpus: Ints = np.empty(0, dtype=np.int64)
         self.level: Ints = np.empty(0, dtype=np.int64)  # likewise
 
@@ -45,12 +50,18 @@ class ShapeBook:
         if number is None:
             number = self._number[shape] = len(self.all)
             self.all += (shape,)
-            self.accelerator = np.append(self.accelerator, self._accelerators.get(shape.accelerator, -1))
+            self.accelerator = np.append(self.accelerator, self._chain(shape))
             self.gpus = np.append(self.gpus, shape.gpus)
             self.level = np.append(self.level, self._levels.get(shape.level, -1))
             for column in (self.accelerator, self.gpus, self.level):
                 column.flags.writeable = False
         return number
+
+    def _chain(self, shape: Shape) -> int:
+        level = self._levels.get(shape.level, NOBODY)
+        if level == NOBODY or self._largest_cell[max(level, 1)].get(shape.accelerator, 0) < shape.gpus:
+            return NOBODY
+        return self._accelerators[shape.accelerator]
 
 
 class DemandBook:

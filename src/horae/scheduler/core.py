@@ -67,7 +67,7 @@ class Scheduler:
         ]
         for pool in self._pool:
             pool.count_capacity(setup.cluster, self._floor.open)
-        self._shapes = ShapeBook(setup.cluster.accelerators, setup.cluster.levels)
+        self._shapes = ShapeBook(setup.cluster)
         self._demands = DemandBook()
         self._tenants = NameBook(setup.tenant_weights)
         self._users = NameBook({})
@@ -133,7 +133,7 @@ class Scheduler:
         pool.decision, pool.plan = decision, plan
         settled = pool.table.view(self.now)
         stands_until = self.now if rotates(decision, settled) else decision.stands_until
-        if tries_everything(decision) and not settled.on_gpus.any():
+        if (tries_everything(decision) or pool.unsolved is not None) and not settled.on_gpus.any():
             stands_until = inf  # nobody is there who could leave: only an event can help those who wait
         contest_at = self.now if stands_until <= self.now else next_contest_at(decision, settled)
         pool.settle(self.now, stands_until, contest_at)

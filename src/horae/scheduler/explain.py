@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
+from horae.model.arrays import Floats
 from horae.model.decisions import Grants, Ranking, Shares
 from horae.model.explanations import Explanation, Holder, Unblocking
 from horae.model.plans import Lease
 from horae.model.reasons import AwaitsDecision, AwaitsVictims, Reason, Unclaimed
 from horae.model.shapes import Demand, Shape
 from horae.model.status import Status
-from horae.model.table import NOBODY
+from horae.model.table import NOBODY, JobColumns
+from horae.scheduler.explain_shares import explain_share
 from horae.scheduler.floor import Floor
 from horae.scheduler.pool import Pool
 
@@ -63,31 +66,43 @@ def explain(pool: Pool, serial: int, reason: Reason | None, scene: Scene) -> Exp
         pool=pool.spec.name,
         policy=pool.policy.name,
         ahead=_ahead(pool, serial) if status is Status.PENDING else (),
-        holders=tuple(holders.values()),
+        holders=tuple(chain.from_iterable(holders.values())),
         unblocking=_unblocking(pool, demand, holders, scene) if status is Status.PENDING else None,
         next_decision_at=max(pool.wake_at, scene.now),
+        share=explain_share(pool, serial, scene.floor.cluster.accelerators, scene.now),
     )
 
 
-def _holders(pool: Pool, demand: Demand, scene: Scene) -> dict[int, Holder]:
-    """By epoch: who is on GPUs of the types that the demand accepts, the soonest to end first."""
+def _holders(pool: Pool, demand: Demand, scene: Scene) -> dict[int, tuple[Holder, ...]]:
+    """By epoch: who is on GPUs of the types that the demand accepts; those that are free soonest come first."""
     accepted = {shape.accelerator for shape in demand.shapes}
     table, jobs = pool.table, pool.table.view(scene.now)
-    speed = np.where(jobs.option >= 0, jobs.speed[np.arange(len(jobs)), jobs.option], 1.0)
-    restart = np.maximum(jobs.productive_at - scene.now, 0.0)
-    ends_at = scene.now + restart + np.nan_to_num(jobs.steps_left / np.maximum(speed, 1e-300), nan=inf, posinf=inf)
+    ends_at = believed_ends(jobs)
+    free_at = np.where(jobs.partner == NOBODY, ends_at, np.maximum(ends_at, ends_at[jobs.partner]))
     on_gpus = np.flatnonzero(jobs.on_gpus).tolist()
     rows = [row for row in on_gpus if scene.leases[int(jobs.epoch[row])].shape.accelerator in accepted]
-    rows.sort(key=lambda row: (ends_at[row], jobs.serial[row]))
-    return {
-        int(jobs.epoch[row]): Holder(
-            table.ids[row], int(jobs.held_gpus[row]), float(jobs.since[row]), float(ends_at[row])
-        )
-        for row in rows
-    }
+    rows.sort(key=lambda row: (free_at[row], jobs.epoch[row], ends_at[row], jobs.serial[row]))
+    holders: dict[int, tuple[Holder, ...]] = {}
+    for row in rows:
+        one = Holder(table.ids[row], int(jobs.held_gpus[row]), float(jobs.since[row]), float(ends_at[row]))
+        epoch = int(jobs.epoch[row])
+        holders[epoch] = (*holders.get(epoch, ()), one)
+    return holders
 
 
-def _unblocking(pool: Pool, demand: Demand, holders: dict[int, Holder], scene: Scene) -> Unblocking | None:
+def believed_ends(jobs: JobColumns) -> Floats:
+    """By row: when it will be done if it stays where it is; of two on the same GPUs, one is alone after the other."""
+    speed = np.where(jobs.option >= 0, jobs.speed[np.arange(len(jobs)), jobs.option], 1.0)
+    works_at = np.maximum(jobs.productive_at, jobs.now)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ends_at = works_at + np.nan_to_num(jobs.steps_left / (speed * jobs.pace), nan=inf, posinf=inf)
+        alone_at = np.where(jobs.partner == NOBODY, inf, ends_at[jobs.partner])
+        done = np.maximum(alone_at - works_at, 0.0) * speed * jobs.pace
+        rest = np.maximum(alone_at, works_at) + (jobs.steps_left - done) / speed
+    return np.where((alone_at < ends_at) & np.isfinite(rest), rest, ends_at)
+
+
+def _unblocking(pool: Pool, demand: Demand, holders: dict[int, tuple[Holder, ...]], scene: Scene) -> Unblocking | None:
     """Let holders leave as they are believed to end, until the gang fits; then let those stay that it fits beside."""
     leaving: list[int] = []
     for epoch in (NOBODY, *holders):
@@ -99,7 +114,7 @@ def _unblocking(pool: Pool, demand: Demand, holders: dict[int, Holder], scene: S
                 if _fits_without(pool, demand, rest, scene) is not None:
                     leaving = rest
             shape = _fits_without(pool, demand, leaving, scene) or shape
-            return Unblocking(shape, tuple(holders[each] for each in leaving))
+            return Unblocking(shape, tuple(chain.from_iterable(holders[each] for each in leaving)))
     return None
 
 

@@ -7,7 +7,7 @@ from math import inf, isfinite
 
 import numpy as np
 
-from horae.mechanism.turns import BY_PRIORITY, Standing, in_company, pairs_held, time_targets
+from horae.mechanism.turns import BY_PRIORITY, Standing, bounded_debts, in_company, pairs_held, time_targets
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.cells import Cluster
 from horae.model.decisions import Decision, Pairs, Ranking, Shares
@@ -22,6 +22,7 @@ from horae.model.view import Policy, View
 from horae.policies.solve.answers import Unsolved
 from horae.scheduler.floor import Floor
 
+_HAIR = 1e-6
 _NO_TURNS: Ints = np.empty(0, dtype=np.int64)
 
 
@@ -99,7 +100,7 @@ class Pool:
             decision = self.policy.decide(view)
         except Unsolved as error:
             self.unsolved = error
-            return self.carried(view)
+            return self._with_newcomers(self.carried(view), view)
         except Exception as error:  # a policy may be anybody's
             raise PolicyError(
                 f"policy {self.policy.name!r} failed at {view.now:g} s: {type(error).__name__}: {error}",
@@ -107,10 +108,24 @@ class Pool:
                 remedy="mend it; horae.policies.check_policy helps",
             ) from error
         self.unsolved = None
-        if isinstance(decision, Shares) and decision.pairs is not None:
-            self._check_pairs(decision.pairs, view)
+        if isinstance(decision, Shares):
+            self._check_shares(decision, view)
         self.note(decision, view)
         return decision
+
+    def _check_shares(self, shares: Shares, view: View) -> None:
+        """What is no fraction of time would spoil what jobs are owed for good."""
+        fraction = shares.fraction
+        if fraction.shape != view.jobs.shape.shape or not (
+            fraction.min(initial=0.0) >= -_HAIR and fraction.max(initial=0.0) <= 1 + _HAIR
+        ):
+            raise PolicyError(
+                f"policy {self.policy.name!r} gives shares that are no fractions of time",
+                field="policy",
+                remedy="give one by row and option, from 0 to 1",
+            )
+        if shares.pairs is not None:
+            self._check_pairs(shares.pairs, view)
 
     def _check_pairs(self, pairs: Pairs, view: View) -> None:
         models, shape = view.jobs.model, view.jobs.shape[pairs.first, pairs.first_option]
@@ -130,6 +145,13 @@ class Pool:
             fraction = np.maximum(fraction - in_company(pairs, pairs.fraction, fraction.shape), 0.0)
         again_at = max(self.shared_at + self.spec.rules.reconsider_seconds, view.now + self.spec.round_seconds)
         return Shares(fraction, again_at, pairs)
+
+    def _with_newcomers(self, shares: Shares, view: View) -> Shares:
+        """Those who have no share at all may have any shape; what is there for them, the mechanism finds out."""
+        accepted = view.jobs.shape >= 0
+        nothing = ~(view.jobs.target > 0).any(axis=1, keepdims=True) & accepted
+        part = 1 / np.maximum(accepted.sum(axis=1, keepdims=True), 1)
+        return shares._replace(fraction=np.where(nothing, part, shares.fraction))
 
     def _pairs_of_now(self) -> Pairs | None:
         """The pairs in force of which both are still there, by their present rows."""
@@ -151,7 +173,8 @@ class Pool:
         if isinstance(decision, Shares):
             received = view.jobs.received_seconds
             elapsed = view.now - self.shared_at
-            columns["deficit"][:count] += columns["target"][:count] * elapsed - (received - view.jobs.received_mark)
+            deficit = view.jobs.deficit + view.jobs.target * elapsed - (received - view.jobs.received_mark)
+            columns["deficit"][:count] = bounded_debts(deficit, view.jobs, self.spec.rules, self.spec.round_seconds)
             columns["target"][:count] = time_targets(decision)
             columns["received_mark"][:count] = received
             self.shared_at = self.paired_at = view.now
@@ -176,7 +199,8 @@ class Pool:
             self.paired_at = view.now
         shape_turn = _NO_TURNS
         if rules.type_order:
-            turn = [rules.type_order.index(name) if name in rules.type_order else 99 for name in view.accelerators]
+            known = {name: turn for turn, name in enumerate(rules.type_order)}
+            turn = [known.get(name, len(known)) for name in view.accelerators]  # those not named come last
             shape_turn = np.array(turn)[view.shape_accelerator]
         return Standing(rules, self.spec.round_seconds, view.now - self.shared_at, self.pair_seconds, shape_turn)
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from horae.model.cells import Cluster, Node
 from horae.model.errors import ClusterError, InputError
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
 from horae.traces.units import expand, memory_bytes, seconds
 from horae.traces.yaml_lines import YamlFile, read_yaml
 
@@ -81,10 +81,24 @@ class NodeGroup(_Strict):
         ]
 
 
+class Rules(_Strict):
+    """How shares of time become rounds; for policies that answer with shares."""
+
+    type_order: Annotated[list[Name], BeforeValidator(_list)] = []
+    reconsider_seconds: Seconds = RoundRules().reconsider_seconds
+    fill: Annotated[bool, Field(strict=True)] = RoundRules().fill
+    turn_rounds: Annotated[Finite, Field(ge=0)] = RoundRules().turn_rounds
+    restart_share_max: Annotated[Finite, Field(gt=0, le=1)] = RoundRules().restart_share_max
+
+    def value(self) -> RoundRules:
+        return RoundRules(**{**self.model_dump(), "type_order": tuple(self.type_order)})
+
+
 class PoolEntry(_Strict):
     policy: Annotated[tuple[Name, dict[str, Any]], BeforeValidator(_policy)] = ("fifo", {})
     cadence: Cadence = Cadence.EVENTS
     round_seconds: Annotated[Seconds, Field(gt=0)] = 360.0
+    rules: Rules = Rules()
 
 
 class Tenant(PoolEntry):
@@ -110,7 +124,9 @@ def read_cluster(path: Path, check_policy: PolicyChecker, seed: int = 0) -> Setu
     cluster = _cluster(file)
     for name, tenant in file.value.tenants.items():
         _check_policy(file, tenant, check_policy, "tenants", name)
+        _check_rules(file, tenant, cluster, "tenants", name)
     _check_policy(file, file.value.spare, check_policy, "spare")
+    _check_rules(file, file.value.spare, cluster, "spare")
     weights = {name: tenant.weight for name, tenant in file.value.tenants.items() if tenant.weight != 1}
     return Setup(cluster, tuple(_pools(file, cluster)), seed, weights)
 
@@ -148,6 +164,17 @@ def _check_policy(file: YamlFile[ClusterFile], entry: PoolEntry, check: PolicyCh
         raise file.place(error, *location, "policy", *option) from None
 
 
+def _check_rules(file: YamlFile[ClusterFile], entry: PoolEntry, cluster: Cluster, *location: str) -> None:
+    order = entry.rules.type_order
+    for place, name in enumerate(order):
+        if name not in cluster.accelerators:
+            error = ClusterError(f"there is no GPU type {name!r}", remedy=f"use {', '.join(cluster.accelerators)}")
+            raise file.place(error, *location, "rules", "type_order")
+        if name in order[:place]:
+            error = ClusterError(f"names {name!r} twice", remedy="name each GPU type once")
+            raise file.place(error, *location, "rules", "type_order")
+
+
 def _pools(file: YamlFile[ClusterFile], cluster: Cluster) -> list[PoolSpec]:
     pools: list[PoolSpec] = []
     owner: dict[str, str] = {}
@@ -182,4 +209,4 @@ def _pools(file: YamlFile[ClusterFile], cluster: Cluster) -> list[PoolSpec]:
 
 def _pool(name: str, entry: PoolEntry, tenants: tuple[str, ...] = (), nodes: tuple[str, ...] = ()) -> PoolSpec:
     policy, options = entry.policy
-    return PoolSpec(name, policy, options, entry.cadence, entry.round_seconds, tenants, nodes)
+    return PoolSpec(name, policy, options, entry.cadence, entry.round_seconds, tenants, nodes, entry.rules.value())

@@ -25,7 +25,7 @@ class Classes(NamedTuple):
     gang: Floats  # GPUs of the reference shape
     gpus: Floats  # by option
     accelerator: Ints  # by option
-    choice: Bools  # by option: the job accepts it, it runs there, and there are GPUs of the type
+    choice: Bools  # by option: the job accepts it, it runs there, and there are GPUs enough of the type
     speed: Floats  # by option: steps a second; 0 where there is no choice
     weight: Floats
     capacity: Floats  # by accelerator: GPUs
@@ -61,13 +61,14 @@ def collapse(view: View, speed: Floats, state: Floats | None = None) -> Classes:
     known = np.where(shape[first] >= 0, shape[first], 0)
     accelerator = view.shape_accelerator[known] if len(view.shapes) else known
     capacity = view.capacity.astype(np.float64)
-    roomy = np.append(capacity, 0.0)[accelerator] > 0  # -1, a type that the cluster lacks, is the last
-    choice = (shape[first] >= 0) & (accelerator >= 0) & roomy & (speed[first] > 0)
+    gpus = view.shape_gpus[known] if len(view.shapes) else known
+    room = np.append(capacity, 0.0)[accelerator]  # -1, a type that the cluster lacks, is the last
+    choice = (shape[first] >= 0) & (room > 0) & (gpus <= room) & (speed[first] > 0)
     return Classes(
         member=member,
         jobs=np.bincount(member, minlength=len(first)).astype(np.float64),
         gang=jobs.gpus[first].astype(np.float64),
-        gpus=(view.shape_gpus[known] if len(view.shapes) else known).astype(np.float64),
+        gpus=gpus.astype(np.float64),
         accelerator=np.where(accelerator >= 0, accelerator, 0),
         choice=choice,
         speed=np.where(choice, speed[first], 0.0),

@@ -16,7 +16,7 @@ from horae.model.arrays import Bools, Floats
 from horae.policies.solve.answers import Answer
 from horae.policies.solve.classes import Classes
 from horae.policies.solve.levels import reach_level
-from horae.policies.solve.wishes import Wish
+from horae.policies.solve.wishes import Wish, has_work
 
 
 class Progress(NamedTuple):
@@ -41,10 +41,10 @@ def isolated_speed(classes: Classes) -> Floats:
 def finish_time_fairness(classes: Classes, progress: Progress, alone: Floats) -> Answer:
     """The best worst ratio; what is left goes to whoever gains most of its isolated speed, `alone`.
 
-    A job of which nobody knows how much is left, or which has nothing left, has no ratio that shares could change: it
-    gets of what is left over only.
+    A job of which nobody knows how much is left, or which has next to nothing left, has no ratio that shares could
+    change: it gets of what is left over only.
     """
-    rising = classes.served & (progress.steps_left > 0) & (alone > 0)  # nan is not
+    rising = classes.served & has_work(classes, progress.steps_left) & (alone > 0)
     left = np.where(rising, progress.steps_left, 1.0)
     total = progress.isolated_seconds + left / np.where(rising, alone, 1.0)
     wish = Wish(rising, total / left, progress.age_seconds / left, inverse=True)

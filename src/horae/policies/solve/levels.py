@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from horae.model.arrays import Floats
-from horae.policies.solve.answers import Answer
+from horae.policies.solve.answers import Answer, Unsolved
 from horae.policies.solve.classes import Classes
 from horae.policies.solve.levels_program import reach_by_program
 from horae.policies.solve.wishes import Wish
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _SAMPLE_MIN = 2048  # classes; where there are more, the prices of some of them are a good start for all
 _SAMPLE_EVERY = 8
+_GAP_MAX = 1e-6  # relative
 _OVER_MAX = 1e-9  # relative: by how much the arithmetic may be out before the slow way is taken
 
 
@@ -56,8 +57,13 @@ def reach_level(
             shares = np.maximum(fraction, 0.0) / max(used, 1.0)
             # The value is that of these shares rather than the level they were made for: so the gap is what it is.
             level = wish.level((shares * classes.speed).sum(axis=1))
-            return Answer(shares, level, bound, worth / np.maximum(classes.capacity, 1.0))
-    return reach_by_program(problem, classes, wish, fill=fill, gain=gain)
+            answer = Answer(shares, level, bound, worth / np.maximum(classes.capacity, 1.0))
+            if answer.gap <= _GAP_MAX or not wish.rising.any():
+                return answer
+    answer = reach_by_program(problem, classes, wish, fill=fill, gain=gain)
+    if not answer.gap <= _GAP_MAX:
+        raise Unsolved(problem, f"the best that was found may be {answer.gap:.1e} from the best there is")
+    return answer
 
 
 def _board(classes: Classes, top: Floats, gain: Floats | None) -> Board:

@@ -13,16 +13,16 @@ from horae.model.arrays import Floats
 from horae.policies.solve.answers import Answer
 from horae.policies.solve.classes import Classes
 from horae.policies.solve.levels import reach_level
-from horae.policies.solve.wishes import Wish
+from horae.policies.solve.wishes import Wish, has_work
 
 
 def makespan(classes: Classes, steps_left: Floats) -> Answer:
     """Value and bound in seconds; prices: how many seconds one more GPU would save.
 
-    Where nobody knows what is left (nan), or where nothing is, a job gets of what is left over only; that goes to
-    whoever gains most of its speed with the same part of every type.
+    Where nobody knows what is left (nan), or where next to nothing is, a job gets of what is left over only; that goes
+    to whoever gains most of its speed with the same part of every type.
     """
-    rising = classes.served & (steps_left > 0)  # nan is not
+    rising = classes.served & has_work(classes, steps_left)
     slope = np.where(rising, steps_left, 1.0)
     equal = classes.equal_speed
     gain = classes.speed / np.where(equal > 0, equal, 1.0)[:, None]

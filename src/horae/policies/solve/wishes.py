@@ -7,6 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from horae.model.arrays import Bools, Floats
+from horae.policies.solve.classes import Classes
+
+_MOMENT_SECONDS = 1e-3
 
 
 class Wish(NamedTuple):
@@ -45,3 +48,8 @@ class Wish(NamedTuple):
         if self.inverse:
             return float(((1 / top + self.shift) / self.slope)[rising].max())
         return float((top / self.slope)[rising].min())
+
+
+def has_work(classes: Classes, steps_left: Floats) -> Bools:
+    """By class: so much is left that shares matter. Not where it is unknown (nan), nor a millisecond from the end."""
+    return steps_left > classes.speed.max(axis=1, initial=0.0) * _MOMENT_SECONDS

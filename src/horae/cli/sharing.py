@@ -1,0 +1,39 @@
+"""`--sharing`: what two jobs on the same GPUs keep of their speeds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from horae.model.pools import Setup
+from horae.model.speeds import Sharing
+from horae.traces.sharing_table import on_types, read_sharing
+from horae.traces.speed_tables import read_gavel_json
+
+SharingOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--sharing",
+        help="What two jobs on the same GPUs keep of their speeds: model_a,model_b,gpu,gpus,kept_a,kept_b (CSV), or a "
+        "throughputs file of Gavel (JSON).",
+    ),
+]
+
+
+def with_sharing(setup: Setup, path: Path | None) -> Setup:
+    """The same setup, in which the pairs of a file may share GPUs; both the scheduler and the engine go by it."""
+    if path is None:
+        return setup
+    return replace(setup, sharing=on_types(_rows(path), setup.cluster.accelerators, path))
+
+
+def _rows(path: Path) -> tuple[Sharing, ...]:
+    if path.suffix != ".json":
+        return read_sharing(path)
+    from horae.reproduction.gavel import sharing_rows  # noqa: PLC0415  (it is slow to import, and seldom asked for)
+
+    table = read_gavel_json(path)
+    return sharing_rows(table.pairs, table.measurements)
