@@ -10,6 +10,7 @@ from pools_of_types import Instance
 
 from horae.model.arrays import Floats
 from horae.model.decisions import Evidence, Limit
+from horae.model.shapes import Shape
 from horae.model.view import Policy, View
 from horae.policies.finish_time_fairness import FinishTimeFairness
 from horae.policies.makespan import Makespan
@@ -129,3 +130,20 @@ def test_the_isolated_speed_is_that_on_an_nth_of_every_type() -> None:
     classes = collapse(view, view.jobs.speed)
     # Half of one GPU and of three: two GPUs' worth for a job of one, so its row is scaled down.
     assert isolated_speed(classes) == pytest.approx([(0.5 * 2 + 1.5 * 1) / 2, (0.5 * 3 + 1.5 * 2) / 2])
+
+
+def test_of_equally_fast_shapes_of_one_type_only_the_loosest_is_asked_for() -> None:
+    """Otherwise a solver may take one today and the other tomorrow, and a gang would move for nothing."""
+    instance = pool([[2.0, 2.0]], [4, 4])
+    view = instance.view()
+    shapes = tuple(Shape("type-0", 1, level) for level in ("node", "cluster"))
+    twins = view._replace(
+        shapes=shapes,
+        shape_accelerator=np.array([0, 0]),
+        shape_gpus=np.array([1, 1]),
+        shape_level=np.array([0, 1]),
+        levels=("node", "cluster"),
+    )
+    assert collapse(twins, twins.jobs.speed).choice.tolist() == [[False, True]]
+    faster = collapse(twins, np.array([[3.0, 2.0]]))
+    assert faster.choice.tolist() == [[True, True]]

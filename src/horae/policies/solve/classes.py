@@ -64,6 +64,9 @@ def collapse(view: View, speed: Floats, state: Floats | None = None) -> Classes:
     gpus = view.shape_gpus[known] if len(view.shapes) else known
     room = np.append(capacity, 0.0)[accelerator]  # -1, a type that the cluster lacks, is the last
     choice = (shape[first] >= 0) & (room > 0) & (gpus <= room) & (speed[first] > 0)
+    if _has_twins(accelerator, choice):
+        level = view.shape_level[known]
+        choice = choice & ~_superfluous(np.stack([accelerator, gpus]), np.where(choice, speed[first], -1.0), level)
     return Classes(
         member=member,
         jobs=np.bincount(member, minlength=len(first)).astype(np.float64),
@@ -76,6 +79,27 @@ def collapse(view: View, speed: Floats, state: Floats | None = None) -> Classes:
         capacity=capacity,
         first=first,
     )
+
+
+def _has_twins(accelerator: Ints, choice: Bools) -> bool:
+    """Whether any class has two shapes of one type."""
+    kinds = np.sort(np.where(choice, accelerator, -1 - np.arange(choice.shape[1])), axis=1)
+    return bool((kinds[:, 1:] == kinds[:, :-1]).any())
+
+
+def _superfluous(kind: Ints, speed: Floats, level: Ints) -> Bools:
+    """By class and option: there is another of its type and size, as fast, that is easier to have.
+
+    A gang that may be anywhere also runs where it is close together; if it is no faster there, to ask for both would
+    only make it move from one to the other.
+    """
+    superfluous = np.zeros(speed.shape, dtype=bool)
+    for one in range(speed.shape[1]):
+        for other in range(speed.shape[1]):
+            looser = level[:, other] > level[:, one] if other > one else level[:, other] >= level[:, one]
+            same = (kind[:, :, one] == kind[:, :, other]).all(axis=0) & (speed[:, one] == speed[:, other])
+            superfluous[:, one] |= same & looser & (other != one)
+    return superfluous
 
 
 def _alike(key: Floats, serial: Ints) -> tuple[Ints, Ints]:
