@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+KERNELS := $(VENV)/.kernels
+
 .PHONY: install demo test check bench nightly lock clean
 
 install: $(READY)
@@ -14,10 +16,15 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(READY)
 
+# Compiled kernels are kept beside their sources, and none of them notices a change in a module that it takes parts from.
+$(KERNELS): $(READY) $(wildcard src/horae/mechanism/*.py src/horae/policies/*.py src/horae/policies/solve/*.py)
+	find src -name '*.nb[ic]' -delete
+	touch $(KERNELS)
+
 demo: install
 	$(BIN)/horae demo
 
-test: install
+test: install $(KERNELS)
 	$(BIN)/python -m pytest -q -n 2
 
 check: install
@@ -26,12 +33,12 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: install
+bench: install $(KERNELS)
 	$(BIN)/python -m bench
 
 # `make nightly SEED=7` looks elsewhere; the same seed finds the same.
 SEED ?= 0
-nightly: install
+nightly: install $(KERNELS)
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -q -n 2 --hypothesis-seed=$(SEED)
 
 # Resolves the dependencies anew; the only target that may change versions.

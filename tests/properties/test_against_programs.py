@@ -71,7 +71,7 @@ def instances(draw: st.DrawFn, gangs: tuple[int, ...] = (1, 2, 4, 8), some_empty
         model=[number for number, _ in rows],
         tenant=draw(st.lists(st.sampled_from(["blue", "green"]), min_size=count, max_size=count)),
         kept=_kept(draw, len(drawn), types),
-    )
+    ).with_room()
 
 
 def _kept(draw: st.DrawFn, models: int, types: int) -> Floats:

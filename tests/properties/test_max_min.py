@@ -23,7 +23,8 @@ def instances(draw: st.DrawFn) -> Instance:
     model = st.tuples(speeds, st.sampled_from([1, 2, 4]), st.sampled_from([1.0, 2.0, 5.0]), st.integers(1, 4))
     rows = [(s, g, w) for s, g, w, count in draw(st.lists(model, min_size=1, max_size=6)) for _ in range(count)]
     gpus = draw(st.lists(st.integers(1, 12), min_size=types, max_size=types))
-    return Instance(np.array([row[0] for row in rows]), [row[1] for row in rows], [row[2] for row in rows], gpus)
+    speed = np.array([row[0] for row in rows])
+    return Instance(speed, [row[1] for row in rows], [row[2] for row in rows], gpus).with_room()
 
 
 def by_jobs(instance: Instance, floor: Floats | None = None) -> float:

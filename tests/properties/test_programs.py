@@ -42,7 +42,7 @@ def instances(draw: st.DrawFn, jobs_max: int = 4, scarce: bool = False) -> Insta
         gpus,
         price=PRICES[:types],
         spread=None if slower is None else speed * slower,
-    )
+    ).with_room()
 
 
 @st.composite

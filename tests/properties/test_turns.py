@@ -10,21 +10,20 @@ import pytest
 from builders import arrival, cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pools_of_types import Instance
 
 from horae.experiment import simulate
 from horae.mechanism.turns import Standing, _alone, _order, claims_of_shares
 from horae.model.arrays import Floats
+from horae.model.cells import Cluster, Node
 from horae.model.decisions import Shares
 from horae.model.errors import InputError, PolicyError
-from horae.model.events import JobEnded, JobSubmitted, Tick
+from horae.model.events import Health, JobEnded, JobSubmitted, NodeChanged, Tick
 from horae.model.jobs import Job
 from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
 from horae.model.table import Entry, JobColumns, JobTable
 from horae.model.view import View
-from horae.policies import make_policy
 from horae.policies.equal_share import EqualShare
 from horae.policies.solve.answers import Unsolved
 from horae.scheduler import Scheduler
@@ -147,11 +146,18 @@ def test_rules_that_make_no_sense_are_refused(rules: dict[str, Any]) -> None:
         RoundRules(**rules)
 
 
-def test_no_share_is_given_of_a_type_that_cannot_hold_the_gang() -> None:
-    """A gang of 4 on 2 fast GPUs and 8 slow ones: all of its time is on the slow ones."""
-    instance = Instance(np.array([[10.0, 1.0], [10.0, 1.0]]), [4, 1], [1.0, 1.0], [2, 8])
-    view = instance.view()
-    for name in ("max-min", "makespan", "total-throughput", "equal-share", "gandiva"):
-        shares = make_policy(name).decide(view)
-        assert isinstance(shares, Shares)
-        assert instance.by_type(view, shares.fraction)[0, 0] == 0.0, name
+@pytest.mark.parametrize("policy", ["max-min", "makespan", "total-throughput", "equal-share", "gandiva"])
+def test_no_share_is_given_of_a_type_that_cannot_hold_the_gang(policy: str) -> None:
+    """A gang of 4 on 4 fast GPUs, of which a node fails, and 8 slow ones: after that all of its time is on the slow."""
+    fast = tuple(Node(f"fast-{index}", "v100", 2) for index in range(2))
+    machines = Cluster("two types", (*fast, Node("slow", "k80", 8)))
+    options = (Option(Shape("v100", 4, "cluster"), 10.0), Option(Shape("k80", 4, "cluster"), 1.0))
+    scheduler = Scheduler(Setup(machines, (PoolSpec("all", policy, {}, Cadence.ROUNDS),)))
+    scheduler.handle(JobSubmitted(0.0, Job("gang", 0.0, options, steps_total=1e9)))
+    before = scheduler.handle(Tick(0.0)).rounds[0].decision
+    scheduler.handle(NodeChanged(100.0, "fast-1", Health.FAILED))
+    after = scheduler.handle(Tick(360.0)).rounds[0].decision
+    assert isinstance(before, Shares)
+    assert isinstance(after, Shares)
+    assert before.fraction[0, 0] > 0
+    assert after.fraction[0].tolist() == pytest.approx([0.0, 1.0])

@@ -172,7 +172,7 @@ def test_min_cost_says_whose_deadline_is_dropped() -> None:
 
 
 def test_a_deadline_at_no_time_is_refused() -> None:
-    with pytest.raises(JobError, match="job 'odd' has deadline nan; give seconds or leave it out"):
+    with pytest.raises(JobError, match="job 'odd' has deadline nan; give seconds, or leave it out"):
         job("odd", (1.0,), deadline_at=nan)
 
 

@@ -235,6 +235,7 @@ def test_who_shares_gpus_now_stays_together() -> None:
     assert frozenset({0, 1}) not in before  # or this test would say nothing
     later = instance.view()
     vars(later.jobs)["epoch"] = np.where(np.arange(8) < 2, 7, later.jobs.epoch)
+    later.jobs.bundles = 1
     assert frozenset({0, 1}) in pairs_of(later, Gandiva().decide(later))
 
 

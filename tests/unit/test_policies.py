@@ -82,7 +82,8 @@ def test_a_job_of_unknown_length_is_taken_to_be_the_longest() -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_is_safe_when_there_are_no_jobs_and_finishes_all_it_gets(name: str) -> None:
     assert run(name) == {}
-    done = run(name, *((f"j{i}", 3.0 * i, 1 + i % 3, 7.0 + i) for i in range(20)), gpus=4)
+    gangs = (1, 1, 1) if name == "allox" else (1, 2, 3)  # it serves no larger ones
+    done = run(name, *((f"j{i}", 3.0 * i, gangs[i % 3], 7.0 + i) for i in range(20)), gpus=4)
     assert len(done) == 20
 
 

@@ -26,7 +26,6 @@ class EqualShare:
         accepted = (jobs.shape >= 0) & (accelerator >= 0)
         gang = view.shape_gpus[jobs.shape]
         part = jobs.weight / max(float(jobs.weight.sum()), np.finfo(float).tiny)
-        accepted &= gang <= view.capacity[accelerator]
         fraction = np.where(accepted, view.capacity[accelerator] * part[:, None] / gang, 0.0)
         # A job may accept one type in several shapes; they share that type's part.
         fraction /= _options_of_type(accelerator, accepted)

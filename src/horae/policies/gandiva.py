@@ -88,7 +88,6 @@ def _choices(view: View) -> _Choices:
     jobs = view.jobs
     accelerator = view.shape_accelerator[jobs.shape]
     accepted = (jobs.shape >= 0) & (accelerator >= 0) & (jobs.speed > 0)
-    accepted &= view.shape_gpus[jobs.shape] <= view.capacity[accelerator]
     option = np.full((len(jobs), len(view.accelerators)), -1)
     for number, gpus in enumerate(view.capacity.tolist()):
         speed = np.where(accepted & (accelerator == number), jobs.speed, 0.0)

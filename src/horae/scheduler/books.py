@@ -39,9 +39,7 @@ class ShapeBook:
         self._levels = {name: index for index, name in enumerate(cluster.levels)}
         self._number: dict[Shape, int] = {}
         self.all: tuple[Shape, ...] = ()
-        self.accelerator: Ints = np.empty(
-            0, dtype=np.int64
-        )  # NOBODY: no such type or cell
+        self.accelerator: Ints = np.empty(0, dtype=np.int64)  # NOBODY: no such type or cell
         self.gpus: Ints = np.empty(0, dtype=np.int64)
         self.level: Ints = np.empty(0, dtype=np.int64)  # likewise
 

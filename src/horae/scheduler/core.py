@@ -144,7 +144,7 @@ class Scheduler:
         return View(
             self.now, self.setup.seed, pool.spec.round_seconds,
             cluster.accelerators, pool.capacity, pool.cpus, pool.memory_bytes,
-            shapes.all, shapes.accelerator, shapes.gpus, shapes.level, cluster.levels,
+            shapes.all, pool.accelerator_of(shapes), shapes.gpus, shapes.level, cluster.levels,
             pool.table.view(self.now), self._tenants.all, self._tenants.weight,
             pool.apps, pool.app_seconds(self.now), partial(self._floor.fit, usable),
             cluster.price_per_hour, self._models.all, self._sharing.kept(self._models.all, shapes.all),

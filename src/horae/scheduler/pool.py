@@ -20,6 +20,7 @@ from horae.model.shapes import Demand
 from horae.model.table import NOBODY, JobTable
 from horae.model.view import Policy, View
 from horae.policies.solve.answers import Unsolved
+from horae.scheduler.books import ShapeBook
 from horae.scheduler.floor import Floor
 
 _HAIR = 1e-6
@@ -47,6 +48,9 @@ class Pool:
         self.fits: dict[int, bool] = {}  # by demand: whether it fits the pool when that is empty
         self.unsettled = 0  # jobs that wait, or will: for a decision, or for others to leave, or to leave themselves
         self.capacity: Ints = np.empty(0, dtype=np.int64)  # by accelerator: GPUs that may be used
+        self._shape_accelerator: Ints = _NO_TURNS
+        self._counted = 0  # how often the capacity was
+        self._sized = (0, 0)  # for how many shapes, and at which count, that was worked out
         self.cpus = self.memory_bytes = inf  # of the nodes that may be used
         self.dirty = False  # something happened since the last decision
         self.wake_at = inf
@@ -65,12 +69,23 @@ class Pool:
         self._app_counted_at = 0.0
 
     def count_capacity(self, cluster: Cluster, open_gpus: Bools) -> None:
+        self._counted += 1
         self.open_gpus = self.gpus & open_gpus
         self.capacity = np.add.reduceat(self.open_gpus, cluster.first_gpu[-1][:-1], dtype=np.int64)
         self.capacity.flags.writeable = False
         nodes = np.unique(cluster.node_of_gpu[self.open_gpus])
         self.cpus = float(cluster.node_cpus[nodes].sum())
         self.memory_bytes = float(cluster.node_memory_bytes[nodes].sum())
+
+    def accelerator_of(self, shapes: ShapeBook) -> Ints:
+        """By shape: its accelerator, NOBODY where the pool has not so many GPUs of it now."""
+        if self._sized != (len(shapes.all), self._counted):
+            known = shapes.accelerator != NOBODY
+            fits = known & (shapes.gpus <= np.append(self.capacity, 0)[shapes.accelerator])
+            self._shape_accelerator = np.where(fits, shapes.accelerator, NOBODY)
+            self._shape_accelerator.flags.writeable = False
+            self._sized = (len(shapes.all), self._counted)
+        return self._shape_accelerator
 
     def never(self, number: int, demand: Demand, floor: Floor) -> Never | None:
         """Why no job of this demand can ever run here, if that is so; worked out once for each demand."""

@@ -25,7 +25,7 @@ class Classes(NamedTuple):
     gang: Floats  # GPUs of the reference shape
     gpus: Floats  # by option
     accelerator: Ints  # by option
-    choice: Bools  # by option: the job accepts it, it runs there, and there are GPUs enough of the type
+    choice: Bools  # by option: the job accepts it, it runs there, and there are GPUs of the type
     speed: Floats  # by option: steps a second; 0 where there is no choice
     weight: Floats
     capacity: Floats  # by accelerator: GPUs
@@ -63,7 +63,7 @@ def collapse(view: View, speed: Floats, state: Floats | None = None) -> Classes:
     capacity = view.capacity.astype(np.float64)
     gpus = view.shape_gpus[known] if len(view.shapes) else known
     room = np.append(capacity, 0.0)[accelerator]  # -1, a type that the cluster lacks, is the last
-    choice = (shape[first] >= 0) & (room > 0) & (gpus <= room) & (speed[first] > 0)
+    choice = (shape[first] >= 0) & (room > 0) & (speed[first] > 0)
     if _has_twins(accelerator, choice):
         level = view.shape_level[known]
         choice = choice & ~_superfluous(np.stack([accelerator, gpus]), np.where(choice, speed[first], -1.0), level)

@@ -16,7 +16,7 @@ from horae.policies.solve.company_answer import evidence_in_company, share_rest,
 from horae.policies.solve.company_columns import Company, company_of
 from horae.policies.solve.company_finish_time import share_finish_time
 from horae.policies.solve.company_levels import climb, give_rest, hold_all, raise_others
-from horae.policies.solve.company_program import Master
+from horae.policies.solve.company_small import Program, program_of
 
 __all__ = ["share_finish_time", "share_makespan", "share_max_min", "share_throughput"]
 
@@ -91,10 +91,10 @@ def share_throughput(
     return shares_of(view, company, together, evidence)
 
 
-def _with_floors(problem: str, company: Company, floor: Floats) -> Master:
+def _with_floors(problem: str, company: Company, floor: Floats) -> Program:
     """A program in which nobody falls below its floor, with the pairs that this takes."""
     if not floor.any():
-        return Master(problem, company, company.rate, np.zeros(len(floor)))
+        return program_of(problem, company, company.rate, np.zeros(len(floor)))
     rise = climb(problem, company, floor)
     if rise.proof.bound < 1 - _HAIR:
         raise Unsolved(problem, f"no shares reach more than {rise.proof.bound} of all floors")

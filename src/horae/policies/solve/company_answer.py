@@ -10,7 +10,7 @@ from horae.model.view import View
 from horae.policies.solve.company_columns import Company, Together
 from horae.policies.solve.company_levels import give_rest
 from horae.policies.solve.company_pairs import alone_by_job, pairs_by_job
-from horae.policies.solve.company_program import Master
+from horae.policies.solve.company_small import program_of
 
 _HAIR = 1e-6
 
@@ -36,7 +36,7 @@ def share_rest(view: View, company: Company, objective: str, gain: Floats) -> Sh
     """Where nobody is in the objective: all goes to whoever gains most, by cell."""
     if not company.classes.choice.any():
         return Shares(np.zeros(view.jobs.shape.shape))
-    master = Master(objective, company, company.rate, np.zeros(len(company.first)))
+    master = program_of(objective, company, company.rate, np.zeros(len(company.first)))
     give_rest(master, gain)
     together = master.together()
     prices = np.zeros(len(company.classes.capacity))

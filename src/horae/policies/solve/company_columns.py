@@ -34,6 +34,9 @@ class Duos(NamedTuple):
     kept: Floats  # by the first
     kept_too: Floats  # by the second
 
+    def some(self, which: Bools) -> Duos:
+        return Duos(self.number[which], self.one[which], self.other[which], self.kept[which], self.kept_too[which])
+
     def sum(self, rate: Floats) -> Floats:
         """What both have together, as far as kept, for these rates by cell alone."""
         return rate[self.one] * self.kept + rate[self.other] * self.kept_too

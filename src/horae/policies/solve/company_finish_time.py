@@ -22,7 +22,7 @@ from horae.policies.solve.answers import Unsolved
 from horae.policies.solve.company_answer import evidence_in_company, share_rest, shares_of
 from horae.policies.solve.company_columns import Company, company_of
 from horae.policies.solve.company_levels import Climb, give_rest, hold_all, needed, proof_of
-from horae.policies.solve.company_program import Master
+from horae.policies.solve.company_small import program_of
 from horae.policies.solve.finish_time import Progress, isolated_speed
 
 OBJECTIVE = "the worst ratio of finish times, shared to alone"
@@ -101,7 +101,7 @@ def _least_rho(company: Company, wishes: _Wishes) -> tuple[Climb, float]:
     """The program at the largest lower bound of rho, and that bound."""
     problem = "finish-time fairness with pairs"
     lower = wishes.rho(wishes.best)
-    master = Master(problem, company, company.rate, needed(wishes.need(lower)))
+    master = program_of(problem, company, company.rate, needed(wishes.need(lower)))
     for _ in range(_PROGRAMS_MAX):
         t, prices = master.solve()
         proof = proof_of(master, prices, wishes.need(lower))

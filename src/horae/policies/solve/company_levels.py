@@ -16,9 +16,9 @@ import numpy as np
 from horae.model.arrays import Floats
 from horae.policies.solve.answers import Unsolved
 from horae.policies.solve.company_columns import Company
-from horae.policies.solve.company_program import Master, Prices
+from horae.policies.solve.company_program import Prices
+from horae.policies.solve.company_small import Program, program_of
 
-_PRICE_MIN = 1e-9  # below that a level is not what keeps the others down
 _NEED_MIN = 1e-7  # of a job's best speed; less would be lost in the solver's tolerance
 
 
@@ -33,7 +33,7 @@ class Proof(NamedTuple):
 class Climb(NamedTuple):
     """A program whose t is as large as can be."""
 
-    master: Master
+    master: Program
     t: float
     prices: Prices
     proof: Proof
@@ -43,7 +43,7 @@ def climb(problem: str, company: Company, ask: Floats) -> Climb:
     """`ask`: by class, steps a second of each job, in units of t; 0: nothing."""
     need = ask / company.best_speed
     top = float(need.max())
-    master = Master(problem, company, company.rate, needed(need / top))
+    master = program_of(problem, company, company.rate, needed(need / top))
     t, prices = master.solve()
     proof = proof_of(master, prices, need)
     return Climb(master, t, prices, proof)
@@ -54,7 +54,7 @@ def needed(need: Floats) -> Floats:
     return np.where(need > 0, np.maximum(need, _NEED_MIN), 0.0)
 
 
-def proof_of(master: Master, prices: Prices, need: Floats) -> Proof:
+def proof_of(master: Program, prices: Prices, need: Floats) -> Proof:
     """By these prices, for what jobs need in truth, as parts of their best speeds."""
     total = float(prices.level @ need)
     if total <= 0:
@@ -64,17 +64,7 @@ def proof_of(master: Master, prices: Prices, need: Floats) -> Proof:
 
 def raise_others(rise: Climb) -> None:
     """From the best least level on, stage by stage, until nobody can rise."""
-    master, t, prices = rise.master, rise.t, rise.prices
-    need = master.need
-    rising = need > 0
-    while rising.any():
-        held = rising & (prices.level > _PRICE_MIN)
-        if not held.any():
-            raise Unsolved(master.problem, "levels rise without end")
-        master.hold(held, need * t)
-        rising = rising & ~held
-        if rising.any():
-            t, prices = master.solve()
+    rise.master.raise_others(rise.t, rise.prices)
 
 
 def hold_all(rise: Climb) -> None:
@@ -83,7 +73,7 @@ def hold_all(rise: Climb) -> None:
     rise.master.hold(need > 0, need * rise.t)
 
 
-def give_rest(master: Master, value: Floats) -> None:
+def give_rest(master: Program, value: Floats) -> None:
     """What is left goes to whoever gains most, by cell; nobody falls below its floor."""
     master.aim_at(0.0, value / max(float(value.max(initial=0.0)), np.finfo(float).tiny))
     master.solve()

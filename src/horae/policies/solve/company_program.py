@@ -25,6 +25,7 @@ from horae.policies.solve.company_columns import Company, Duos, Together
 from horae.policies.solve.program import ITERATIONS_MAX
 
 ROUNDS_MAX = 10_000  # of pricing
+PRICE_MIN = 1e-9  # below that a level is not what keeps the others down
 _SURPLUS_MIN = 1e-9  # relative to the largest gain of a cell
 _DUST = 1e-9  # of job-time: rounding, not a share, though a mechanism would serve it first
 _ENDLESS = highspy.kHighsInf
@@ -47,6 +48,13 @@ class Prices(NamedTuple):
     gpu: Floats  # by accelerator
     level: Floats  # by class
     surplus: float  # no column adds more than this at these prices
+
+    def worth(self, company: Company, floor: Floats) -> float:
+        """No allocation has a larger value: no column adds more than it costs and the surplus, and no gang runs longer
+        than all the time."""
+        classes = company.classes
+        worth = self.time @ classes.jobs + self.gpu @ classes.capacity - self.level @ floor
+        return float(worth + max(self.surplus, 0.0) * classes.jobs.sum())
 
 
 class Master:
@@ -118,29 +126,31 @@ class Master:
             wanted, prices = self._price(prices)
             if not len(wanted):
                 return float(self._solver.getSolution().col_value[0]), prices
-            self._add(wanted)
+            self.admit(wanted)
         raise Unsolved(self.problem, f"pairs still came in after {ROUNDS_MAX} rounds of pricing")
+
+    def raise_others(self, t: float, prices: Prices) -> None:
+        """From the best t on, stage by stage, until nobody can rise."""
+        need = self.need
+        rising = need > 0
+        while rising.any():
+            held = rising & (prices.level > PRICE_MIN)
+            if not held.any():
+                raise Unsolved(self.problem, "levels rise without end")
+            self.hold(held, need * t)
+            rising = rising & ~held
+            if rising.any():
+                t, prices = self.solve()
 
     def together(self) -> Together:
         """The allocation of the last answer, within its limits to the last digit."""
-        company, classes = self.company, self.company.classes
-        columns = np.maximum(np.array(self._solver.getSolution().col_value)[1:], 0.0)
-        columns[columns < _DUST] = 0.0
-        cells = len(company.row)
-        used = columns[cells:] > 0
-        duos = Duos(*(column[used] for column in self._duos))
-        together = Together(columns[:cells], duos, columns[cells:][used])
-        time, gpus = company.used(together)
-        over = np.maximum(time / classes.jobs, 1.0)[company.row]
-        over *= np.maximum(gpus / np.maximum(classes.capacity, 1.0), 1.0)[company.accelerator]
-        return Together(together.alone / over, duos, together.paired / np.maximum(over[duos.one], over[duos.other]))
+        columns = np.array(self._solver.getSolution().col_value)[1:]
+        cells = len(self.company.row)
+        return within_limits(self.company, columns[:cells], self._duos, columns[cells:])
 
     def worth(self, prices: Prices) -> float:
-        """No allocation has a larger value: no column adds more than it costs and the surplus, and no gang runs longer
-        than all the time."""
-        classes = self.company.classes
-        worth = prices.time @ classes.jobs + prices.gpu @ classes.capacity - prices.level @ self.floor
-        return float(worth + max(prices.surplus, 0.0) * classes.jobs.sum())
+        """No allocation has a larger value: see `Prices.worth`."""
+        return prices.worth(self.company, self.floor)
 
     def _run(self) -> Prices:
         solver, classes = self._solver, self.company.classes
@@ -171,8 +181,11 @@ class Master:
         wanted, added = best_pairs(gain, cost, company.cell, company.kept, self._open, _SURPLUS_MIN * gain.max())
         return wanted, prices._replace(surplus=max(most, added))
 
-    def _add(self, wanted: Ints) -> None:
-        """Columns for these pairs; a class with itself has one entry a row where two classes have two."""
+    def admit(self, wanted: Ints) -> None:
+        """Columns for these pairs, which it does not have yet.
+
+        A class with itself has one entry a row where two classes have two.
+        """
         company, jobs, duos = self.company, self.company.classes.jobs, self.company.duos(wanted)
         capacity = np.maximum(company.classes.capacity, 1.0)
         count, levels = len(jobs), len(jobs) + len(capacity)
@@ -195,3 +208,15 @@ class Master:
         )  # fmt: skip
         self._duos = Duos(*(np.concatenate(both) for both in zip(self._duos, duos, strict=True)))
         self._open.ravel()[wanted] = False  # the kernel looks at the smaller place first only
+
+
+def within_limits(company: Company, alone: Floats, duos: Duos, paired: Floats) -> Together:
+    """An allocation without dust, cut back to what there is to the last digit."""
+    classes = company.classes
+    alone, used = np.where(alone < _DUST, 0.0, alone), paired >= _DUST
+    duos = duos.some(used)
+    together = Together(alone, duos, paired[used])
+    time, gpus = company.used(together)
+    over = np.maximum(time / classes.jobs, 1.0)[company.row]
+    over *= np.maximum(gpus / np.maximum(classes.capacity, 1.0), 1.0)[company.accelerator]
+    return Together(alone / over, duos, together.paired / np.maximum(over[duos.one], over[duos.other]))
