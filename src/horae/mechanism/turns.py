@@ -225,8 +225,11 @@ def time_targets(shares: Shares) -> Floats:
 
 def turns_go_on(shares: Shares, jobs: JobColumns) -> bool:
     """Whether the next round may differ from this one although nothing happens and the shares stand."""
-    if shares.pairs is not None and len(shares.pairs.first):
-        return True
     row, option = np.nonzero(shares.fraction > 0)
     there = jobs.running[row] & (jobs.option[row] == option) & (jobs.partner[row] == NOBODY)
+    pairs = shares.pairs
+    if pairs is not None and len(pairs.first):
+        if not pairs_held(pairs, jobs).all():
+            return True
+        row = np.sort(np.concatenate((row, pairs.first, pairs.second)))
     return bool((row[1:] == row[:-1]).any()) or not bool(there.all())

@@ -12,6 +12,8 @@ from horae.model.shapes import Demand, Shape
 from horae.model.speeds import Sharing
 from horae.model.table import NOBODY
 
+_NEVER_MET = -2  # unlike NOBODY, which stands for no shape at all
+
 
 class NameBook:
     """Tenants or users, each with its weight."""
@@ -30,6 +32,10 @@ class NameBook:
             self.weight = np.append(self.weight, self._weights.get(name, 1.0))
             self.weight.flags.writeable = False
         return number
+
+    def find(self, name: str) -> int:
+        """NOBODY for a name that was never met."""
+        return self._number.get(name, NOBODY)
 
 
 class ShapeBook:
@@ -54,6 +60,9 @@ class ShapeBook:
             for column in (self.accelerator, self.gpus, self.level):
                 column.flags.writeable = False
         return number
+
+    def find(self, shape: Shape) -> int:
+        return self._number.get(shape, _NEVER_MET)
 
     def _chain(self, shape: Shape) -> int:
         level = self._levels.get(shape.level, NOBODY)

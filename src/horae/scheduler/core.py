@@ -386,7 +386,7 @@ class Scheduler:
         if not (event.steps_per_second > 0 and isfinite(event.steps_per_second)):
             self.ignored += 1
             return
-        model, shape = self._models.number(event.model), self._shapes.number(event.shape)
+        model, shape = self._models.find(event.model), self._shapes.find(event.shape)
         for pool in self._pool:
             if pool.table.revise(model, shape, event.steps_per_second, self.now):
                 pool.touch(self.now)

@@ -101,6 +101,8 @@ class Pool:
         self.policy, self.decision, self.shared_at = policy, None, now
         columns, count = self.table.columns, self.table.count
         columns["target"][:count] = columns["deficit"][:count] = 0.0
+        columns["isolated_base"][:count] = self.table.view(now).isolated_seconds
+        columns["isolated_speed"][:count] = 0.0
         columns["received_mark"][:count] = self.table.view(now).received_seconds
         self.touch(now)
 
