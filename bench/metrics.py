@@ -50,7 +50,7 @@ def synthetic_log(jobs: int, seed: int = 0) -> RunLog:
         leases=_leases(job_columns, preempted, random),
         cluster=_cluster(),
         until=float(ended_at.max()),
-        **{kind: tuple(f"{kind}-{index}" for index in range(count)) for kind, count in names.items()},
+        **{kind: tuple(f"{kind}-{index}" for index in range(count)) for kind, count in names.items()},  # type: ignore[arg-type]
     )
 
 

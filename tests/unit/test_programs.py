@@ -231,6 +231,22 @@ def test_a_heavier_job_gets_more_and_keeps_more_of_it() -> None:
     assert shares_of(PartialAllocation(), instance)[:, 0] == pytest.approx(want)
 
 
+def test_where_prices_are_not_unique_each_still_keeps_its_part() -> None:
+    """Alone, the first has all of its time and all of a type: it does not matter which of the two has a price.
+
+    The first keeps half: without it, the second would be twice as fast. The second takes nothing from the first.
+    """
+    instance = Instance(np.array([[0.0, 0.5], [0.5, 1.0]]), [1, 1], [1.0, 1.0], [1, 1])
+    assert shares_of(PartialAllocation(), instance) == pytest.approx(np.array([[0.0, 0.5], [1.0, 0.0]]), abs=1e-4)
+
+
+def test_a_job_of_a_millionth_of_the_weight_still_keeps_its_part() -> None:
+    """It gets w / (1 + w) of the GPU and leaves 1 / (1 + w), of which it keeps (1 / (1 + w))^(1 / w), about 1 / e."""
+    instance = Instance(np.ones((2, 1)), [1, 1], [1e3, 1e-3], [1])
+    light = 1e-6 / (1 + 1e-6) * (1 + 1e-6) ** -1e6
+    assert shares_of(PartialAllocation(), instance)[1, 0] == pytest.approx(light, rel=1e-6)
+
+
 def test_nobody_gains_by_lying_about_its_speeds() -> None:
     true = np.array([[4.0, 1.0], [3.0, 2.0], [1.0, 1.0]])
     honest = (shares_of(PartialAllocation(), Instance(true, [1] * 3, [1.0] * 3, [1, 1])) * true).sum(axis=1)

@@ -9,6 +9,9 @@ the number of jobs only are solved side by side: that is what it takes to leave 
 With any prices p of GPUs and m of a job's time, no allocation has a better value than (Eisenberg and Gale, 1959)
 
     p x capacity + sum over c of jobs (m - weight + weight log(weight x max over o of speed / (m + p x gpus)))
+
+How much better that is than the shares at hand is summed up from parts none of which is negative (`gap_of`): as the
+difference of two sums of logarithms it would be lost in their rounding where one job weighs a thousandth of another.
 """
 
 from __future__ import annotations
@@ -28,9 +31,11 @@ _SHORT = 0.1
 _CENTRED_AFTER_SHORT = 0.5
 _HALVINGS_MAX = 40
 _RESIDUAL_MIN = 1e-12
+_IDLE_MAX = 4  # steps in a row that get nowhere: a short one may be followed by one that sets it right
 _PROGRESS_MIN = 0.9  # a step that leaves more of the gap than that gets nowhere
 _RIDGE = 1e-14  # relative: two types that are equal to everybody would leave the difference of their prices open
-_ROUNDING = 1e-13  # relative: sums of logarithms are no more exact
+_REFINEMENTS = 2
+_ROUNDING = 1e-15  # of the weight of all jobs: no gap is known more exactly
 GAP_WANTED = 1e-10  # of a weight
 GAP_MAX = 1e-6  # of a weight: a larger one is a failure
 
@@ -77,11 +82,11 @@ class Point(NamedTuple):
 class Optimum(NamedTuple):
     point: Point
     value: Floats  # by market
-    bound: Floats  # by market: no allocation is better
+    gap: Floats  # by market: no allocation is better by more
 
     @property
-    def gap(self) -> Floats:
-        return self.bound - self.value
+    def bound(self) -> Floats:
+        return self.value + self.gap
 
 
 def start_of(market: Market, jobs: Floats) -> Point:
@@ -101,17 +106,18 @@ def start_of(market: Market, jobs: Floats) -> Point:
 
 def largest_welfare(market: Market, jobs: Floats, start: Point, weight: Floats) -> Optimum:
     """`jobs`: by market and class; `weight`: by market, that in which its gap is measured."""
-    best = Optimum(start, welfare(market, jobs, start), bound_of(market, jobs, start))
-    length = np.ones(len(jobs))
-    stuck = np.zeros(len(jobs), dtype=np.bool_)
+    best = now = _judged(market, jobs, start)
+    length, idle = np.ones(len(jobs)), np.zeros(len(jobs), dtype=np.int64)
+    wanted = GAP_WANTED * weight + _ROUNDING * (jobs @ market.weight)
     for _ in range(_STEPS_MAX):
-        going = ~stuck & (best.gap > GAP_WANTED * weight + _ROUNDING * np.abs(best.bound))
+        going = (idle < _IDLE_MAX) & (best.gap > wanted)
         if not going.any():
             break
-        gap = best.gap
-        best, length[going] = _closer(market, jobs, best, going, length[going])
+        now, length[going] = _closer(market, jobs, now, going, length[going])
         # Near the end rounding may take over: once the answer is good enough, hardly any progress is none.
-        stuck |= going & (gap <= GAP_MAX * weight) & (best.gap > _PROGRESS_MIN * gap)
+        slow = going & (best.gap <= GAP_MAX * weight) & ~(now.gap <= _PROGRESS_MIN * best.gap)
+        idle = np.where(slow, idle + 1, 0)
+        best = _chosen(best, now, now.gap < best.gap)
     if not (best.gap <= GAP_MAX * weight).all():
         raise Unsolved(_PROBLEM, f"a gap of {float((best.gap / weight).max()):g} of the weight is left")
     return best
@@ -120,7 +126,7 @@ def largest_welfare(market: Market, jobs: Floats, start: Point, weight: Floats) 
 def half_way(market: Market, jobs: Floats, distance: float) -> Point:
     """A point so near the optimum of one market that those of its likes are not far, and not too near to the walls."""
     start = start_of(market, jobs)
-    best, length = Optimum(start, welfare(market, jobs, start), bound_of(market, jobs, start)), np.ones(1)
+    best, length = _judged(market, jobs, start), np.ones(1)
     for _ in range(_STEPS_MAX):
         if _distance(market, jobs, best.point)[0] <= distance:
             break
@@ -134,9 +140,20 @@ def _closer(market: Market, jobs: Floats, best: Optimum, going: Bools, length: F
     # After a short step it is time to keep away from the walls instead.
     ahead = np.where(length < _SHORT, _CENTRED_AFTER_SHORT, _CENTRED)
     moved, length = _step(market, crew, point, ahead * _distance(market, crew, point))
-    value, bound = welfare(market, crew, moved), np.minimum(best.bound[going], bound_of(market, crew, moved))
+    judged = _judged(market, crew, moved)
     points = Point(*(_put(part, going, new) for part, new in zip(best.point, moved, strict=True)))
-    return Optimum(points, _put(best.value, going, value), _put(best.bound, going, bound)), length
+    return Optimum(points, _put(best.value, going, judged.value), _put(best.gap, going, judged.gap)), length
+
+
+def _judged(market: Market, jobs: Floats, point: Point) -> Optimum:
+    return Optimum(point, welfare(market, jobs, point), gap_of(market, jobs, point))
+
+
+def _chosen(one: Optimum, other: Optimum, second: Bools) -> Optimum:
+    """By market, the one or the second of two."""
+    points = (_put(part, second, new[second]) for part, new in zip(one.point, other.point, strict=True))
+    value, gap = _put(one.value, second, other.value[second]), _put(one.gap, second, other.gap[second])
+    return Optimum(Point(*points), value, gap)
 
 
 def welfare(market: Market, jobs: Floats, point: Point) -> Floats:
@@ -145,13 +162,31 @@ def welfare(market: Market, jobs: Floats, point: Point) -> Floats:
     return value
 
 
-def bound_of(market: Market, jobs: Floats, point: Point) -> Floats:
-    """The value that no allocation exceeds, proven by the prices of this point."""
+def gap_of(market: Market, jobs: Floats, point: Point) -> Floats:
+    """By how much the bound that the prices of this point prove exceeds its value.
+
+    A part of it is the price of what is left over, or was given out by rounding though it is not there. Another is what
+    a job spends on options that are not its best, and the last that it spends more or less than its weight, u of it:
+    that costs u - log(1 + u).
+    """
+    time_drift, gpus_drift = _drift(market, jobs, point)
+    share = np.where(market.choice, point.fraction, 0.0)
     cost = point.time_price[:, :, None] + market.cost(point.gpu_price)
     best = np.where(market.choice, market.speed / cost, 0.0).max(axis=2)
-    of_job = point.time_price - market.weight + market.weight * np.log(market.weight * best)
-    bound: Floats = point.gpu_price @ market.capacity + (jobs * of_job).sum(axis=1)
-    return bound
+    wasted = (share * np.maximum(cost - market.speed / best[:, :, None], 0.0)).sum(axis=2)
+    over = ((share * cost).sum(axis=2) - wasted) / market.weight - 1
+    of_job = (
+        (point.time_left + np.abs(time_drift)) * point.time_price + wasted + market.weight * (over - np.log1p(over))
+    )
+    of_type = (point.gpus_left + np.abs(gpus_drift)) * point.gpu_price
+    gap: Floats = of_type.sum(axis=1) + (jobs * of_job).sum(axis=1)
+    return gap
+
+
+def _drift(market: Market, jobs: Floats, point: Point) -> tuple[Floats, Floats]:
+    """What rounding has added up to: time and GPUs that are neither given nor left; below 0, both."""
+    time = 1 - np.where(market.choice, point.fraction, 0.0).sum(axis=2) - point.time_left
+    return time, market.capacity - market.given(jobs, point.fraction) - point.gpus_left
 
 
 def _put(part: Floats, rows: Bools, new: Floats) -> Floats:
@@ -213,24 +248,35 @@ def _direction(market: Market, jobs: Floats, point: Point, target: Floats) -> Po
     """Solve for the shares given a change of the prices, then for the prices, then put together."""
     fraction, time_left, gpus_left, nothing_price, time_price, gpu_price = point
     aim, crowd = target[:, None], target[:, None] * _crowd(jobs)
-    own, by_price, time_own, time_by_price = _responses(market, point, aim)
+    time_drift, drift = _drift(market, jobs, point)
+    own, by_price, time_own, time_by_price = _responses(market, point, aim, time_drift)
     weighed = jobs[:, :, None, None] * market.used
     coupling = np.einsum("bcok,bcol->bkl", weighed, by_price)
     types = np.arange(len(market.capacity))
     coupling[:, types, types] += gpus_left / gpu_price
     coupling[:, types, types] *= 1 + _RIDGE
-    side = market.given(jobs, own) - gpus_left + crowd / gpu_price
-    gpu_change = np.linalg.solve(coupling, side[..., None])[..., 0]
-    change = own - (by_price @ gpu_change[:, None, :, None])[..., 0]
+    gpu_change, change, gpus_change = np.zeros_like(gpu_price), own, crowd / gpu_price - gpus_left
+    # Between types that are all but equal to a job the least difference of prices moves it, so that one solution is not
+    # exact: it leaves more or fewer GPUs than it says, and what that makes wrong is solved for again.
+    for _ in range(1 + _REFINEMENTS):
+        missing = market.given(jobs, change) + gpus_change - drift
+        more = np.linalg.solve(coupling, missing[..., None])[..., 0]
+        gpu_change = gpu_change + more
+        change = change - (by_price @ more[:, None, :, None])[..., 0]
+        gpus_change = (crowd - gpus_left * gpu_change) / gpu_price - gpus_left
     pressed = time_own - (time_by_price @ gpu_change[:, :, None])[..., 0]  # the price of time, for shares that change
     time_change = aim / time_left - time_price + pressed
     left_change = -pressed * time_left / time_price
     nothing_change = (aim[:, :, None] - fraction * nothing_price - nothing_price * change) / fraction
     nothing_change = np.where(market.choice, nothing_change, 0.0)
-    return Point(change, left_change, -market.given(jobs, change), nothing_change, time_change, gpu_change)
+    # A class without jobs has no say, and what it would want, were it there, must not keep the others from their step.
+    here = jobs > 0
+    change, nothing_change = np.where(here[:, :, None], change, 0.0), np.where(here[:, :, None], nothing_change, 0.0)
+    left_change, time_change = np.where(here, left_change, 0.0), np.where(here, time_change, 0.0)
+    return Point(change, left_change, gpus_change, nothing_change, time_change, gpu_change)
 
 
-def _responses(market: Market, point: Point, aim: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+def _responses(market: Market, point: Point, aim: Floats, drift: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """How shares change at present prices of GPUs, and how much less for each unit by which a price rises; then the
     same of the price of a job's time.
 
@@ -253,6 +299,7 @@ def _responses(market: Market, point: Point, aim: Floats) -> tuple[Floats, Float
     sides = np.zeros((*shape, options + 2, 1 + market.used.shape[2]))
     sides[:, :, :options, 0] = wish
     sides[:, :, :options, 1:] = share[..., None] * market.used
+    sides[:, :, options + 1, 0] = drift
     solved = np.linalg.solve(system, sides)
     shares, time = solved[:, :, :options] * share[..., None], solved[:, :, options + 1]
     return shares[..., 0], shares[..., 1:], time[..., 0], time[..., 1:]
@@ -264,10 +311,10 @@ def _residual(market: Market, jobs: Floats, point: Point, target: Floats, scale:
     speed = market.pace(fraction)
     slope = (market.weight / speed)[:, :, None] * market.speed - market.cost(gpu_price)
     slope = np.where(market.choice, (slope - time_price[:, :, None] + nothing_price) * scale, 0.0)
-    aim = target[:, None]
+    aim, here = target[:, None], jobs > 0
     choice = np.where(market.choice, fraction * nothing_price - aim[:, :, None], 0.0)
     time = time_price * time_left - aim
     gpus = (gpu_price * gpus_left - aim * _crowd(jobs)) / _crowd(jobs)
-    total = (slope**2).sum(axis=(1, 2)) + (choice**2).sum(axis=(1, 2)) + (time**2).sum(axis=1) + (gpus**2).sum(axis=1)
-    residual: Floats = np.sqrt(total)
+    of_class = (slope**2).sum(axis=2) + (choice**2).sum(axis=2) + time**2
+    residual: Floats = np.sqrt((here * of_class).sum(axis=1) + (gpus**2).sum(axis=1))
     return residual
