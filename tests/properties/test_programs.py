@@ -102,6 +102,8 @@ def most(cost: Floats, written: Written, above: Floats | None = None, sides: Flo
     if above is not None and sides is not None:
         rows, high = np.vstack([rows, -above]), np.concatenate([high, -sides])
     solved = linprog(-cost, rows, high, method="highs")
+    if solved.fun is None:  # a side that was just reached may be out of reach again by a rounding error
+        solved = linprog(-cost, rows, high + 1e-8 * np.abs(high), method="highs")
     assert solved.fun is not None, solved.message
     return -float(solved.fun), solved.x
 
@@ -228,10 +230,10 @@ def risen(instance: Instance, weights: dict[str, float], in_turn: set[str]) -> F
     while active.any():
         pace = parts_of(instance, weights, in_turn, active) / np.array(instance.gang)
         cost = np.append(np.zeros(level.shape[1]), 1.0)
-        rise, _ = most(cost, written, np.hstack([level, -pace[:, None]]), floor * (1 - 1e-9))
+        rise, _ = most(cost, written, np.hstack([level, -pace[:, None]]), floor * (1 - 1e-8))
         floor = floor + pace * max(rise, 0.0)
         for job in np.flatnonzero(pace > 0):
-            highest, _ = most(level[job], written, level, floor * (1 - 1e-9))
+            highest, _ = most(level[job], written, level, floor * (1 - 1e-8))
             active[job] = highest > floor[job] + 1e-6
     return floor
 
