@@ -141,7 +141,8 @@ def _moves(row: Ints, option: Ints, owed: Floats, jobs: JobColumns, turn: Floats
 def _together(pairs: Pairs, jobs: JobColumns, standing: Standing) -> _Lots:
     first, second = pairs.first, pairs.second
     deficit = (jobs.deficit[first, pairs.first_option] + jobs.deficit[second, pairs.second_option]) / 2
-    turn = np.maximum(_turn_seconds(jobs, standing)[first], _turn_seconds(jobs, standing)[second])
+    turns = _turn_seconds(jobs, standing)
+    turn = np.maximum(turns[first], turns[second])
     # If one of the two runs, to start them costs a restart.
     is_new = (_is_new(jobs)[first] & ~jobs.on_gpus[second]) | (_is_new(jobs)[second] & ~jobs.on_gpus[first])
     return _Lots(

@@ -24,7 +24,7 @@ from horae.scheduler.books import ShapeBook
 from horae.scheduler.floor import Floor
 
 _HAIR = 1e-6
-_NO_TURNS: Ints = np.empty(0, dtype=np.int64)
+_NOTHING: Ints = np.empty(0, dtype=np.int64)
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Pool:
         self.fits: dict[int, bool] = {}  # by demand: whether it fits the pool when that is empty
         self.unsettled = 0  # jobs that wait, or will: for a decision, or for others to leave, or to leave themselves
         self.capacity: Ints = np.empty(0, dtype=np.int64)  # by accelerator: GPUs that may be used
-        self._shape_accelerator: Ints = _NO_TURNS
+        self._shape_accelerator: Ints = _NOTHING
         self._counted = 0  # how often the capacity was
         self._sized = (0, 0)  # for how many shapes, and at which count, that was worked out
         self.cpus = self.memory_bytes = inf  # of the nodes that may be used
@@ -58,7 +58,7 @@ class Pool:
         self.shared_at = 0.0  # when the shares in force were computed
         self.pair_seconds: Floats = np.empty(0)  # by pair of these shares: time in company since then
         self.paired_at = 0.0  # when that was last counted
-        self._pair_serials: tuple[Ints, Ints] = (_NO_TURNS, _NO_TURNS)
+        self._pair_serials: tuple[Ints, Ints] = (_NOTHING, _NOTHING)
         self.unsolved: Unsolved | None = None  # why the shares in force are old ones, if they are
         self.decision: Decision | None = None
         self.plan = RoundPlan()
@@ -214,7 +214,7 @@ class Pool:
         if decision.pairs is not None:
             self.pair_seconds = self.pair_seconds + pairs_held(decision.pairs, view.jobs) * (view.now - self.paired_at)
             self.paired_at = view.now
-        shape_turn = _NO_TURNS
+        shape_turn = _NOTHING
         if rules.type_order:
             known = {name: turn for turn, name in enumerate(rules.type_order)}
             turn = [known.get(name, len(known)) for name in view.accelerators]  # those not named come last
