@@ -165,6 +165,16 @@ def test_who_runs_keeps_its_type_and_the_others_get_what_is_left() -> None:
     assert shares.stands_until == inf
 
 
+def test_who_only_fills_an_idle_gpu_is_matched_as_if_it_waited() -> None:
+    instance = pool([[1.0, 5.0, 0.0], [9.0, 1.0, 0.0], [0.0, 0.0, 1.0]], [1, 1, 1], runs_on=[0, 1, 2])
+    view = instance.view()
+    assert types_of(instance, view, Allox().decide(view)) == [0, 1, 2]  # nobody was matched yet: all keep theirs
+    matched = np.zeros(view.jobs.target.shape)
+    matched[2, view.jobs.option[2]] = 1.0
+    vars(view.jobs)["target"] = matched
+    assert types_of(instance, view, Allox().decide(view)) == [1, 0, 2]
+
+
 def test_jobs_of_several_gpus_are_not_matched_but_may_stay() -> None:
     instance = pool([[1.0], [1.0], [1.0]], [4], gang=[2, 2, 1], runs_on=[WAITS, 0, WAITS])
     view = instance.view()

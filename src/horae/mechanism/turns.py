@@ -112,7 +112,8 @@ def _order(lots: _Lots, jobs: JobColumns, standing: Standing) -> Ints:
 
 def _alone(shares: Shares, jobs: JobColumns, standing: Standing) -> _Lots:
     claimed = shares.fraction > 0
-    if standing.rules.turn_rounds:
+    if standing.rules.turn_rounds and shares.pairs is None:
+        # Beside pairs, to stay alone where the shares do not say so would keep GPUs from two.
         alone = np.flatnonzero(jobs.running & (jobs.partner == NOBODY))
         claimed[alone, jobs.option[alone]] = True
     row, option = np.nonzero(claimed)

@@ -5,6 +5,10 @@ k x run time + waiting so far is what all completion times add up to. Whoever co
 and keeps it to its end; the others are matched again. The waiting so far is the same wherever a job goes, and so has no
 say in the matching.
 
+The more GPUs are free at a time, the better they are matched: one at a time, each goes to whoever is shortest there,
+and long jobs end up for good where they are slow. So it does best in a pool that reconsiders every hour or two, with
+`fill`: until then, whoever waits runs on what is idle, and is matched as if it waited.
+
 For jobs of one GPU: larger ones are not served, unless they run already. Jobs of unknown length are taken to be as long
 as the longest of known length, each on its fastest GPU type.
 """
@@ -41,7 +45,7 @@ class Allox:
         fraction[staying, jobs.option[staying]] = 1.0
         held = view.shape_accelerator[jobs.shape[staying, jobs.option[staying]]]
         free = view.capacity - np.bincount(held, jobs.held_gpus[staying], len(view.capacity)).astype(np.int64)
-        wishes = _wishes(view, free)
+        wishes = _wishes(view, free, staying)
         matched = max(int(free.sum()), int(self.oldest * len(wishes.row)))
         seconds = wishes.seconds[:matched]
         kind = least_sum(seconds, free)
@@ -55,7 +59,7 @@ class Allox:
 
 
 class _Wishes(NamedTuple):
-    """Jobs that wait and could have a GPU that is free, the oldest first."""
+    """Jobs that were matched to nothing yet and could have a GPU that is free, the oldest first."""
 
     row: Ints
     option: Ints  # by accelerator: the fastest one of one GPU; rubbish where it would take for ever
@@ -63,18 +67,22 @@ class _Wishes(NamedTuple):
 
 
 def _staying(view: View) -> Ints:
-    """Rows of those who keep what they have; the last to come leave it where GPUs were lost."""
+    """Rows of those who keep what they have; the last to come leave it where GPUs were lost.
+
+    Whoever only uses a GPU that would be idle was not matched to it. Where nobody was matched yet, all keep theirs.
+    """
     jobs = view.jobs
-    rows = np.flatnonzero(jobs.running)
+    matched = jobs.target[np.arange(len(jobs)), jobs.option] > 0
+    rows = np.flatnonzero(jobs.running & (matched | ~(jobs.target > 0).any()))
     rows = rows[np.lexsort((jobs.serial[rows], jobs.submitted_at[rows]))]
     accelerator = view.shape_accelerator[jobs.shape[np.arange(len(jobs)), jobs.option]]
     before = sums_before(accelerator, jobs.held_gpus, rows)[rows]
     return rows[before + jobs.held_gpus[rows] <= view.capacity[accelerator[rows]]]
 
 
-def _wishes(view: View, free: Ints) -> _Wishes:
+def _wishes(view: View, free: Ints, staying: Ints) -> _Wishes:
     jobs = view.jobs
-    rows = np.flatnonzero(~jobs.running)
+    rows = np.delete(np.arange(len(jobs)), staying)
     rows = rows[np.lexsort((jobs.serial[rows], jobs.submitted_at[rows]))]
     shape, speed = jobs.shape[rows], jobs.speed[rows]
     accelerator = np.where((shape >= 0) & (view.shape_gpus[shape] == 1), view.shape_accelerator[shape], -1)

@@ -12,12 +12,13 @@ import numpy as np
 from horae.comparison.task import PolicyChoice
 from horae.model.errors import PolicyError
 from horae.policies.registry import make_policy
-from horae.reproduction.gavel import AT_ONCE, Case
+from horae.reproduction.gavel import AT_ONCE, OURS, Case
 from horae.reproduction.published import (
     MAKESPAN_HOURS,
     MAKESPAN_JOBS,
     MAKESPAN_POLICIES,
     POLICIES,
+    RULES,
     Published,
     published_hours,
 )
@@ -122,7 +123,8 @@ def lines_of_makespan(choices: Mapping[str, PolicyChoice], like: Case) -> list[L
 
 
 def _case(like: Case, workload: str, rate: float, choice: PolicyChoice) -> Case:
-    return replace(like, workload=workload, jobs_per_hour=rate, policy=choice.name, options=choice.options)
+    rules = RULES.get(choice.name, like.rules) if like.rules == OURS else like.rules
+    return replace(like, workload=workload, jobs_per_hour=rate, policy=choice.name, options=choice.options, rules=rules)
 
 
 def rows(lines: Sequence[Line], seeds: int, solve: Solve) -> list[Row]:

@@ -14,7 +14,7 @@ from horae.driver import run
 from horae.engines.engine import Engine
 from horae.engines.simulated import SimulatedEngine
 from horae.learning import LearningEngine, NoisyEngine
-from horae.model.errors import BrokenInvariant
+from horae.model.errors import PolicyError
 from horae.model.events import Ending, Event, JobEnded
 from horae.model.jobs import Arrival
 from horae.model.plans import Reaction
@@ -71,7 +71,9 @@ def run_case(case: Case, tables: Tables, tell: Tell = _silence) -> Result:
     engine = SimulatedEngine(setup.cluster, recorder.expecting(chain(head, feed)), sharing=setup.sharing)
     run(Scheduler(setup), _around(engine, case, setup), [recorder, window, counter], enough=window.is_over)
     if not window.is_over():
-        raise BrokenInvariant(f"{case}: {case.last - case.first - len(window.completion_seconds)} jobs did not end")
+        problem = f"{case}: {case.last - case.first - len(window.completion_seconds)} of the measured jobs never end"
+        remedy = "name a policy that serves gangs of every size, or --workload single"
+        raise PolicyError(problem, field="--policy", remedy=remedy)
     log = recorder.log()
     restarts_per_job, share = restarts(log, window.completion_seconds)
     return Result(
