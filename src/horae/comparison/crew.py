@@ -1,7 +1,8 @@
-"""Runs in several processes at a time.
+"""Errands done by several processes at a time.
 
 Processes are spawned, not forked, because polars does not survive a fork. Each has a pipe of its own: when a worker
-dies, whatever the cause, its pipe ends, and that is how the others are not left waiting for it.
+dies, whatever the cause, its pipe ends, and that is how the others are not left waiting for it; and when the one who
+started them dies, theirs do.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import pickle
 import signal
 import sys
 import tempfile
+import traceback
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import connection as pipes
 from multiprocessing import get_context, resource_tracker
@@ -19,36 +21,102 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import ModuleType
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from horae.comparison.progress import Progress
-from horae.comparison.worker import Ended, Errand, Luggage, Message, Results, serve
-from horae.model.errors import InputError
+from horae.model.errors import BrokenInvariant, InputError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Luggage = TypeVar("Luggage")
 
 LEAVE_SECONDS = 5.0  # for a process that was told to
+
+Tell: TypeAlias = Callable[[float], None]  # how far an errand has come
+Work: TypeAlias = Callable[[Task, Tell], Result]
+Results: TypeAlias = Generator[tuple[int, Result], None, None]  # by number of the errand, as they come
 
 
 class RunLost(InputError):
     """Of a run there is no result, and it is not the fault of what it was given."""
 
 
-class Worker:
-    def __init__(self, luggage: Path) -> None:
+class Errand(NamedTuple, Generic[Task]):
+    number: int
+    task: Task  # its name is what it says in words
+
+
+class Watcher(Protocol):
+    """Errands are told by their numbers."""
+
+    def started(self, number: int, /) -> None: ...
+
+    def advanced(self, number: int, amount: Any, /) -> None: ...
+
+
+class _Advanced(NamedTuple):
+    """The present errand has come so far."""
+
+    amount: float
+
+
+class Trade(NamedTuple, Generic[Luggage, Task, Result]):
+    """What a crew does: in every process `open_shop`, a function of some module, makes of the luggage what works."""
+
+    open_shop: Callable[[Luggage], Work[Task, Result]]
+    luggage: Luggage  # what every worker needs, once
+
+
+def serve(connection: Connection, trade_file: Path) -> None:
+    """Do one errand after the other until nobody has any more, or nobody is there."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the business of the one who started this process
+    trade: Trade[Any, Any, Any] = pickle.loads(trade_file.read_bytes())
+    work = trade.open_shop(trade.luggage)
+    try:
+        while True:
+            connection.send(_attempt(work, connection.recv(), connection))
+    except (EOFError, OSError):  # nobody is there any more, perhaps since the middle of a message
+        return
+
+
+def _attempt(work: Work[Task, Result], task: Task, connection: Connection) -> Result | Exception:
+    try:
+        return work(task, lambda amount: connection.send(_Advanced(amount)))
+    except OSError:  # the pipe's: a run touches no file
+        raise
+    except Exception as error:  # to be raised over there, whatever it is
+        error.add_note(traceback.format_exc())
+        return _portable(error)
+
+
+def _portable(error: Exception) -> Exception:
+    """The same error if it survives the way to another process, otherwise what it says."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        substitute = BrokenInvariant(f"{type(error).__name__}: {error}")
+        substitute.add_note(traceback.format_exc())
+        return substitute
+    return error
+
+
+class Worker(Generic[Task]):
+    def __init__(self, trade_file: Path) -> None:
         context = get_context("spawn")
         self.connection, far_end = context.Pipe()
-        self.errand: Errand | None = None
-        self._process: SpawnProcess = context.Process(target=serve, args=(far_end, luggage), daemon=True)
+        self.errand: Errand[Task] | None = None
+        self._process: SpawnProcess = context.Process(target=serve, args=(far_end, trade_file), daemon=True)
         with _undisturbed():
             self._process.start()
         far_end.close()  # otherwise the pipe would not end with the worker
 
-    def send(self, errand: Errand) -> None:
+    def send(self, errand: Errand[Task]) -> None:
         self.errand = errand
         try:
-            self.connection.send(errand)
+            self.connection.send(errand.task)
         except OSError:
             raise self._lost() from None
 
-    def hear(self) -> Message:
+    def hear(self) -> Any:
         try:
             return self.connection.recv()
         except (EOFError, OSError):
@@ -61,38 +129,40 @@ class Worker:
         if self._process.is_alive():
             self._process.kill()
 
-    def _lost(self) -> InputError:
+    def _lost(self) -> RunLost:
         self._process.join(LEAVE_SECONDS)
         assert self.errand is not None
         return lost(self.errand, _manner(self._process.exitcode))
 
 
-def lost(errand: Errand, how: str) -> InputError:
+def lost(errand: Errand[Any], how: str) -> RunLost:
     return RunLost(f"the run of {errand.task} {how}", remedy="if memory is short, use fewer --workers")
 
 
-def run_in_processes(errands: Sequence[Errand], luggage: Luggage, workers: int, progress: Progress) -> Results:
-    """Each result as it comes, with its index."""
-    crew: list[Worker] = []
+def run_in_processes(
+    errands: Sequence[Errand[Task]], trade: Trade[Luggage, Task, Result], workers: int, watcher: Watcher
+) -> Results[Result]:
+    """Each result as it comes, with its number."""
+    crew: list[Worker[Task]] = []
     with tempfile.TemporaryDirectory(prefix="horae-") as folder:
-        file = Path(folder) / "luggage"
-        file.write_bytes(pickle.dumps(luggage, protocol=5))
+        file = Path(folder) / "trade"
+        file.write_bytes(pickle.dumps(trade, protocol=5))
         try:
             while len(crew) < min(workers, len(errands)):
                 crew.append(Worker(file))
-            yield from _dispatch(errands, crew, progress)
+            yield from _dispatch(errands, crew, watcher)
         finally:
             for worker in crew:
                 worker.dismiss()
 
 
-def _dispatch(errands: Sequence[Errand], crew: Sequence[Worker], progress: Progress) -> Results:
+def _dispatch(errands: Sequence[Errand[Task]], crew: Sequence[Worker[Task]], watcher: Watcher) -> Results[Any]:
     waiting = deque(errands)
-    busy: dict[Connection, Worker] = {}
+    busy: dict[Connection, Worker[Task]] = {}
 
-    def employ(worker: Worker) -> None:
+    def employ(worker: Worker[Task]) -> None:
         if waiting:
-            progress.started(waiting[0].number)
+            watcher.started(waiting[0].number)
             worker.send(waiting.popleft())
             busy[worker.connection] = worker
 
@@ -103,8 +173,8 @@ def _dispatch(errands: Sequence[Errand], crew: Sequence[Worker], progress: Progr
             worker = busy[ready]  # type: ignore[index]
             errand, message = worker.errand, worker.hear()
             assert errand is not None
-            if isinstance(message, Ended):
-                progress.advanced(errand.number, message.jobs)
+            if isinstance(message, _Advanced):
+                watcher.advanced(errand.number, message.amount)
                 continue
             del busy[worker.connection]
             if isinstance(message, MemoryError):

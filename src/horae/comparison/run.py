@@ -10,11 +10,11 @@ from functools import partial
 from typing import TypeAlias
 
 from horae.comparison.cache import Cache
-from horae.comparison.crew import lost, run_in_processes
+from horae.comparison.crew import Errand, Results, Trade, lost, run_in_processes
 from horae.comparison.identity import key
 from horae.comparison.progress import SILENT, Counter, Progress
 from horae.comparison.task import Task
-from horae.comparison.worker import Draws, Errand, Luggage, Results, execute
+from horae.comparison.worker import Draws, Luggage, execute, open_shop
 from horae.comparison.workload import Workload
 from horae.policies.registry import POLICIES
 from horae.reports.log import RunLog
@@ -65,7 +65,7 @@ def _numbered(
     progress.begins(tasks, list(missing), jobs=len(workload(0)) if progress.watches_jobs else 0)
     archive = _Archive(tasks, runs, workload, cache, progress)
     kept = deque(name for name in runs if name in there)
-    errands = [Errand(index, tasks[index], progress.watches_jobs) for index in missing]
+    errands = [Errand(index, tasks[index]) for index in missing]
     with closing(_run(errands, workload, workers, progress)) as results:
         for index, log in results:
             # What is there of this draw and those before comes first, so that whoever counts is done with them.
@@ -110,7 +110,7 @@ class _Archive:
         if log is not None:
             return self._outcomes(name, log, cached=True)
         index = self.runs[name][0]
-        errand = Errand(index, self.tasks[index], self.progress.watches_jobs)
+        errand = Errand(index, self.tasks[index])
         ((_, log),) = _run_here([errand], self.workload, self.progress)
         return self.file(name, log)
 
@@ -118,20 +118,21 @@ class _Archive:
         return iter([(index, Outcome(self.tasks[index], log, cached)) for index in self.runs[name]])
 
 
-def _run(errands: Sequence[Errand], workload: Workload, workers: int, progress: Progress) -> Results:
+def _run(errands: Sequence[Errand[Task]], workload: Workload, workers: int, progress: Progress) -> Results[RunLog]:
     foreign = {name: kind for name, kind in POLICIES.items() if not kind.__module__.startswith("horae.")}
     # Nobody but this process can make a policy that is defined in the script it runs.
     here = min(workers, len(errands)) <= 1 or any(kind.__module__ == "__main__" for kind in foreign.values())
     if here:
         return _run_here(errands, workload, progress)
-    return run_in_processes(errands, Luggage(workload, foreign), workers, progress)
+    trade = Trade(open_shop, Luggage(workload, foreign, progress.watches_jobs))
+    return run_in_processes(errands, trade, workers, progress)
 
 
-def _run_here(errands: Sequence[Errand], workload: Workload, progress: Progress) -> Results:
+def _run_here(errands: Sequence[Errand[Task]], workload: Workload, progress: Progress) -> Results[RunLog]:
     draws = Draws(workload)
     for errand in errands:
         progress.started(errand.number)
-        observers = [Counter(partial(progress.advanced, errand.number))] if errand.watched else []
+        observers = [Counter(partial(progress.advanced, errand.number))] if progress.watches_jobs else []
         try:
             log = execute(errand.task, draws[errand.task.seed], observers)
         except MemoryError:

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import pickle
-import signal
-import traceback
-from collections.abc import Generator, Mapping, Sequence
-from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from horae.comparison.crew import Tell, Work
 from horae.comparison.progress import Counter
 from horae.comparison.task import Task
 from horae.comparison.workload import Workload
 from horae.driver import Observer
 from horae.experiment import simulate
-from horae.model.errors import BrokenInvariant
 from horae.model.jobs import Arrival
 from horae.model.view import Policy
 from horae.policies.registry import POLICIES
 from horae.reports.log import RunLog
-
-
-class Errand(NamedTuple):
-    number: int  # of the task
-    task: Task
-    watched: bool
 
 
 class Luggage(NamedTuple):
@@ -33,16 +22,7 @@ class Luggage(NamedTuple):
 
     workload: Workload
     policies: Mapping[str, type[Policy]]  # those that the package does not have itself
-
-
-class Ended(NamedTuple):
-    """So many jobs of the present errand."""
-
-    jobs: int
-
-
-Message: TypeAlias = Ended | RunLog | BaseException
-Results: TypeAlias = Generator[tuple[int, RunLog], None, None]  # by number of the task, as they come
+    watched: bool  # somebody wants to know how many jobs have ended
 
 
 def execute(task: Task, arrivals: Sequence[Arrival], observers: Sequence[Observer] = ()) -> RunLog:
@@ -71,36 +51,11 @@ class Draws:
         return self._arrivals
 
 
-def serve(connection: Connection, luggage_file: Path) -> None:
-    """Do one errand after the other until nobody has any more, or nobody is there."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the business of the one who started this process
-    luggage: Luggage = pickle.loads(luggage_file.read_bytes())
+def open_shop(luggage: Luggage) -> Work[Task, RunLog]:
     POLICIES.update(luggage.policies)
     draws = Draws(luggage.workload)
-    try:
-        while True:
-            connection.send(_attempt(connection.recv(), draws, connection))
-    except (EOFError, OSError):  # nobody is there any more, perhaps since the middle of a message
-        return
 
+    def work(task: Task, tell: Tell) -> RunLog:
+        return execute(task, draws[task.seed], [Counter(tell)] if luggage.watched else [])
 
-def _attempt(errand: Errand, draws: Draws, connection: Connection) -> Message:
-    observers = [Counter(lambda jobs: connection.send(Ended(jobs)))] if errand.watched else []
-    try:
-        return execute(errand.task, draws[errand.task.seed], observers)
-    except OSError:  # the pipe's: a run touches no file
-        raise
-    except Exception as error:  # to be raised over there, whatever it is
-        error.add_note(traceback.format_exc())
-        return _portable(error)
-
-
-def _portable(error: Exception) -> Exception:
-    """The same error if it survives the way to another process, otherwise what it says."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        substitute = BrokenInvariant(f"{type(error).__name__}: {error}")
-        substitute.add_note(traceback.format_exc())
-        return substitute
-    return error
+    return work

@@ -23,6 +23,8 @@ class Progress(Protocol):
 
     def begins(self, cases: Sequence[Case], missing: Sequence[int]) -> None: ...
 
+    def started(self, number: int) -> None: ...
+
     def advanced(self, number: int, part: float) -> None: ...
 
     def finished(self, number: int, result: Result) -> None: ...
@@ -51,6 +53,8 @@ class Bar:
     def begins(self, cases: Sequence[Case], missing: Sequence[int]) -> None:
         self._missing = len(missing)
         self._show()
+
+    def started(self, number: int) -> None: ...
 
     def advanced(self, number: int, part: float) -> None:
         self._parts[number] = part
@@ -83,6 +87,8 @@ class Lines:
         self._cases, self._missing = cases, len(missing)
         if len(missing) < len(cases):
             self._tell(f"{len(cases) - len(missing)} of {len(cases)} runs are there already")
+
+    def started(self, number: int) -> None: ...
 
     def advanced(self, number: int, part: float) -> None: ...
 

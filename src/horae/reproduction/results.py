@@ -8,15 +8,15 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 
 import horae
 from horae.comparison.cache import default_folder
+from horae.comparison.crew import Errand, Results, Tell, Trade, Work, run_in_processes
 from horae.model.errors import InputError
 from horae.model.plain import from_plain, to_plain
-from horae.reproduction.crew import Numbered, run_in_processes
 from horae.reproduction.gavel import Case, Tables
 from horae.reproduction.progress import Progress
 from horae.reproduction.simulation import Result, run_case
@@ -108,9 +108,18 @@ def run_cases(cases: Sequence[Case], tables: Tables, workers: int, kept: Kept, p
     return [found[name] for name in names]
 
 
-def _run(cases: Sequence[tuple[int, Case]], tables: Tables, workers: int, progress: Progress) -> Numbered:
+def _run(cases: Sequence[tuple[int, Case]], tables: Tables, workers: int, progress: Progress) -> Results[Result]:
     if min(workers, len(cases)) > 1:
-        yield from run_in_processes(cases, tables, workers, progress)
+        errands = [Errand(number, case) for number, case in cases]
+        yield from run_in_processes(errands, Trade(_open_shop, tables), workers, progress)
         return
     for number, case in cases:
-        yield number, run_case(case, tables, lambda part, number=number: progress.advanced(number, part))  # type: ignore[misc]
+        progress.started(number)
+        yield number, run_case(case, tables, partial(progress.advanced, number))
+
+
+def _open_shop(tables: Tables) -> Work[Case, Result]:
+    def work(case: Case, tell: Tell) -> Result:
+        return run_case(case, tables, tell)
+
+    return work
