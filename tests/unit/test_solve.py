@@ -16,7 +16,7 @@ from horae.policies.finish_time_fairness import FinishTimeFairness
 from horae.policies.makespan import Makespan
 from horae.policies.max_min import MaxMin
 from horae.policies.solve.classes import collapse
-from horae.policies.solve.classes_kernel import alike
+from horae.policies.solve.classes_kernel import sorted_out
 from horae.policies.solve.finish_time import isolated_speed
 
 POLICIES = (MaxMin(), MaxMin(fill=False), FinishTimeFairness(), FinishTimeFairness(aware=False), Makespan())
@@ -120,7 +120,7 @@ def test_jobs_whose_marks_collide_are_still_told_apart() -> None:
     bits = mixed(1.0) ^ mixed(2.0) ^ int(np.float64(3.0).view(np.uint64))
     key = np.array([[1.0, 3.0], [2.0, np.uint64(bits).view(np.float64)], [1.0, 3.0], [2.0, 3.0]])
     assert np.isfinite(key).all()
-    first, member = alike(key, np.array([3, 2, 1, 0]))
+    first, member = sorted_out(key.view(np.uint64), np.array([3, 2, 1, 0]))
     assert first.tolist() == [3, 2, 1]
     assert member.tolist() == [1, 2, 1, 0]
 

@@ -41,6 +41,8 @@ class Placer(Protocol):
 
     def count(self, free: Bools, shape: Shape) -> int: ...
 
+    def last_of_type(self, standing: Ints, shape: Shape) -> int: ...
+
     def sharing(self, gpus: Ints, holder: Ints) -> set[int]: ...
 
 
@@ -176,6 +178,13 @@ def _standings(jobs: JobColumns, ground: Ground, present: _Present) -> Ints:
     return standing
 
 
+class _Room(NamedTuple):
+    """What there is of a GPU type, before anything is tried."""
+
+    free: int
+    last: int  # the last claim that keeps a GPU: only those before it could take one
+
+
 class _Pass:
     def __init__(self, claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer, standing: Ints) -> None:
         self.claims = claims
@@ -192,6 +201,7 @@ class _Pass:
         self.failed: set[tuple[int, int, tuple[int, ...]]] = set()  # (demand, number of its mate, options tried)
         self.every_option: dict[int, tuple[int, ...]] = {}  # by demand
         self.blocked: dict[int, NoRoom] = {}
+        self.room: dict[str, _Room] = {}  # by GPU type; forgotten when somebody wins
 
     def run(self, wanting: Ints, extensions: tuple[tuple[int, float], ...]) -> RoundPlan:
         claims, jobs = self.claims, self.jobs
@@ -267,25 +277,36 @@ class _Pass:
     def _try(self, position: int, row: int, options: tuple[int, ...]) -> bool:
         demand = self._demand(position)
         for choice in options:
-            spot = self.placer.place(self.free, self.riders, demand, demand.shapes[choice])
-            if spot is not None:
-                self._win(position, row, choice, spot)
-                return True
+            shape = demand.shapes[choice]
+            if self._room(shape).free >= shape.gpus:  # what a full cluster is asked most often
+                spot = self.placer.place(self.free, self.riders, demand, shape)
+                if spot is not None:
+                    self._win(position, row, choice, spot)
+                    return True
         if self.claims.preemptive:
-            yielding = self.standing > position
-            if yielding.any():
-                contest = Contest(self.free, yielding, self.holder, self.standing)
-                for choice in options:
-                    shape = demand.shapes[choice]
-                    spot = self.placer.place_over(contest, self.riders, demand, shape)
-                    if spot is not None:
-                        self._win(position, row, choice, spot)
-                        return True
+            contest = None
+            for choice in options:
+                shape = demand.shapes[choice]
+                if self._room(shape).last <= position:
+                    continue
+                if contest is None:
+                    contest = Contest(self.free, self.standing > position, self.holder, self.standing)
+                spot = self.placer.place_over(contest, self.riders, demand, shape)
+                if spot is not None:
+                    self._win(position, row, choice, spot)
+                    return True
         number = int(self.jobs.demand[row])
         if number not in self.blocked:
             shape = demand.shapes[options[0] if options else 0]
             self.blocked[number] = NoRoom(self.ground.pool, shape, self.placer.count(self.free, shape))
         return False
+
+    def _room(self, shape: Shape) -> _Room:
+        room = self.room.get(shape.accelerator)
+        if room is None:
+            last = self.placer.last_of_type(self.standing, shape) if self.claims.preemptive else TAKEN
+            room = self.room[shape.accelerator] = _Room(self.placer.count(self.free, shape), last)
+        return room
 
     def _partner_option(self, position: int) -> int:
         return NOBODY if self.claims.partner_option is None else int(self.claims.partner_option[position])
@@ -310,6 +331,7 @@ class _Pass:
             )
         )
         self.free[gpus] = False
+        self.room.clear()
         self._load(gpus, demand)
         if not self.claims.preemptive:
             return

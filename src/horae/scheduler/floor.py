@@ -100,6 +100,11 @@ class Floor:
         start, stop = self.cluster.chain_gpus.get(shape.accelerator, (0, 0))
         return int(np.count_nonzero(free[start:stop]))
 
+    def last_of_type(self, standing: Ints, shape: Shape) -> int:
+        """The last in rank on any GPU of the type; -1 where there is none."""
+        start, stop = self.cluster.chain_gpus.get(shape.accelerator, (0, 0))
+        return int(standing[start:stop].max(initial=-1))
+
     def fit(self, usable: Bools, accelerator: str, gpus: int) -> str | None:
         """The level at which that many GPUs of a type would fit now."""
         free = usable & (self.holder == NOBODY)

@@ -54,56 +54,27 @@ def collapse(view: View, speed: Floats, state: Floats | None = None) -> Classes:
 
     `state`: by job and column, what else tells jobs apart.
     """
+    # Not at the top: numba is slow to import.
+    from horae.policies.solve.classes_kernel import Alike, Shapes, sort_out  # noqa: PLC0415
+
     jobs = view.jobs
-    shape = np.where(jobs.shape >= 0, jobs.shape, -1)
-    key = np.column_stack([shape, speed, jobs.weight] if state is None else [shape, speed, jobs.weight, state])
-    first, member = _alike(key, jobs.serial)
-    known = np.where(shape[first] >= 0, shape[first], 0)
-    accelerator = view.shape_accelerator[known] if len(view.shapes) else known
     capacity = view.capacity.astype(np.float64)
-    gpus = view.shape_gpus[known] if len(view.shapes) else known
-    room = np.append(capacity, 0.0)[accelerator]  # -1, a type that the cluster lacks, is the last
-    choice = (shape[first] >= 0) & (room > 0) & (speed[first] > 0)
-    if _has_twins(accelerator, choice):
-        level = view.shape_level[known]
-        choice = choice & ~_superfluous(np.stack([accelerator, gpus]), np.where(choice, speed[first], -1.0), level)
-    return Classes(
-        member=member,
-        jobs=np.bincount(member, minlength=len(first)).astype(np.float64),
-        gang=jobs.gpus[first].astype(np.float64),
-        gpus=gpus.astype(np.float64),
-        accelerator=np.where(accelerator >= 0, accelerator, 0),
-        choice=choice,
-        speed=np.where(choice, speed[first], 0.0),
-        weight=jobs.weight[first],
-        capacity=capacity,
-        first=first,
+    weight = jobs.weight[:, None]
+    # Copies, for what may not be written to is slow to hand over.
+    found = sort_out(
+        Alike(jobs.shape.copy(), speed.copy(), np.hstack([weight] if state is None else [weight, state])),
+        jobs.serial.copy(),
+        Shapes(view.shape_accelerator.copy(), view.shape_gpus.copy(), view.shape_level.copy(), capacity),
     )
-
-
-def _has_twins(accelerator: Ints, choice: Bools) -> bool:
-    """Whether any class has two shapes of one type."""
-    kinds = np.sort(np.where(choice, accelerator, -1 - np.arange(choice.shape[1])), axis=1)
-    return bool((kinds[:, 1:] == kinds[:, :-1]).any())
-
-
-def _superfluous(kind: Ints, speed: Floats, level: Ints) -> Bools:
-    """By class and option: there is another of its type and size, as fast, that is easier to have.
-
-    A gang that may be anywhere also runs where it is close together; if it is no faster there, to ask for both would
-    only make it move from one to the other.
-    """
-    superfluous = np.zeros(speed.shape, dtype=bool)
-    for one in range(speed.shape[1]):
-        for other in range(speed.shape[1]):
-            looser = level[:, other] > level[:, one] if other > one else level[:, other] >= level[:, one]
-            same = (kind[:, :, one] == kind[:, :, other]).all(axis=0) & (speed[:, one] == speed[:, other])
-            superfluous[:, one] |= same & looser & (other != one)
-    return superfluous
-
-
-def _alike(key: Floats, serial: Ints) -> tuple[Ints, Ints]:
-    """The row of the first job of each class, and the class of each job; whatever the order of rows."""
-    from horae.policies.solve.classes_kernel import alike  # noqa: PLC0415  numba is slow to import
-
-    return alike(key, serial.copy())
+    return Classes(
+        member=found.member,
+        jobs=found.jobs,
+        gang=jobs.gpus[found.first].astype(np.float64),
+        gpus=found.gpus,
+        accelerator=found.accelerator,
+        choice=found.choice,
+        speed=found.speed,
+        weight=jobs.weight[found.first],
+        capacity=capacity,
+        first=found.first,
+    )
