@@ -6,11 +6,12 @@ import numpy as np
 from builders import arrival, cluster, simulate
 
 from horae.mechanism.claims import claim, split
-from horae.mechanism.turns import round_priorities
-from horae.model.decisions import Grant, Grants, Ranking, Shares
+from horae.mechanism.turns import Standing, round_priorities
+from horae.model.decisions import Grant, Grants, Pairs, Ranking, Shares
 from horae.model.jobs import Job
-from horae.model.pools import Cadence
+from horae.model.pools import Cadence, RoundRules
 from horae.model.shapes import Option, Shape
+from horae.model.status import Status
 from horae.model.table import Entry, JobColumns, JobTable
 
 TYPES = ("V100", "P100", "K80")
@@ -50,6 +51,24 @@ def test_the_winners_of_gavels_example() -> None:
 def test_a_job_without_a_share_claims_nothing() -> None:
     claims = claim(Shares(np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])), table([[0.0] * 3] * 2))
     assert claims.row.tolist() == [0]
+
+
+def test_who_runs_alone_without_a_share_may_go_on_unless_others_are_to_share() -> None:
+    jobs = table([[0.0] * 3] * 3)
+    columns = {name: column.copy() for name, column in jobs._columns.items()}
+    columns["status"][0], columns["epoch"][0], columns["option"][0] = int(Status.RUNNING), 5, 0
+    jobs = JobColumns(jobs.now, columns, len(jobs), bundles=0)
+    fraction, standing = (
+        np.array([[0.0, 1.0, 0.0], [0.5, 0.0, 0.0], [0.5, 0.0, 0.0]]),
+        Standing(RoundRules(), pair_seconds=np.zeros(1)),
+    )
+    alone = claim(Shares(fraction), jobs, standing)
+    assert alone.option is not None
+    assert (0, 0) in zip(alone.row.tolist(), alone.option.tolist(), strict=True)
+    two, first = np.array([1]), np.array([0])
+    paired = claim(Shares(fraction, pairs=Pairs(two, two + 1, first, first, np.array([0.5]))), jobs, standing)
+    assert paired.option is not None
+    assert [option for row, option in zip(paired.row.tolist(), paired.option.tolist(), strict=True) if row == 0] == [1]
 
 
 def test_an_apps_grant_goes_to_its_jobs_in_the_order_of_submission() -> None:
