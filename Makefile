@@ -17,7 +17,7 @@ $(READY): requirements.lock pyproject.toml
 	touch $(READY)
 
 # Compiled kernels are kept beside their sources, and none of them notices a change in a module that it takes parts from.
-$(KERNELS): $(READY) $(wildcard src/horae/mechanism/*.py src/horae/policies/*.py src/horae/policies/solve/*.py)
+$(KERNELS): $(READY) $(wildcard $(patsubst %,src/horae/%/*.py,mechanism placement policies policies/solve))
 	find src -name '*.nb[ic]' -delete
 	touch $(KERNELS)
 

@@ -23,6 +23,7 @@ from horae.model.plans import Contest, Riders, Spot
 from horae.model.shapes import Demand, Shape
 from horae.placement.evict import place_over
 from horae.placement.fit import place
+from horae.scheduler.floor import Floor
 
 NOBODY = -1
 TAKEN, FREE = -1, 10**9  # ranks of GPUs that nobody gives up, and of those that nobody holds
@@ -71,11 +72,14 @@ class Scene:
     def place(self) -> Spot | None:
         return place(self.cluster, np.array(self.holder) == NOBODY, self.riders, self.demand, self.shape)
 
-    def place_over(self) -> Spot | None:
+    @cached_property
+    def contest(self) -> Contest:
         holder = np.array(self.holder)
         free, yielding = holder == NOBODY, np.isin(holder, self.yielding)
-        contest = Contest(free, yielding, holder, np.where(free, FREE, np.where(yielding, holder, TAKEN)))
-        return place_over(self.cluster, contest, self.riders, self.demand, self.shape)
+        return Contest(free, yielding, holder, np.where(free, FREE, np.where(yielding, holder, TAKEN)))
+
+    def place_over(self) -> Spot | None:
+        return place_over(self.cluster, self.contest, self.riders, self.demand, self.shape)
 
     def victims(self, spot: Spot) -> set[int]:
         return {self.holder[gpu] for gpu in spot.gpus} - {NOBODY} | set(spot.leaving)
@@ -454,3 +458,43 @@ def test_no_victim_of_a_gang_in_one_node_could_have_stayed(scene: Scene) -> None
 def test_no_victim_of_a_gang_that_needs_cpus_and_memory_could_have_stayed(scene: Scene) -> None:
     victims = scene.victims(crowded_out(scene))
     assert not any(enough(scene, victims - {victim}) for victim in victims)
+
+
+# Compiled
+
+
+def flat(scene: Scene) -> Scene:
+    """The same without any levels inside nodes or above them."""
+    bare = tuple(replace(node, levels=(), rack="") for node in scene.cluster.nodes)
+    level = scene.shape.level if scene.shape.level in (GPU, NODE) else CLUSTER
+    return replace(scene, nodes=bare, shape=scene.shape._replace(level=level))
+
+
+@thorough
+@example(
+    Scene(
+        eights((), (), ()), (0, 0, 1, 1, 2, 2, NOBODY, 3) * 3, (0,) * 4, (0,) * 4, NONE, Shape("v100", 11, CLUSTER), 4
+    )
+)
+@given((scenes() | scenes(crowded=True) | scenes(Wish.NODE, crowded=True) | spanning(())).map(flat))
+def test_the_compiled_search_finds_the_same_gpus_and_asks_the_same_to_leave(scene: Scene) -> None:
+    floor = Floor(scene.cluster)
+    floor.hasten()
+    found = floor.place(np.array(scene.holder) == NOBODY, scene.riders, scene.demand, scene.shape)
+    assert _plain(found) == _plain(scene.place())
+    if found is not None:
+        return  # then nobody is asked to leave
+    over = floor.place_over(scene.contest, scene.riders, scene.demand, scene.shape)
+    assert _plain(over) == _plain(scene.place_over())
+
+
+def _plain(spot: Spot | None) -> tuple[list[int], int, tuple[int, ...]] | None:
+    return spot and (spot.gpus.tolist(), spot.level, spot.leaving)
+
+
+def test_a_level_that_does_not_exist_fits_nowhere_compiled_or_not() -> None:
+    scene = Scene(eights((), ()), (NOBODY, 0) * 8, (0,), (0,), NONE, Shape("v100", 2, "moon"))
+    floor = Floor(scene.cluster)
+    floor.hasten()
+    assert floor.place(np.array(scene.holder) == NOBODY, scene.riders, scene.demand, scene.shape) is None
+    assert floor.place_over(scene.contest, scene.riders, scene.demand, scene.shape) is None

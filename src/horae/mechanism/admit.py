@@ -31,6 +31,8 @@ UNCLAIMED = int(np.iinfo(np.int64).max)  # held by a job with no claim: it may s
 class Placer(Protocol):
     """What the pass must know of placement."""
 
+    def hasten(self) -> None: ...
+
     def place(self, free: Bools, riders: Riders, demand: Demand, shape: Shape) -> Spot | None: ...
 
     def place_over(self, contest: Contest, riders: Riders, demand: Demand, shape: Shape) -> Spot | None: ...
@@ -58,6 +60,8 @@ class Ground(NamedTuple):
 
 
 def admit(claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> RoundPlan:
+    if claims.option is not None:
+        placer.hasten()  # shares make jobs move every round
     if claims.is_by_turns and not jobs.bundles:
         wanting, standing = _survey(claims, jobs, ground)
         return _Pass(claims, jobs, ground, placer, standing).run(wanting, ()) if len(wanting) else RoundPlan()

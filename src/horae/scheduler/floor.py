@@ -12,6 +12,7 @@ from horae.model.shapes import Demand, Shape
 from horae.model.table import NOBODY
 from horae.placement.evict import place_over
 from horae.placement.fit import place
+from horae.placement.flat import place_flat, place_over_flat
 
 
 class Floor:
@@ -27,6 +28,7 @@ class Floor:
         self.riding = False  # whether any job ever asked for CPUs or memory
         self.riders = Riders(np.zeros(cluster.gpu_count), np.zeros(cluster.gpu_count))
         self.riders_held = Riders(np.zeros(cluster.gpu_count), np.zeros(cluster.gpu_count))
+        self._starts: dict[str, Ints] = {}  # by accelerator, where placement is compiled: the first GPU of each node
 
     def usable(self, open_gpus: Bools) -> Bools:
         """Of these, the GPUs that are held for nobody."""
@@ -74,11 +76,24 @@ class Floor:
         epochs, serials = np.unique(self.holder[gpus]), np.unique(self.held_for[gpus])
         return epochs[epochs != NOBODY], serials[serials != NOBODY]
 
+    def hasten(self) -> None:
+        """From now on placement is compiled where it can be, for those to whom loading that is worth it."""
+        if not self._starts and self.cluster.is_flat:
+            nodes, cells = self.cluster.first_gpu[self.cluster.node_level], self.cluster.chain_cells
+            chains = cells[self.cluster.node_level].items()
+            self._starts = {name: nodes[first : last + 1].astype(np.int64) for name, (first, last) in chains}
+
     def place(self, free: Bools, riders: Riders, demand: Demand, shape: Shape) -> Spot | None:
-        return place(self.cluster, free, riders, demand, shape)
+        starts = self._starts.get(shape.accelerator)
+        if starts is None or demand.cpus_per_gpu or demand.memory_bytes_per_gpu:
+            return place(self.cluster, free, riders, demand, shape)
+        return place_flat(starts, free, demand, shape)
 
     def place_over(self, contest: Contest, riders: Riders, demand: Demand, shape: Shape) -> Spot | None:
-        return place_over(self.cluster, contest, riders, demand, shape)
+        starts = self._starts.get(shape.accelerator)
+        if starts is None or demand.cpus_per_gpu or demand.memory_bytes_per_gpu:
+            return place_over(self.cluster, contest, riders, demand, shape)
+        return place_over_flat(starts, contest, demand, shape)
 
     def obtained(self, spot: Spot, shape: Shape) -> Shape:
         level = self.cluster.levels[spot.level]

@@ -1,0 +1,34 @@
+"""`fit` and `evict` for clusters of nodes and nothing between, where nobody asks for CPUs or memory: compiled.
+
+Kernels are imported when they are first called, for that takes longer than most runs spend on placement.
+"""
+
+from __future__ import annotations
+
+from horae.model.arrays import Bools, Ints
+from horae.model.cells import CLUSTER, GPU, NODE
+from horae.model.plans import Contest, Spot
+from horae.model.shapes import Demand, Shape
+
+_LEVEL = {GPU: 0, NODE: 1, CLUSTER: 2}
+
+
+def place_flat(starts: Ints, free: Bools, demand: Demand, shape: Shape) -> Spot | None:
+    """`starts`: the first GPU of each node of the type, and the end."""
+    from horae.placement.flat_kernel import place  # noqa: PLC0415
+
+    if shape.level not in _LEVEL:
+        return None
+    member_gpus = min(demand.member_gpus, shape.gpus)
+    level, gpus = place(free, starts, shape.gpus, member_gpus, _LEVEL[shape.level])
+    return Spot(gpus, level) if level >= 0 else None
+
+
+def place_over_flat(starts: Ints, contest: Contest, demand: Demand, shape: Shape) -> Spot | None:
+    from horae.placement.flat_kernel import place_over  # noqa: PLC0415
+
+    if shape.level not in _LEVEL:
+        return None
+    member_gpus = min(demand.member_gpus, shape.gpus)
+    level, gpus, leaving = place_over(*contest, starts, shape.gpus, member_gpus, _LEVEL[shape.level])
+    return Spot(gpus, level, tuple(leaving.tolist())) if level >= 0 else None
