@@ -138,6 +138,12 @@ def test_evidence_says_who_runs_nowhere(policy: str) -> None:
 
 
 @for_each_policy
+def test_if_all_nodes_are_down_everybody_is_told_that_it_runs_nowhere(policy: str) -> None:
+    instance = Instance(np.array([[2.0, 1.0], [1.0, 3.0]]), [1, 2], [1.0, 1.0], gpus=[0, 0])
+    assert limits_of(policy, instance) == [Limit.NOWHERE, Limit.NOWHERE]
+
+
+@for_each_policy
 def test_who_runs_nowhere_can_ask_why(policy: str) -> None:
     scheduler = Scheduler(lab(policy))
     scheduler.handle(NodeChanged(0.0, "r", Health.FAILED))

@@ -35,8 +35,6 @@ class FinishTimeFairness:
         state = np.column_stack([view.now - jobs.submitted_at, jobs.steps_left, jobs.isolated_seconds])
         classes = collapse(view, speed, state)
         alone = isolated_speed(classes)
-        if not classes.choice.any():
-            return Shares(np.zeros(jobs.shape.shape), isolated_speed=classes.by_job(alone))
         progress = Progress(*state[classes.first].T)
         answer = finish_time_fairness(classes, progress, alone)
         if not self.aware:

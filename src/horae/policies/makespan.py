@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from horae.model.decisions import Shares
 from horae.model.view import View
 from horae.policies.solve.classes import collapse
@@ -30,8 +28,6 @@ class Makespan:
         if self.sharing:
             return share_makespan(view, speed)
         classes = collapse(view, speed, steps_left[:, None])
-        if not classes.choice.any():
-            return Shares(np.zeros(jobs.shape.shape))
         answer = makespan(classes, steps_left[classes.first])
         if not self.aware:
             answer = answer._replace(fraction=spread_evenly(classes, answer.fraction))

@@ -34,8 +34,6 @@ class MaxMin:
         if self.sharing:
             return share_max_min(view, self.fill, speed)
         classes = collapse(view, speed)
-        if not classes.choice.any():
-            return Shares(np.zeros(jobs.shape.shape))
         share = classes.weight * classes.equal_speed
         # Without weight a job is not in the objective: its rates are zero, and it gets of what is left over only.
         scale = np.where(share > 0, classes.gang / np.where(share > 0, share, 1.0), 0.0)
