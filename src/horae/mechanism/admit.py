@@ -16,7 +16,17 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from horae.model.arrays import Bools, Ints
-from horae.model.plans import Claims, Contest, Departure, Placement, Riders, RoundPlan, Spot
+from horae.model.plans import (
+    Claims,
+    Contest,
+    Departure,
+    Placement,
+    Riders,
+    RoundPlan,
+    Settlement,
+    Spot,
+    Turns,
+)
 from horae.model.reasons import BehindHead, Moved, NoRoom, Preempted, Won
 from horae.model.shapes import Demand, Shape
 from horae.model.status import Status
@@ -32,6 +42,8 @@ class Placer(Protocol):
     """What the pass must know of placement."""
 
     def hasten(self) -> None: ...
+
+    def settle(self, turns: Turns, demands: tuple[Demand, ...]) -> Settlement | None: ...
 
     def place(self, free: Bools, riders: Riders, demand: Demand, shape: Shape) -> Spot | None: ...
 
@@ -64,7 +76,11 @@ def admit(claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> R
         placer.hasten()  # shares make jobs move every round
     if claims.is_by_turns and not jobs.bundles:
         wanting, standing = _survey(claims, jobs, ground)
-        return _Pass(claims, jobs, ground, placer, standing).run(wanting, ()) if len(wanting) else RoundPlan()
+        if not len(wanting):
+            return RoundPlan()
+        return _at_once(claims, jobs, ground, placer, wanting, standing) or _Pass(
+            claims, jobs, ground, placer, standing
+        ).run(wanting, ())
     present = _present(claims, jobs)
     wanting = _wanting(claims, jobs, present)
     extensions = _extensions(claims, jobs, present)
@@ -84,6 +100,37 @@ def _survey(claims: Claims, jobs: JobColumns, ground: Ground) -> tuple[Ints, Int
     moves = np.zeros(len(claims.row), dtype=bool) if claims.moves is None else claims.moves
     where = jobs.epoch.copy(), ground.holder, ground.usable.copy()
     return survey(claims.row, claims.option, moves, held, jobs.pending | may, may, *where)
+
+
+def _at_once(
+    claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer, wanting: Ints, standing: Ints
+) -> RoundPlan | None:
+    """The pass below as one compiled search; None where there is none."""
+    assert claims.option is not None
+    free = ground.usable & (ground.holder == NOBODY)
+    turns = Turns(
+        claims.row, claims.option, wanting, jobs.demand.copy(), jobs.epoch.copy(), ground.holder, free, standing.copy()
+    )
+    settled = placer.settle(turns, ground.demands)
+    if settled is None:
+        return None
+    placements = {}
+    for position, spot in settled.wins:
+        row, option = int(claims.row[position]), int(claims.option[position])
+        shape = ground.demands[turns.demand[row]].shapes[option]
+        serial = int(jobs.serial[row])
+        obtained = placer.obtained(spot, shape)
+        placements[position] = Placement(serial, option, obtained, spot.gpus, spot.leaving, 0.0, Won(position))
+    departures = []
+    for row, position in settled.departures:
+        winner = int(claims.row[position])
+        moves = Moved(placements[position].shape) if winner == row else Preempted(ground.ids[winner])
+        departures.append(Departure(int(jobs.serial[row]), moves))
+    blocked = {}
+    for number, position, count in settled.refused:
+        shape = ground.demands[number].shapes[int(claims.option[position])]
+        blocked[number] = NoRoom(ground.pool, shape, count)
+    return RoundPlan(tuple(placements.values()), tuple(departures), blocked=blocked)
 
 
 class _Present(NamedTuple):

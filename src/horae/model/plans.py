@@ -58,6 +58,27 @@ class Contest(NamedTuple):
     rank: Ints  # the later, the sooner it goes
 
 
+class Turns(NamedTuple):
+    """Claims that name their options, where nobody shares, and the GPUs as a pass finds them; the last two change."""
+
+    row: Ints
+    option: Ints
+    wanting: Ints  # positions of the claims that ask for something new
+    demand: Ints  # by job
+    epoch: Ints  # by job
+    holder: Ints
+    free: Bools
+    standing: Ints  # by GPU: the claim that keeps its holder there
+
+
+class Settlement(NamedTuple):
+    """What comes of a pass."""
+
+    wins: list[tuple[int, Spot]]  # by position
+    departures: list[tuple[int, int]]  # row, and the position for which it leaves: its own if it moves
+    refused: list[tuple[int, int, int]]  # demand, the first position that was refused, GPUs that were free
+
+
 class Placement(NamedTuple):
     """A winner and its GPUs. Where others still hold some of them, they leave first."""
 

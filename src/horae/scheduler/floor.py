@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from horae.model.arrays import Bools, Ints
 from horae.model.cells import Cluster
 from horae.model.events import Health
-from horae.model.plans import Contest, Riders, Spot
+from horae.model.plans import Contest, Riders, Settlement, Spot, Turns
 from horae.model.shapes import Demand, Shape
 from horae.model.table import NOBODY
 from horae.placement.evict import place_over
 from horae.placement.fit import place
-from horae.placement.flat import place_flat, place_over_flat
+from horae.placement.flat import place_flat, place_over_flat, settle_flat, sizes_of
+
+if TYPE_CHECKING:
+    from horae.placement.flat_kernel import Sizes
 
 
 class Floor:
@@ -28,6 +33,9 @@ class Floor:
         self.riding = False  # whether any job ever asked for CPUs or memory
         self.riders = Riders(np.zeros(cluster.gpu_count), np.zeros(cluster.gpu_count))
         self.riders_held = Riders(np.zeros(cluster.gpu_count), np.zeros(cluster.gpu_count))
+        self._sized: tuple[bool, Sizes] | None = (
+            None  # whether nobody asks for CPUs or memory, and what demands ask for
+        )
         self._starts: dict[str, Ints] = {}  # by accelerator, where placement is compiled: the first GPU of each node
 
     def usable(self, open_gpus: Bools) -> Bools:
@@ -82,6 +90,15 @@ class Floor:
             nodes, cells = self.cluster.first_gpu[self.cluster.node_level], self.cluster.chain_cells
             chains = cells[self.cluster.node_level].items()
             self._starts = {name: nodes[first : last + 1].astype(np.int64) for name, (first, last) in chains}
+
+    def settle(self, turns: Turns, demands: tuple[Demand, ...]) -> Settlement | None:
+        """A whole pass at once; None where that is not possible."""
+        if not self._starts:
+            return None
+        if self._sized is None or len(self._sized[1].gpus) != len(demands):
+            plain = not any(demand.cpus_per_gpu or demand.memory_bytes_per_gpu for demand in demands)
+            self._sized = plain, sizes_of(self.cluster, demands)
+        return settle_flat(self._sized[1], turns) if self._sized[0] else None
 
     def place(self, free: Bools, riders: Riders, demand: Demand, shape: Shape) -> Spot | None:
         starts = self._starts.get(shape.accelerator)
