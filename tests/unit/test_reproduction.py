@@ -30,9 +30,9 @@ from horae.reproduction.progress import Lines
 from horae.reproduction.published import Point, published_hours, read_published
 from horae.reproduction.results import Kept, run_cases
 from horae.reproduction.rows import Row, Spread, by_case, lines_by_rate, rows, written
-from horae.reproduction.sheets import sheet_of_rows
+from horae.reproduction.sheets import sheet_of_rows, sheet_of_sweep
 from horae.reproduction.simulation import Result, restarts, run_case
-from horae.reproduction.sweeps import SWEEPS, run_sweep
+from horae.reproduction.sweeps import SWEEPS, run_sweep, too_costly
 from horae.reproduction.verdicts import holds, is_above, swaps, too_slow, verdict
 
 MODELS = {"slow": (1.0, 0.9, 0.8), "fast": (8.0, 4.0, 1.0)}  # steps/s on one V100, P100 and K80
@@ -399,7 +399,23 @@ def test_a_sweep_has_a_step_for_each_value_and_load() -> None:
         asked.clear()
         steps = run_sweep(sweep, {"single": (4.8,), "multi": (2.4,)}, SMALL, 1, solve)
         assert [step.value for step in steps] == [*sweep.values, *sweep.values]
-        assert len({*map(str, asked)}) == 2 * len(sweep.values)
+        assert len({*map(str, asked)}) == 2 * (len(sweep.values) + (sweep.base is not None))
+
+
+def test_what_not_knowing_speeds_costs_is_told_seed_by_seed_and_may_be_too_much() -> None:
+    def solve(cases: Sequence[Case]) -> list[Result]:
+        return [fixed((1 + case.seed) * (1.0 if case.learning is None else slower)) for case in cases]
+
+    sweep = SWEEPS["profiling"]
+    slower = 1.04
+    steps = run_sweep(sweep, {"single": (4.8,)}, SMALL, 3, solve)
+    assert [step.change.mean for step in steps] == pytest.approx([0.04] * len(sweep.values))
+    assert not too_costly(steps)
+    assert not sheet_of_sweep(steps, sweep).failures
+    slower = 1.06
+    steps = run_sweep(sweep, {"single": (4.8,)}, SMALL, 3, solve)
+    assert [step.value for step in too_costly(steps)] == [60.0]
+    assert "cost 6.0%" in sheet_of_sweep(steps, sweep).failures[0]
 
 
 def test_figures_are_drawn(tmp_path: Path) -> None:

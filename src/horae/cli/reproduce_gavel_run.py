@@ -136,7 +136,7 @@ def _without_figures(request: GavelRequest, like: Case, solve: Solve) -> Outcome
 
         return sweep_figure(steps, sweep.axis)
 
-    return Outcome(sheet_of_sweep(steps, sweep.axis), draw_sweep)
+    return Outcome(sheet_of_sweep(steps, sweep), draw_sweep)
 
 
 def _with_policy(like: Case, texts: Sequence[str]) -> Case:

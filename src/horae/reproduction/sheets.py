@@ -13,7 +13,7 @@ from typing import Any
 from horae.model.plain import Plain
 from horae.reproduction.ladder import Rung
 from horae.reproduction.rows import Row, Spread
-from horae.reproduction.sweeps import Step
+from horae.reproduction.sweeps import ESTIMATES_WITHIN, Step, Sweep, too_costly
 from horae.reproduction.verdicts import swaps, too_slow, verdict
 
 
@@ -94,8 +94,7 @@ def sheet_of_ladder(rungs: Sequence[Rung]) -> Sheet:
             str(rung.hours.seeds),
             f"{rung.hours.mean:,.2f}",
             _number(rung.hours.two_standard_errors),
-            f"{rung.change.mean:+.1%}",
-            "-" if isnan(rung.change.two_standard_errors) else f"{rung.change.two_standard_errors:.1%}",
+            *_change(rung.change),
         )
         for rung in rungs
     )
@@ -105,8 +104,7 @@ def sheet_of_ladder(rungs: Sequence[Rung]) -> Sheet:
             "jobs_per_hour": _finite(rung.jobs_per_hour),
             "rules": rung.rules,
             **_plain_hours(rung.hours),
-            "change": rung.change.mean,
-            "change_two_standard_errors": _finite(rung.change.two_standard_errors),
+            **_plain_change(rung.change),
         }
         for rung in rungs
     )
@@ -115,9 +113,10 @@ def sheet_of_ladder(rungs: Sequence[Rung]) -> Sheet:
     )
 
 
-def sheet_of_sweep(steps: Sequence[Step], axis: str) -> Sheet:
+def sheet_of_sweep(steps: Sequence[Step], sweep: Sweep) -> Sheet:
     headings = (
-        "workload", "jobs/h", axis, "seeds", "mean completion (h)", "+-2 s.e.", "restarts a job", "GPU time lost",
+        "workload", "jobs/h", sweep.axis, "seeds", "mean completion (h)", "+-2 s.e.", "change", "+-2 s.e.",
+        "restarts a job", "GPU time lost",
     )  # fmt: skip
     lines = tuple(
         (
@@ -127,6 +126,7 @@ def sheet_of_sweep(steps: Sequence[Step], axis: str) -> Sheet:
             str(step.hours.seeds),
             f"{step.hours.mean:,.2f}",
             _number(step.hours.two_standard_errors),
+            *_change(step.change),
             f"{step.restarts_per_job:,.1f}",
             f"{step.restart_share:.2%}",
         )
@@ -139,12 +139,27 @@ def sheet_of_sweep(steps: Sequence[Step], axis: str) -> Sheet:
             "workload": step.workload,
             "jobs_per_hour": _finite(step.jobs_per_hour),
             **_plain_hours(step.hours),
+            **_plain_change(step.change),
             "restarts_per_job": step.restarts_per_job,
             "restart_share": step.restart_share,
         }
         for step in steps
     )
-    return Sheet(headings, (0,), lines, plain)
+    failures = tuple(
+        f"{step.workload}, {_rate(step.jobs_per_hour)} jobs/h: estimated speeds cost {step.change.mean:.1%}, more than "
+        f"{ESTIMATES_WITHIN:.0%} of the mean completion time with known speeds"
+        for step in too_costly(steps)
+    )
+    return Sheet(headings, (0,), lines, plain, (f"Changes are against {sweep.compared_with}, seed by seed.",), failures)
+
+
+def _change(change: Spread) -> tuple[str, str]:
+    error = change.two_standard_errors
+    return f"{change.mean:+.1%}", "-" if isnan(error) else f"{error:.1%}"
+
+
+def _plain_change(change: Spread) -> dict[str, Plain]:
+    return {"change": change.mean, "change_two_standard_errors": _finite(change.two_standard_errors)}
 
 
 def _plain_hours(hours: Spread) -> dict[str, Plain]:

@@ -21,6 +21,11 @@ class Sweep:
     axis: str  # in words, with the unit
     values: tuple[float, ...]
     change: Callable[[Case, float], Case]
+    compared_with: str = "the first line"
+    base: Callable[[Case], Case] | None = None  # what that is; None: the first value
+
+    def base_of(self, case: Case) -> Case:
+        return self.base(case) if self.base else self.change(case, self.values[0])
 
 
 SWEEPS: Mapping[str, Sweep] = MappingProxyType(
@@ -50,6 +55,8 @@ SWEEPS: Mapping[str, Sweep] = MappingProxyType(
                 "profiling of one model on one GPU type (seconds)",
                 (0, 60, 150, 300, 600),
                 lambda case, value: replace(case, learning=Learning(profile_seconds=value)),
+                "known speeds",
+                lambda case: case,
             ),
         )
     }
@@ -63,19 +70,36 @@ class Step:
     workload: str
     jobs_per_hour: float
     hours: Spread
+    change: Spread  # of the mean completion time against what the sweep is compared with, seed by seed
     restarts_per_job: float
     restart_share: float  # of all GPU time
 
 
 def run_sweep(sweep: Sweep, rates: Mapping[str, Sequence[float]], like: Case, seeds: int, solve: Solve) -> list[Step]:
-    points = [(workload, rate, value) for workload, each in rates.items() for rate in each for value in sweep.values]
-    cases = [
-        sweep.change(replace(like, workload=workload, jobs_per_hour=rate), value) for workload, rate, value in points
-    ]
+    loads = [(workload, rate) for workload, each in rates.items() for rate in each]
+    points = [(*load, value) for load in loads for value in sweep.values]
+    at = {load: replace(like, workload=load[0], jobs_per_hour=load[1]) for load in loads}
+    cases = [sweep.base_of(at[load]) for load in loads]
+    cases += [sweep.change(at[workload, rate], value) for workload, rate, value in points]
+    results = by_case(cases, seeds, solve)
+    bases = dict(zip(loads, results, strict=False))
     found = []
-    for (workload, rate, value), results in zip(points, by_case(cases, seeds, solve), strict=True):
-        hours = Spread.of([result.completion_mean_seconds / HOUR for result in results])
-        restarts = float(np.mean([result.restarts_per_job for result in results]))
-        share = float(np.mean([result.restart_share for result in results]))
-        found.append(Step(sweep.name, value, workload, rate, hours, restarts, share))
+    for (workload, rate, value), each in zip(points, results[len(loads) :], strict=True):
+        known = [result.completion_mean_seconds for result in bases[workload, rate]]
+        mine = [result.completion_mean_seconds for result in each]
+        change = Spread.of([one / other - 1 for one, other in zip(mine, known, strict=True)])
+        hours = Spread.of([seconds / HOUR for seconds in mine])
+        restarts = float(np.mean([result.restarts_per_job for result in each]))
+        share = float(np.mean([result.restart_share for result in each]))
+        found.append(Step(sweep.name, value, workload, rate, hours, change, restarts, share))
     return found
+
+
+ESTIMATES_WITHIN = 0.05  # of the mean completion time with known speeds
+PROFILE_SECONDS = Learning().profile_seconds
+
+
+def too_costly(steps: Sequence[Step]) -> list[Step]:
+    """Where not to know speeds, but for the fifth of them that is profiled, costs more than it may."""
+    usual = [step for step in steps if step.sweep == "profiling" and step.value == PROFILE_SECONDS]
+    return [step for step in usual if step.change.mean > ESTIMATES_WITHIN]
