@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from command_line import Outcome, horae, horae_process
 
 from horae import __version__, samples
+from horae.cli import kernels
 from horae.policies import registry
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -329,3 +331,19 @@ def test_what_is_no_journal_is_named(tmp_path: Path, name: str, want: str) -> No
 def test_a_table_is_no_journal() -> None:
     want = ":1: not a JSON object; the journal is damaged here: take a whole copy of it"
     assert horae("replay", samples.JOBS).complaint == f"{samples.JOBS}{want}"
+
+
+def test_who_watches_is_told_that_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told: list[str] = []
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(kernels, "PACKAGE", tmp_path)
+    kernels.tell_of_compiling(["max-min"], told.append)
+    assert not told  # nobody watches
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    kernels.tell_of_compiling(["fifo", "nothing of ours"], told.append)
+    assert not told  # they use none
+    kernels.tell_of_compiling(["fifo", "max-min"], told.append)
+    assert told == [kernels.NOTICE]
+    (tmp_path / "some.nbi").touch()
+    kernels.tell_of_compiling(["max-min"], told.append)
+    assert told == [kernels.NOTICE]

@@ -18,6 +18,7 @@ from horae import __version__
 from horae.cli.compare_input import Wanted, wanted
 from horae.cli.compare_output import print_tables, tell_left_over
 from horae.cli.compare_request import Format, Request
+from horae.cli.kernels import tell_of_compiling
 from horae.cli.rows import Tell
 from horae.comparison.bars import Bars, Lines
 from horae.comparison.cache import Cache, default_folder
@@ -76,6 +77,7 @@ def _compare(request: Request, cache: Cache | None, tell: Tell) -> None:
         _make_folder(request.plots)
     what = wanted(request, tell)
     todo = tasks(what.setup, what.policies, request.seeds, what.failures)
+    tell_of_compiling([pool.policy for task in todo for pool in task.setup.pools], tell)
     workload, labels, by = what.trace.workload, list(what.policies), f"{request.by.value}s" if request.by else ""
     progress = _progress(request)
     with (

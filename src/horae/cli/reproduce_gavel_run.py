@@ -17,6 +17,7 @@ from rich.table import Column, Table
 from horae import __version__
 from horae.cli.compare_output import PIPED_WIDTH
 from horae.cli.inputs import positive
+from horae.cli.kernels import tell_of_compiling
 from horae.cli.output import need_data
 from horae.cli.reproduce_gavel import Format, GavelRequest
 from horae.cli.rows import named_options
@@ -65,6 +66,7 @@ def reproduce_gavel(request: GavelRequest) -> int:
     )
     if request.plot is not None:
         _check_plot(request.plot)
+    tell_of_compiling([like.policy], tell)
     try:
         outcome = _experiment(request, like, published, solve, tell)
     except KeyboardInterrupt:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from horae import samples
 from horae.cli.inputs import choose_policies, choose_setup, not_negative, positive
+from horae.cli.kernels import tell_of_compiling
 from horae.cli.output import Format, Output, console, printable, right
 from horae.cli.sharing import SharingOption, with_sharing
 from horae.comparison.task import with_policy
@@ -73,6 +74,8 @@ def simulate_command(
     if days_between_failures is not None:
         until = 2 * arrivals[-1].job.submitted_at
         faults = fault_plan(setup.cluster, seed, days_between_failures, repair_seconds, until)
+    names = [pool.policy for each in setups.values() for pool in each.pools]
+    tell_of_compiling(names, lambda line: print(line, file=sys.stderr))
     results = {
         name: _result(simulate(each, arrivals, faults, checkpoint_seconds=checkpoint_seconds, journal=journal))
         for name, each in setups.items()

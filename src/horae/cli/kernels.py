@@ -1,0 +1,29 @@
+"""A word to whoever watches, before the first run that compiles kernels: that takes a minute and says nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import get_type_hints
+
+import horae
+from horae.model.decisions import Shares
+from horae.policies.registry import POLICIES
+
+PACKAGE = Path(horae.__file__).parent
+NOTICE = "compiling kernels for the first time, which takes about a minute; later runs find them"
+
+
+def tell_of_compiling(policies: Iterable[str], tell: Callable[[str], None]) -> None:
+    """Policies that answer with shares use kernels; numba keeps what it compiled beside the sources."""
+    if not sys.stderr.isatty() or "NUMBA_CACHE_DIR" in os.environ or not any(map(_shares, policies)):
+        return
+    if not any(PACKAGE.rglob("*.nbi")):
+        tell(NOTICE)
+
+
+def _shares(name: str) -> bool:
+    kind = POLICIES.get(name)
+    return kind is not None and get_type_hints(kind.decide).get("return") is Shares
