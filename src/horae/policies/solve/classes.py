@@ -44,8 +44,9 @@ class Classes(NamedTuple):
     def equal_speed(self) -> Floats:
         """By class: its speed with the same part of every GPU type, the best shape of each (Gavel's X_equal)."""
         best = np.zeros((len(self.jobs), len(self.capacity)))
-        rows, columns = np.nonzero(self.choice)
-        np.maximum.at(best, (rows, self.accelerator[rows, columns]), self.speed[rows, columns])
+        rows = np.arange(len(best))
+        for accelerator, speed in zip(self.accelerator.T, np.where(self.choice, self.speed, 0.0).T, strict=True):
+            best[rows, accelerator] = np.maximum(best[rows, accelerator], speed)
         return best @ self.capacity / max(float(self.capacity.sum()), 1.0)
 
 

@@ -14,9 +14,8 @@ _HAIR = 1e-6
 
 def evidence_of(objective: str, answer: Answer, classes: Classes, time: Floats | None = None) -> Evidence:
     """`time`: by class, where jobs also run in company; otherwise it is what the answer's fractions come to."""
-    given = np.zeros(len(classes.capacity))
-    used = answer.fraction * classes.gpus * classes.jobs[:, None]
-    np.add.at(given, classes.accelerator[classes.choice], used[classes.choice])
+    used = np.where(classes.choice, answer.fraction * classes.gpus * classes.jobs[:, None], 0.0)
+    given = np.bincount(classes.accelerator.ravel(), used.ravel(), minlength=len(classes.capacity))
     busy = (answer.fraction.sum(axis=1) if time is None else time) >= 1 - _HAIR
     limit = np.where(busy, int(Limit.TIME), int(Limit.SCARCE))
     limit = np.where(classes.served, limit, int(Limit.NOWHERE))
