@@ -378,6 +378,14 @@ def test_the_rules_that_a_rung_switches_off_are_all_that_there_are() -> None:
     assert len(names) == len([case for case in rungs(SMALL).values() if case.rules not in (COMPATIBLE, OURS)])
 
 
+def test_two_in_the_wrong_order_are_told_with_their_difference_seed_by_seed() -> None:
+    one, other = row("allox", 21.0, 25.0), row("finish_time_fairness_perf", 20.0, 30.0)
+    (swap,) = swaps([one, other])
+    assert str(swap).endswith("comes out above it (21.0 and 20.0 h)")
+    (swap,) = swaps([replace(one, by_seed=(20.0, 22.0)), replace(other, by_seed=(20.0, 20.0))])
+    assert str(swap).endswith("(21.0 and 20.0 h); seed by seed +1.0 +- 2.0 h")
+
+
 def test_changes_are_taken_seed_by_seed() -> None:
     def solve(cases: Sequence[Case]) -> list[Result]:
         return [fixed((1 + case.seed) * (0.9 if case.rules == OURS else 1.0)) for case in cases]

@@ -55,6 +55,7 @@ class Row:
     hours: Spread  # mean completion time, or makespan
     published_hours: float  # nan: nothing was
     is_loaded: bool = True  # new jobs came until all that are measured had ended
+    by_seed: tuple[float, ...] = ()  # hours
 
     @property
     def difference(self) -> float:
@@ -150,6 +151,7 @@ def _row(line: Line, results: Sequence[Result]) -> Row:
         Spread.of(hours),
         line.published_hours,
         at_once or all(each.is_loaded for each in results),
+        tuple(hours),
     )
 
 

@@ -12,7 +12,7 @@ from math import isinf, isnan
 from typing import NamedTuple
 
 from horae.reproduction.published import AWARE_MAX_MIN
-from horae.reproduction.rows import Row
+from horae.reproduction.rows import Row, Spread
 
 APART = 0.15  # published figures that differ by more are in a certain order
 
@@ -28,7 +28,11 @@ class Swap(NamedTuple):
         where = f"{better.workload}, {_when(better)}"
         was = f"{better.published_hours:.1f} and {worse.published_hours:.1f} h"
         now = f"{better.hours.mean:.1f} and {worse.hours.mean:.1f} h"
-        return f"{where}: {better.policy} was published below {worse.policy} ({was}), and comes out above it ({now})"
+        told = f"{where}: {better.policy} was published below {worse.policy} ({was}), and comes out above it ({now})"
+        if len(better.by_seed) < 2 or len(better.by_seed) != len(worse.by_seed):
+            return told
+        apart = Spread.of([one - other for one, other in zip(better.by_seed, worse.by_seed, strict=True)])
+        return f"{told}; seed by seed {apart.mean:+.1f} +- {apart.two_standard_errors:.1f} h"
 
 
 def _when(row: Row) -> str:
