@@ -43,10 +43,9 @@ class Classes(NamedTuple):
     @property
     def equal_speed(self) -> Floats:
         """By class: its speed with the same part of every GPU type, the best shape of each (Gavel's X_equal)."""
-        best = np.zeros((len(self.jobs), len(self.capacity)))
-        rows = np.arange(len(best))
-        for accelerator, speed in zip(self.accelerator.T, np.where(self.choice, self.speed, 0.0).T, strict=True):
-            best[rows, accelerator] = np.maximum(best[rows, accelerator], speed)
+        from horae.policies.solve.classes_kernel import best_of_types  # noqa: PLC0415  numba is slow to import
+
+        best = best_of_types(self.accelerator, self.choice, self.speed, len(self.capacity))
         return best @ self.capacity / max(float(self.capacity.sum()), 1.0)
 
 

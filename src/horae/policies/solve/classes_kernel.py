@@ -151,3 +151,15 @@ def sort_out(alike: Alike, serial: Ints, shapes: Shapes) -> Found:
                 choice[row, option] = True
                 speed[row, option] = speeds[option]
     return Found(first, member, jobs, gpus, accelerator, choice, speed)
+
+
+@njit(cache=True, error_model="numpy")
+def best_of_types(accelerator: Ints, choice: Bools, speed: Floats, types: int) -> Floats:
+    """By class and GPU type: the speed of the best shape there; 0 where there is none."""
+    best = np.zeros((len(speed), types))
+    for row in range(len(speed)):
+        for option in range(speed.shape[1]):
+            kind = accelerator[row, option]
+            if choice[row, option] and speed[row, option] > best[row, kind]:
+                best[row, kind] = speed[row, option]
+    return best

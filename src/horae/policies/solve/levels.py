@@ -35,57 +35,35 @@ def reach_level(
     """
     if not classes.choice.any():
         return Answer(np.zeros(classes.choice.shape), 0.0, 0.0, np.zeros(len(classes.capacity)))
-    # Not at the top: numba is slow to import.
-    from horae.policies.solve.levels_kernel import solve  # noqa: PLC0415
-    from horae.policies.solve.levels_pricing import Need  # noqa: PLC0415
+    from horae.policies.solve.levels_kernel import solve  # noqa: PLC0415  numba is slow to import
 
-    top = np.where(classes.served, classes.speed.max(axis=1), 1.0)
-    board = _board(classes, top, gain)
-    need = Need(
-        wish.rising.copy(),
-        np.zeros(len(top)),
-        wish.slope * top if wish.inverse else wish.slope / top,
-        wish.shift * top,
-        wish.inverse,
-    )
-    start, guess = _first_prices(board, need, len(classes.capacity))
-    done, _, bound, worth, fraction = solve(board, need, start, guess, fill, gain is not None)
-    if done:
-        used = _used(classes, fraction)
-        if max(used - 1, -float(fraction.min())) <= _OVER_MAX:
-            # What the arithmetic is out by is taken off everybody.
-            shares = np.maximum(fraction, 0.0) / max(used, 1.0)
-            # The value is that of these shares rather than the level they were made for: so the gap is what it is.
-            level = wish.level((shares * classes.speed).sum(axis=1))
-            answer = Answer(shares, level, bound, worth / np.maximum(classes.capacity, 1.0))
-            if answer.gap <= _GAP_MAX or not wish.rising.any():
-                return answer
+    gains = np.empty((0, 0)) if gain is None else gain
+    start, guess = _first_prices(classes, wish, gains)
+    found = solve(classes, wish, gains, start, guess, fill)
+    if found.done and found.over <= _OVER_MAX:
+        # The value is that of these shares rather than the level they were made for: so the gap is what it is.
+        level = wish.level((found.shares * classes.speed).sum(axis=1))
+        answer = Answer(found.shares, level, found.bound, found.worth / np.maximum(classes.capacity, 1.0))
+        if answer.gap <= _GAP_MAX or not wish.rising.any():
+            return answer
     answer = reach_by_program(problem, classes, wish, fill=fill, gain=gain)
     if not answer.gap <= _GAP_MAX:
         raise Unsolved(problem, f"the best that was found may be {answer.gap:.1e} from the best there is")
     return answer
 
 
-def _board(classes: Classes, top: Floats, gain: Floats | None) -> Board:
-    from horae.policies.solve.levels_pricing import Board  # noqa: PLC0415
-
-    rows, options = classes.choice.shape
-    speed, use, gains = np.zeros((rows, options + 2)), np.zeros((rows, options + 2)), np.zeros((rows, options + 2))
-    kind = np.zeros((rows, options + 2), dtype=np.int64)
-    speed[:, :options] = classes.speed / top[:, None]
-    speed[:, -1] = -1.0
-    kind[:, :options] = classes.accelerator
-    gpus = np.maximum(classes.capacity, 1.0)[classes.accelerator]
-    use[:, :options] = np.where(classes.choice, classes.jobs[:, None] * classes.gpus / gpus, 0.0)
-    if gain is not None:
-        gains[:, :options] = np.where(classes.choice, classes.jobs[:, None] * gain, 0.0)
-        gains /= max(float(gains.max()), np.finfo(float).tiny)
-    return Board(speed, use, kind, gains)
-
-
-def _first_prices(board: Board, need: Need, types: int) -> tuple[Floats, float]:
+def _first_prices(classes: Classes, wish: Wish, gain: Floats) -> tuple[Floats, float]:
     """Every type is worth the same; or, where classes are many, as much as it is to a sample of them, at its level."""
+    types = len(classes.capacity)
     even = np.full(types, 1 / types)
+    if len(classes.jobs) <= _SAMPLE_MIN:
+        return even, 0.0
+    from horae.policies.solve.levels_kernel import board_of, need_of  # noqa: PLC0415
+
+    return _prices_of_some(board_of(classes, gain), need_of(classes, wish), even)
+
+
+def _prices_of_some(board: Board, need: Need, even: Floats) -> tuple[Floats, float]:
     if len(board.speed) <= _SAMPLE_MIN or not need.rising[::_SAMPLE_EVERY].any():
         return even, 0.0
     from horae.policies.solve.levels_kernel import prices_of  # noqa: PLC0415
@@ -95,13 +73,4 @@ def _first_prices(board: Board, need: Need, types: int) -> tuple[Floats, float]:
     use = board.use[rows] * (board.use.sum() / max(float(board.use[rows].sum()), np.finfo(float).tiny))
     some = Board(board.speed[rows], use, board.kind[rows], board.gain[rows])
     of_some = Need(need.rising[rows], need.floor[rows], need.slope[rows], need.shift[rows], need.inverse)
-    return prices_of(some, of_some, *_first_prices(some, of_some, types))
-
-
-def _used(classes: Classes, fraction: Floats) -> float:
-    """The largest part that is given out of a type's GPUs, or of a job's time."""
-    share = np.maximum(fraction, 0.0)
-    given = (share * classes.gpus * classes.jobs[:, None]).ravel()
-    gpus = np.bincount(classes.accelerator.ravel(), given, minlength=len(classes.capacity))
-    of_types = float((gpus / np.maximum(classes.capacity, 1.0)).max())
-    return max(of_types, float(share.sum(axis=1).max()))
+    return prices_of(some, of_some, *_prices_of_some(some, of_some, even))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from horae.model.arrays import Floats
+from horae.policies.solve.classes import Classes
 from horae.policies.solve.levels_pricing import (
     NUDGE,
     Board,
@@ -33,6 +36,7 @@ from horae.policies.solve.levels_simplex import (
     price,
     settle,
 )
+from horae.policies.solve.wishes import Wish
 
 _LEVELS_MAX = 200  # steps of Newton's method; five are usual
 
@@ -161,11 +165,11 @@ def give_rest(board: Board, basis: Basis, asked: Floats) -> bool:
     return improve(board, basis, basis.prices, asked, 1.0)
 
 
-@kernel
-def solve(
+@part
+def _solved(
     board: Board, need: Need, start: Floats, guess: float, fill: bool, rest: bool
-) -> tuple[bool, float, float, Floats, Floats]:
-    """Was it solved; the level, its bound, the prices in GPUs of a type, and the shares."""
+) -> tuple[bool, float, Floats, Floats]:
+    """Was it solved; the bound of the level, the prices in GPUs of a type, and the shares."""
     basis, asked = _first_basis(board, start), np.zeros(len(board.speed))
     level, bound, worth = 0.0, 0.0, np.zeros(len(start))
     done = True
@@ -184,4 +188,79 @@ def solve(
         adapt(board, basis, asked)
     if done and rest:
         done = give_rest(board, basis, asked)
-    return done, level, bound, worth, shares_of(board, basis)
+    return done, bound, worth, shares_of(board, basis)
+
+
+@kernel
+def board_of(classes: Classes, gain: Floats) -> Board:
+    """Speeds over the best of each class. The gain, of one job there all the time, may be empty: nobody has any."""
+    rows, options = classes.choice.shape
+    speed, use, gains = np.zeros((rows, options + 2)), np.zeros((rows, options + 2)), np.zeros((rows, options + 2))
+    kind = np.zeros((rows, options + 2), np.int64)
+    most = 0.0
+    for row in range(rows):
+        top = _best(classes, row)
+        speed[row, options + 1] = -1.0
+        for option in range(options):
+            speed[row, option] = classes.speed[row, option] / top
+            kind[row, option] = classes.accelerator[row, option]
+            if classes.choice[row, option]:
+                gpus = max(classes.capacity[kind[row, option]], 1.0)
+                use[row, option] = classes.jobs[row] * classes.gpus[row, option] / gpus
+                if len(gain):
+                    gains[row, option] = classes.jobs[row] * gain[row, option]
+                    most = max(most, gains[row, option])
+    if most > 0:
+        gains /= most
+    return Board(speed, use, kind, gains)
+
+
+@part
+def _best(classes: Classes, row: int) -> float:
+    """The best speed of a class; 1 where it has no choice."""
+    best, served = classes.speed[row, 0], False
+    for option in range(classes.choice.shape[1]):
+        served = served or classes.choice[row, option]
+        best = max(best, classes.speed[row, option])
+    return best if served else 1.0
+
+
+@kernel
+def need_of(classes: Classes, wish: Wish) -> Need:
+    """What is wished for, over the best speed of each class."""
+    floor, slope, shift = np.zeros(len(wish.slope)), wish.slope.copy(), wish.shift.copy()
+    for row in range(len(slope)):
+        top = _best(classes, row)
+        slope[row] = slope[row] * top if wish.inverse else slope[row] / top
+        shift[row] *= top
+    return Need(wish.rising.copy(), floor, slope, shift, wish.inverse)
+
+
+class Outcome(NamedTuple):
+    done: bool
+    bound: float
+    worth: Floats  # by type: all of its GPUs
+    shares: Floats
+    over: float  # the part beyond all GPUs of a type or all time of a job that was given out before it was taken off
+
+
+@kernel
+def solve(classes: Classes, wish: Wish, gain: Floats, start: Floats, guess: float, fill: bool) -> Outcome:
+    board = board_of(classes, gain)
+    done, bound, worth, fraction = _solved(board, need_of(classes, wish), start, guess, fill, len(gain) > 0)
+    rows, options = fraction.shape
+    given, used, below = np.zeros(len(classes.capacity)), 0.0, 0.0
+    for row in range(rows):
+        time = 0.0
+        for option in range(options):
+            below = max(below, -fraction[row, option])
+            fraction[row, option] = max(fraction[row, option], 0.0)
+            time += fraction[row, option]
+            gpus = fraction[row, option] * classes.gpus[row, option] * classes.jobs[row]
+            given[classes.accelerator[row, option]] += gpus
+        used = max(used, time)
+    for number in range(len(given)):
+        used = max(used, given[number] / max(classes.capacity[number], 1.0))
+    # What the arithmetic is out by is taken off everybody.
+    fraction /= max(used, 1.0)
+    return Outcome(done, bound, worth, fraction, max(used - 1, below))
