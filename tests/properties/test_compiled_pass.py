@@ -50,6 +50,9 @@ def arrivals(draw: st.DrawFn) -> list[Arrival]:
             member_gpus=member_gpus,
             restart_seconds=draw(st.sampled_from([0.0, 20.0])),
             weight=draw(st.sampled_from([1.0, 3.0])),
+            cpus_per_gpu=draw(
+                st.sampled_from([0.0] * 19 + [1.0])
+            ),  # with the first such job the written pass takes over
         )
         found.append(Arrival(job, Truth(steps, options)))
     return sorted(found, key=lambda each: each.job.submitted_at)

@@ -59,6 +59,15 @@ def sizes_of(cluster: Cluster, demands: Sequence[Demand]) -> Sizes:
     return Sizes(gpus, level, chain, members, first_node, cluster.first_gpu[cluster.node_level].astype(np.int64))
 
 
+def with_more(former: Sizes, cluster: Cluster, demands: Sequence[Demand]) -> Sizes:
+    """The sizes of all demands, of which the first were known: new ones come one at a time."""
+    more = sizes_of(cluster, demands[len(former.gpus) :])
+    if more.gpus.shape[1] != former.gpus.shape[1]:
+        return sizes_of(cluster, demands)
+    both = [np.concatenate(pair) for pair in zip(former[:4], more[:4], strict=True)]
+    return former._replace(gpus=both[0], level=both[1], chain=both[2], member_gpus=both[3])
+
+
 def settle_flat(sizes: Sizes, turns: Turns) -> Settlement:
     from horae.placement.flat_kernel import run_pass  # noqa: PLC0415
 

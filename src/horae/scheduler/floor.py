@@ -14,7 +14,7 @@ from horae.model.shapes import Demand, Shape
 from horae.model.table import NOBODY
 from horae.placement.evict import place_over
 from horae.placement.fit import place
-from horae.placement.flat import place_flat, place_over_flat, settle_flat, sizes_of
+from horae.placement.flat import place_flat, place_over_flat, settle_flat, sizes_of, with_more
 
 if TYPE_CHECKING:
     from horae.placement.flat_kernel import Sizes
@@ -33,9 +33,8 @@ class Floor:
         self.riding = False  # whether any job ever asked for CPUs or memory
         self.riders = Riders(np.zeros(cluster.gpu_count), np.zeros(cluster.gpu_count))
         self.riders_held = Riders(np.zeros(cluster.gpu_count), np.zeros(cluster.gpu_count))
-        self._sized: tuple[bool, Sizes] | None = (
-            None  # whether nobody asks for CPUs or memory, and what demands ask for
-        )
+        self._asked = False  # whether any demand for which a whole pass was wanted has CPUs or memory in it
+        self._sizes: Sizes | None = None  # of all demands that were met when somebody last worked by turns
         self._starts: dict[str, Ints] = {}  # by accelerator, where placement is compiled: the first GPU of each node
 
     def usable(self, open_gpus: Bools) -> Bools:
@@ -93,12 +92,15 @@ class Floor:
 
     def settle(self, turns: Turns, demands: tuple[Demand, ...]) -> Settlement | None:
         """A whole pass at once; None where that is not possible."""
-        if not self._starts:
+        known = 0 if self._sizes is None else len(self._sizes.gpus)
+        self._asked = self._asked or any(each.cpus_per_gpu or each.memory_bytes_per_gpu for each in demands[known:])
+        if not self._starts or self._asked:
             return None
-        if self._sized is None or len(self._sized[1].gpus) != len(demands):
-            plain = not any(demand.cpus_per_gpu or demand.memory_bytes_per_gpu for demand in demands)
-            self._sized = plain, sizes_of(self.cluster, demands)
-        return settle_flat(self._sized[1], turns) if self._sized[0] else None
+        if self._sizes is None:
+            self._sizes = sizes_of(self.cluster, demands)
+        elif known < len(demands):
+            self._sizes = with_more(self._sizes, self.cluster, demands)
+        return settle_flat(self._sizes, turns)
 
     def place(self, free: Bools, riders: Riders, demand: Demand, shape: Shape) -> Spot | None:
         starts = self._starts.get(shape.accelerator)
