@@ -28,6 +28,7 @@ class SweepName(Enum):
     RESTART = "restart"
     NOISE = "noise"
     PROFILING = "profiling"
+    ESTIMATES = "estimates"
 
 
 @dataclass(frozen=True, kw_only=True)

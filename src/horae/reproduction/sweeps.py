@@ -58,6 +58,14 @@ SWEEPS: Mapping[str, Sweep] = MappingProxyType(
                 "known speeds",
                 lambda case: case,
             ),
+            Sweep(
+                "estimates",
+                "cells profiled, all else estimated and nothing learned later (%)",
+                (0, 10, 20, 50, 100),
+                lambda case, value: replace(case, learning=Learning(profile_share=value / 100, is_online=False)),
+                "known speeds",
+                lambda case: case,
+            ),
         )
     }
 )
@@ -96,10 +104,9 @@ def run_sweep(sweep: Sweep, rates: Mapping[str, Sequence[float]], like: Case, se
 
 
 ESTIMATES_WITHIN = 0.05  # of the mean completion time with known speeds
-PROFILE_SECONDS = Learning().profile_seconds
+USUAL = {"profiling": Learning().profile_seconds, "estimates": 100 * Learning().profile_share}  # by sweep: its value
 
 
 def too_costly(steps: Sequence[Step]) -> list[Step]:
     """Where not to know speeds, but for the fifth of them that is profiled, costs more than it may."""
-    usual = [step for step in steps if step.sweep == "profiling" and step.value == PROFILE_SECONDS]
-    return [step for step in usual if step.change.mean > ESTIMATES_WITHIN]
+    return [step for step in steps if step.value == USUAL.get(step.sweep) and step.change.mean > ESTIMATES_WITHIN]
