@@ -1,6 +1,7 @@
 """`make bench`: speed and memory, as figures and ratios. Writes bench/results.json and bench/scaling.png.
 
-`python -m bench <case>` runs one case, `python -m bench solve-time-plot` draws docs/images/solve-time.png.
+`python -m bench <case>` runs one case, `python -m bench solve-time-plot` draws docs/images/solve-time.png. `python -m
+bench --gavel` runs the cases of Gavel's policies and leaves the other figures as they are.
 
 Every case runs alone in a process of its own, journal off. Seconds are processor time for runs, and of the wall for
 reading, metrics and comparisons. The machine's own speed (a plain Python loop) is measured in the same process, so that
@@ -50,11 +51,14 @@ def main() -> None:
     if len(sys.argv) > 1 and sys.argv[1] == SOLVE_TIME_PLOT:
         solve_time.draw(HERE.parent / "docs/images/solve-time.png")
         return
-    if len(sys.argv) > 1:
+    if len(sys.argv) > 1 and sys.argv[1] in CASES:
         print(json.dumps(CASES[sys.argv[1]]().as_dict()))
         return
     results: dict[str, dict[str, float]] = {}
-    for name in CASES:
+    chosen = list(CASES)
+    if sys.argv[1:] == ["--gavel"]:
+        results, chosen = json.loads((HERE / "results.json").read_text())["cases"], list(gavel.CASES)
+    for name in chosen:
         if name.startswith(("philly", "itp", "gavel")) and "HORAE_DATA" not in os.environ:
             print(f"{name}: skipped, set HORAE_DATA to the folder with the published traces", flush=True)
             continue
