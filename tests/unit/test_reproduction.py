@@ -434,7 +434,7 @@ def test_figures_are_drawn(tmp_path: Path) -> None:
         "rates": rates_figure(made, {Point("single", "fifo", 4.4): 44.0}),
         "makespan": makespan_figure([replace(each, jobs_per_hour=inf) for each in made]),
         "ladder": ladder_figure(found),
-        "sweep": sweep_figure(steps, SWEEPS["rounds"].axis),
+        "sweep": sweep_figure(steps, SWEEPS["rounds"]),
     }
     for name, figure in figures.items():
         path = save(figure, tmp_path / f"{name}.png")

@@ -136,7 +136,7 @@ def _without_figures(request: GavelRequest, like: Case, solve: Solve) -> Outcome
     def draw_sweep() -> Figure:
         from horae.reproduction.figures import sweep_figure  # noqa: PLC0415
 
-        return sweep_figure(steps, sweep.axis)
+        return sweep_figure(steps, sweep)
 
     return Outcome(sheet_of_sweep(steps, sweep), draw_sweep)
 

@@ -17,7 +17,7 @@ from horae.reports import drawing
 from horae.reproduction.ladder import Rung
 from horae.reproduction.published import Published
 from horae.reproduction.rows import Row
-from horae.reproduction.sweeps import Step
+from horae.reproduction.sweeps import Step, Sweep
 
 TITLES: Mapping[str, str] = {"single": "single-GPU jobs", "multi": "gangs of 1, 2, 4 and 8 GPUs"}
 TOP_FACTOR = 8.0  # the axis ends at so many times the middle of what was run: what explodes hides all the others
@@ -151,34 +151,31 @@ def ladder_figure(rungs: Sequence[Rung]) -> Figure:
     return figure
 
 
-def sweep_figure(steps: Sequence[Step], axis: str) -> Figure:
-    """Completion time on the left, restarts on the right."""
+def sweep_figure(steps: Sequence[Step], sweep: Sweep) -> Figure:
+    """What it changes in completion time on the left, restarts on the right."""
     loads = list(dict.fromkeys((step.workload, step.jobs_per_hour) for step in steps))
-    figure, (times, restarts) = drawing.side_by_side(2, width=4.6, height=3.8)
+    figure, (changes, restarts) = drawing.side_by_side(2, width=4.6, height=3.8)
+    handles = []
     for index, load in enumerate(loads):
         style = drawing.look(index)
         chosen = [step for step in steps if (step.workload, step.jobs_per_hour) == load]
         values = [step.value for step in chosen]
-        errors = [np.nan_to_num(step.hours.two_standard_errors) for step in chosen]
-        hours = [step.hours.mean for step in chosen]
-        times.errorbar(values, hours, yerr=errors, capsize=3, color=style.colour, marker=style.marker)
+        errors = [100 * np.nan_to_num(step.change.two_standard_errors) for step in chosen]
+        change = [100 * step.change.mean for step in chosen]
+        changes.errorbar(values, change, yerr=errors, capsize=3, color=style.colour, marker=style.marker)
         restarts.plot(values, [step.restarts_per_job for step in chosen], color=style.colour, marker=style.marker)
-    for axes, what in ((times, "mean completion time (hours)"), (restarts, "restarts a job")):
-        axes.set_ylim(0, max(1.08 * axes.get_ylim()[1], 1.0))
+        label = f"{load[0]}, {load[1]:g} jobs/h"
+        handles.append(Line2D([], [], color=style.colour, marker=style.marker, label=label))
+    low, high = changes.get_ylim()
+    changes.set_ylim(min(low, -1.0), max(high, 1.0))  # less than a hundredth is nothing to look at
+    changes.axhline(0.0, color="black", linewidth=0.8)
+    restarts.set_ylim(0, max(1.08 * restarts.get_ylim()[1], 1.0))
+    what = f"change of the mean completion time (%)\nagainst {sweep.compared_with}, seed by seed"
+    for axes, words in ((changes, what), (restarts, "restarts a job")):
         axes.set_xticks(sorted({step.value for step in steps}))
         axes.yaxis.set_major_locator(MaxNLocator(6))
-        axes.set_xlabel(axis, fontsize=9)
-        axes.set_ylabel(what)
-    handles = [
-        Line2D(
-            [],
-            [],
-            color=drawing.look(index).colour,
-            marker=drawing.look(index).marker,
-            label=f"{load[0]}, {load[1]:g} jobs/h",
-        )
-        for index, load in enumerate(loads)
-    ]
+        axes.set_xlabel(sweep.axis, fontsize=9)
+        axes.set_ylabel(words, fontsize=9)
     figure.legend(handles=handles, loc="outside right upper", frameon=False)
     return figure
 
