@@ -11,6 +11,7 @@ import pickle
 import signal
 import sys
 import tempfile
+import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -105,8 +106,7 @@ class Worker(Generic[Task]):
         self.connection, far_end = context.Pipe()
         self.errand: Errand[Task] | None = None
         self._process: SpawnProcess = context.Process(target=serve, args=(far_end, trade_file), daemon=True)
-        with _undisturbed():
-            self._process.start()
+        self._process.start()
         far_end.close()  # otherwise the pipe would not end with the worker
 
     def send(self, errand: Errand[Task]) -> None:
@@ -149,7 +149,8 @@ def run_in_processes(
         file.write_bytes(pickle.dumps(trade, protocol=5))
         try:
             while len(crew) < min(workers, len(errands)):
-                crew.append(Worker(file))
+                with _undisturbed():
+                    crew.append(Worker(file))
             yield from _dispatch(errands, crew, watcher)
         finally:
             for worker in crew:
@@ -198,13 +199,36 @@ def _undisturbed() -> Iterator[None]:
     A spawned process imports the main module again. That would be the command line with all its libraries, or a script
     of somebody's that would run once more.
     """
-    # Whoever starts the tracker hears Ctrl-C again afterwards, and the first worker would start it.
-    resource_tracker.ensure_running()
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with _signals_later(signal.SIGINT, signal.SIGTERM):
+        # Whoever starts the tracker hears Ctrl-C again afterwards, and the first worker would start it.
+        resource_tracker.ensure_running()
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a child inherits it
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _signals_later(*numbers: signal.Signals) -> Iterator[None]:
+    """What Python does on these signals, it does at the end, once.
+
+    A mask does not delay it: the signal goes to another thread, polars has some, and the handler runs in this one.
+    """
+    if threading.current_thread() is not threading.main_thread():  # handlers run in the main thread only
+        yield
+        return
+    arrived: list[int] = []
+    handlers = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
+    for number in handlers:
+        signal.signal(number, lambda got, frame: arrived.append(got))
     try:
         yield
     finally:
-        sys.modules["__main__"] = main
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for got in dict.fromkeys(arrived):
+            signal.raise_signal(got)
