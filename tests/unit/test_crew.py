@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from multiprocessing import resource_tracker, util
 
 import pytest
@@ -46,9 +47,9 @@ def test_a_signal_that_another_thread_got_waits_until_the_worker_is_born(
     spawn = util.spawnv_passfds
     born: list[int] = []
 
-    def disturbed(*arguments: object) -> int:
+    def disturbed(path: bytes, arguments: Sequence[str], descriptors: Sequence[int]) -> int:
         assert bystander.ident is not None
-        born.append(spawn(*arguments))
+        born.append(spawn(path, arguments, descriptors))
         signal.pthread_kill(bystander.ident, number)
         time.sleep(0.1)
         return born[-1]
