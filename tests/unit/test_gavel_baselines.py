@@ -227,6 +227,17 @@ def test_a_crowd_shares_gpus_two_by_two() -> None:
     assert not shares.fraction.any()
 
 
+def test_no_more_share_gpus_than_have_to() -> None:
+    instance = pool([[1.0, 2.0]] * 6, [2, 2], kept=all_keep(0.8, 6, 2))
+    view = instance.view()
+    shares = Gandiva().decide(view)
+    check_shares(view, shares)
+    assert len(pairs_of(view, shares)) == 2  # six jobs on four GPUs
+    assert shares.pairs is not None
+    assert shares.pairs.fraction == pytest.approx(np.full(4, 0.5))
+    assert np.count_nonzero(shares.fraction.any(axis=1)) == 2
+
+
 def test_a_pair_that_is_slower_than_taking_turns_on_any_type_is_not_kept() -> None:
     kept = all_keep(0.9, 4, 2)
     kept[..., 1] = 0.49

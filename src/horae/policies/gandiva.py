@@ -1,12 +1,14 @@
 """Gandiva (OSDI'18) in the form in which Gavel's evaluation ran it: equal shares of time, and random pairs.
 
 If all gangs fit at once, everybody gets the same part of every GPU type, as far as it can use it. Otherwise jobs of one
-size share GPUs two by two, at random, and the cluster is divided equally among pairs and whoever is left alone. A pair
-is kept while the two keep at least a whole speed together on every GPU type that both run on. Who shares GPUs right now
-stays together; the lots of the others are fixed, so that few pairs change when a job comes or goes.
+size share GPUs two by two, at random, until the rest fits or there is nobody left to pair, and the cluster is divided
+equally among pairs and whoever is alone. A pair is kept while the two keep at least a whole speed together on every GPU
+type that both run on. Who shares GPUs right now stays together while there is need; the lots of the others are fixed,
+so that few pairs change when a job comes or goes.
 
-The public code of Gavel adds the speeds of a pair up over all GPU types, and so keeps almost any that fits;
-`packing_min` 0 comes close to that. Weights are not known to it.
+The public code of Gavel pairs everybody as soon as one gang too many is there, and leaves half of the cluster idle
+then. It also adds the speeds of a pair up over all GPU types, and so keeps almost any that fits; `packing_min` 0 comes
+close to that. Weights are not known to it.
 """
 
 from __future__ import annotations
@@ -37,10 +39,13 @@ class Gandiva:
     def decide(self, view: View) -> Shares:
         jobs, choices = view.jobs, _choices(view)
         rows = np.flatnonzero((choices.option >= 0).any(axis=1))
-        if int(jobs.gpus[rows].sum()) <= int(view.capacity.sum()) or not len(view.kept):
+        excess_gpus = int(jobs.gpus[rows].sum() - view.capacity.sum())
+        if excess_gpus <= 0 or not len(view.kept):
             first = second = np.empty(0, dtype=np.int64)
         else:
             first, second = self._pairs(view, choices, rows)
+            needed = int(np.searchsorted(np.cumsum(jobs.gpus[first]), excess_gpus)) + 1
+            first, second = first[:needed], second[:needed]
         single = np.setdiff1d(rows, np.concatenate([first, second]))
         part = 1.0 / max(len(single) + len(first), 1)
         fraction = np.zeros(jobs.shape.shape)
