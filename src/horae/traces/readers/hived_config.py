@@ -16,6 +16,7 @@ from typing import Annotated, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from horae.model.cells import Cluster, Node
+from horae.model.chains import CellKind, Chain, Pin, Reservation, Territory
 from horae.model.errors import ClusterError
 from horae.traces.job_row import GPUS_MAX
 from horae.traces.yaml_lines import TEXT_BYTES_MAX, YamlFile, read_yaml
@@ -89,6 +90,11 @@ class HivedConfig:
     chains: Mapping[str, tuple[str, ...]]  # by top-level cell type: nodes
     virtual_clusters: Mapping[str, VirtualCluster]
     pinned: Mapping[str, PinnedCell]
+    territory: Territory
+    machines: tuple[
+        tuple[str, ...], ...
+    ]  # by chain and node: its address; several chains may have cells of one machine
+    gpu_addresses: tuple[tuple[tuple[str, ...], ...], ...]  # by chain and node: of its GPUs, in our order
 
 
 class _Cell(NamedTuple):
@@ -130,7 +136,8 @@ def read_hived(path: Path) -> HivedConfig:
     chains: dict[str, tuple[str, ...]] = {}
     for top in tops:
         chains[top.cell_type] = (*chains.get(top.cell_type, ()), *_node_names(top, names))
-    return HivedConfig(cluster, chains, _virtual_clusters(file, set(pinned)), pinned)
+    clusters = _virtual_clusters(file, set(pinned))
+    return HivedConfig(cluster, chains, clusters, pinned, *_territory(file, tops, names, clusters))
 
 
 def _chain(file: YamlFile[HivedFile], cell_type: str, *place: str | int) -> list[tuple[str, int]]:
@@ -234,6 +241,61 @@ def _pinned(file: YamlFile[HivedFile], tops: list[_Cell], names: Mapping[Place, 
             nodes = (node,) if node else tuple(_node_names(cell, names))
             pinned[cell.pinned] = PinnedCell(cell.cell_type, cell.path, nodes)
     return pinned
+
+
+def _territory(
+    file: YamlFile[HivedFile],
+    tops: list[_Cell],
+    names: Mapping[Place, str],
+    clusters: Mapping[str, VirtualCluster],
+) -> tuple[Territory, tuple[tuple[str, ...], ...], tuple[tuple[tuple[str, ...], ...], ...]]:
+    """The same as chains of equal cells, one for each type of top-level cell."""
+    types = file.value.physicalCluster.cellTypes
+    by_type: dict[str, list[_Cell]] = {}
+    for top in tops:
+        by_type.setdefault(top.cell_type, []).append(top)
+    chains, machines, addresses = [], [], []
+    pins: list[Pin] = []
+    for index, (name, cells) in enumerate(by_type.items()):
+        down = [step for step, _ in _chain(file, name, *cells[0].place)]
+        up = tuple(reversed(down))
+        fanout = (1, *(types[step].childCellNumber for step in up[1:]))
+        nodes = [cell for top in cells for cell, _ in _walk(top, names) if cell.place in names]
+        node_level = up.index(nodes[0].cell_type)
+        chains.append(Chain(name, up[0], up, fanout, tuple(names[cell.place] for cell in nodes), node_level))
+        machines.append(tuple(cell.address for cell in nodes))
+        addresses.append(tuple(tuple(_leaves(cell)) for cell in nodes))
+        for top_index, top in enumerate(cells):
+            pins += _pins(top, len(down) - 1, top_index, index, fanout)
+    return Territory(tuple(chains), _reservations(chains, clusters), tuple(pins)), tuple(machines), tuple(addresses)
+
+
+def _leaves(cell: _Cell) -> Iterator[str]:
+    if not cell.children:
+        yield cell.address
+    for child in cell.children:
+        yield from _leaves(child)
+
+
+def _pins(cell: _Cell, level: int, number: int, chain: int, fanout: tuple[int, ...]) -> Iterator[Pin]:
+    if cell.pinned:
+        yield Pin(cell.pinned, CellKind(chain, level), number)
+    for index, child in enumerate(cell.children):
+        yield from _pins(child, level - 1, number * fanout[level] + index, chain, fanout)
+
+
+def _reservations(chains: list[Chain], clusters: Mapping[str, VirtualCluster]) -> tuple[Reservation, ...]:
+    numbers = {chain.name: index for index, chain in enumerate(chains)}
+    found = []
+    for tenant, cluster in clusters.items():
+        cells: dict[CellKind, int] = {}
+        for path, count in cluster.cells:
+            names = path.split(".")
+            chain = numbers[names[0]]
+            kind = CellKind(chain, chains[chain].types.index(names[-1]))
+            cells[kind] = cells.get(kind, 0) + count
+        found.append(Reservation(tenant, cells, cluster.pinned))
+    return tuple(found)
 
 
 def _walk(cell: _Cell, names: Mapping[Place, str], node: str = "") -> Iterator[tuple[_Cell, str]]:

@@ -1,0 +1,88 @@
+"""The annotation by which a pod asks HiveD for GPUs, as a gang of ours. Names of older versions are understood too."""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import yaml
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+
+from horae.model.errors import JobError
+from horae.model.gangs import OPPORTUNISTIC, PRIORITY_MAX, Gang
+
+ANNOTATION = "hivedscheduler.microsoft.com/pod-scheduling-spec"
+
+Count = Annotated[int, Field(gt=0, strict=True)]
+
+
+def _old(name: str, *names: str) -> AliasChoices:
+    return AliasChoices(name, *names)
+
+
+class Member(BaseModel):
+    podNumber: Count  # noqa: N815  (names as in the annotation)
+    leafCellNumber: Count = Field(validation_alias=_old("leafCellNumber", "gpuNumber"))  # noqa: N815
+
+
+class AffinityGroup(BaseModel):
+    name: Annotated[str, Field(min_length=1)]
+    members: Annotated[list[Member], Field(min_length=1)]
+
+
+class PodSpec(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+
+    virtualCluster: Annotated[str, Field(min_length=1)]  # noqa: N815
+    priority: Annotated[int, Field(ge=OPPORTUNISTIC, le=PRIORITY_MAX, strict=True)] = 0
+    leafCellNumber: Count = Field(validation_alias=_old("leafCellNumber", "gpuNumber"))  # noqa: N815
+    leafCellType: str = Field("", validation_alias=_old("leafCellType", "gpuType"))  # noqa: N815
+    pinnedCellId: str = Field("", validation_alias=_old("pinnedCellId", "reservationId"))  # noqa: N815
+    lazyPreemptionEnable: bool = False  # noqa: N815
+    ignoreK8sSuggestedNodes: bool = True  # noqa: N815
+    affinityGroup: AffinityGroup | None = None  # noqa: N815
+
+
+class Pod(NamedTuple):
+    """One member of a gang."""
+
+    gang: Gang
+    gpus: int
+    heeds_suggestions: bool  # new cells may only be bound on the nodes that Kubernetes suggests
+
+
+def read_pod(name: str, annotation: str) -> Pod:
+    """A pod's gang, from the text of its annotation; a pod without a group is a gang of one."""
+    try:
+        found = yaml.safe_load(annotation)
+        spec = PodSpec.model_validate(found)
+    except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())
+        raise JobError(problem, file=f"pod {name}", field=ANNOTATION, remedy="write YAML") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise JobError(
+            f"{field}: {first['msg']}", file=f"pod {name}", field=ANNOTATION, remedy="mend the annotation"
+        ) from None
+    group = spec.affinityGroup
+    if group is None:
+        members: tuple[int, ...] = (spec.leafCellNumber,)
+    else:
+        members = tuple(each.leafCellNumber for each in group.members for _ in range(each.podNumber))
+    if spec.leafCellNumber not in members:
+        raise JobError(
+            f"no member of group {group.name if group else name!r} has {spec.leafCellNumber} GPUs, as this pod has",
+            file=f"pod {name}",
+            field="affinityGroup.members",
+            remedy="list the pod itself among the members",
+        )
+    gang = Gang(
+        name=group.name if group else name,
+        tenant=spec.virtualCluster,
+        members=members,
+        priority=spec.priority,
+        accelerator=spec.leafCellType,
+        pin=spec.pinnedCellId,
+        lazy=spec.lazyPreemptionEnable,
+    )
+    return Pod(gang, spec.leafCellNumber, not spec.ignoreK8sSuggestedNodes)
