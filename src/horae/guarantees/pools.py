@@ -1,7 +1,8 @@
 """Which GPUs a pool may use, and whose jobs it serves.
 
-A pool owns whole nodes, its own alone: what a tenant has here is a private cluster. A pool without tenants serves all
-that have none of their own.
+A pool owns whole nodes, its own alone: what a tenant has here is a private cluster. Or its tenant reserves cells, and
+it owns those of the wide cluster that stand for them. Or it has a quota: so many GPUs at a time, of those that all such
+pools share. A pool without tenants serves all that have none of their own, and all work without a guarantee.
 """
 
 from __future__ import annotations
@@ -10,28 +11,41 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from horae.guarantees.tenancy import Tenancy
 from horae.model.arrays import Bools, Ints
 from horae.model.cells import Cluster
 from horae.model.errors import ClusterError
+from horae.model.jobs import Job
 from horae.model.pools import PoolSpec
 
 
 class Pools:
     def __init__(self, cluster: Cluster, specs: Sequence[PoolSpec]) -> None:
-        self.cluster = cluster
         self.specs = tuple(specs)
-        self.gpus: tuple[Bools, ...] = tuple(_gpus(cluster, spec, self.specs) for spec in self.specs)
+        self.tenancy = Tenancy(cluster, self.specs) if any(spec.cells for spec in self.specs) else None
+        self.cluster = (
+            cluster if self.tenancy is None else self.tenancy.wide
+        )  # with the tenants' cells beside the nodes
+        self.gpus: tuple[Bools, ...] = tuple(self._gpus(spec) for spec in self.specs)
         self._by_tenant = _tenants(self.specs)
-        sharing = [spec.name for spec in self.specs if not spec.nodes]
+        sharing = [spec.name for spec in self.specs if not (spec.nodes or spec.cells or spec.quota)]
         if len(sharing) > 1:
             raise ClusterError(
                 f"pools {', '.join(sharing)} have no nodes of their own", field="pools", remedy="leave one without"
             )
         self._open = next((i for i, spec in enumerate(self.specs) if not spec.tenants), None)
 
-    def pool_of(self, tenant: str) -> int | None:
-        """The pool in which a tenant's jobs run, if there is one."""
-        return self._by_tenant.get(tenant, self._open)
+    def pool_of(self, job: Job) -> int | None:
+        """The pool in which a job runs, if there is one: its tenant's, or the one for all else."""
+        own = self._by_tenant.get(job.tenant)
+        if own is None or (self.specs[own].cells and job.priority < 0):
+            return self._open
+        return own
+
+    def _gpus(self, spec: PoolSpec) -> Bools:
+        if self.tenancy is not None:
+            return self.tenancy.owned(spec)
+        return _gpus(self.cluster, spec, self.specs)
 
     def is_safe(self, pool: int, gpus: Ints) -> bool:
         """Whether these GPUs are the pool's to use."""
@@ -39,6 +53,8 @@ class Pools:
 
 
 def _gpus(cluster: Cluster, spec: PoolSpec, specs: tuple[PoolSpec, ...]) -> Bools:
+    if spec.quota:
+        return np.ones(cluster.gpu_count, dtype=bool)
     owned = np.zeros(cluster.gpu_count, dtype=bool)
     for name in spec.nodes or _left_over(cluster, specs):
         owned[cluster.gpus_of_node(name)] = True

@@ -10,7 +10,7 @@ demand fail with it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -69,12 +69,13 @@ class Ground(NamedTuple):
     riders: Riders
     demands: tuple[Demand, ...]
     ids: Sequence[str]  # by row
+    quota_left: Mapping[str, int] | None = None  # by GPU type: so many more may be used; None: as many as there are
 
 
 def admit(claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> RoundPlan:
     if claims.option is not None:
         placer.hasten()  # shares make jobs move every round
-    if claims.is_by_turns and not jobs.bundles:
+    if claims.is_by_turns and not jobs.bundles and ground.quota_left is None:
         wanting, standing = _survey(claims, jobs, ground)
         if not len(wanting):
             return RoundPlan()
@@ -253,6 +254,7 @@ class _Pass:
         self.every_option: dict[int, tuple[int, ...]] = {}  # by demand
         self.blocked: dict[int, NoRoom] = {}
         self.room: dict[str, _Room] = {}  # by GPU type; forgotten when somebody wins
+        self.quota_left = None if ground.quota_left is None else dict(ground.quota_left)
 
     def run(self, wanting: Ints, extensions: tuple[tuple[int, float], ...]) -> RoundPlan:
         claims, jobs = self.claims, self.jobs
@@ -341,7 +343,9 @@ class _Pass:
                 if self._room(shape).last <= position:
                     continue
                 if contest is None:
-                    contest = Contest(self.free, self.standing > position, self.holder, self.standing)
+                    # Beyond its quota a pool gets only what its own jobs leave.
+                    free = self.free if self._is_within_quota(shape) else np.zeros_like(self.free)
+                    contest = Contest(free, self.standing > position, self.holder, self.standing)
                 spot = self.placer.place_over(contest, self.riders, demand, shape)
                 if spot is not None:
                     self._win(position, row, choice, spot)
@@ -356,8 +360,14 @@ class _Pass:
         room = self.room.get(shape.accelerator)
         if room is None:
             last = self.placer.last_of_type(self.standing, shape) if self.claims.preemptive else TAKEN
-            room = self.room[shape.accelerator] = _Room(self.placer.count(self.free, shape), last)
+            free = self.placer.count(self.free, shape)
+            if self.quota_left is not None:
+                free = min(free, self.quota_left.get(shape.accelerator, 0))
+            room = self.room[shape.accelerator] = _Room(free, last)
         return room
+
+    def _is_within_quota(self, shape: Shape) -> bool:
+        return self.quota_left is None or self.quota_left.get(shape.accelerator, 0) >= shape.gpus
 
     def _partner_option(self, position: int) -> int:
         return NOBODY if self.claims.partner_option is None else int(self.claims.partner_option[position])
@@ -383,6 +393,8 @@ class _Pass:
         )
         self.free[gpus] = False
         self.room.clear()
+        if self.quota_left is not None:
+            self.quota_left[shape.accelerator] = self.quota_left.get(shape.accelerator, 0) - len(gpus)
         self._load(gpus, demand)
         if not self.claims.preemptive:
             return
@@ -438,6 +450,10 @@ class _Pass:
 
     def _vacate(self, row: int, reason: Preempted | Moved) -> None:
         self.departures[row] = Departure(int(self.jobs.serial[row]), reason)
-        left = (self.holder == self.jobs.epoch[row]) & (self.standing != TAKEN)
+        held = self.holder == self.jobs.epoch[row]
+        left = held & (self.standing != TAKEN)
         self.standing[left] = TAKEN
+        if self.quota_left is not None:
+            shape = self.ground.demands[self.jobs.demand[row]].shapes[int(self.jobs.option[row])]
+            self.quota_left[shape.accelerator] += int(np.count_nonzero(held))
         self.free |= left

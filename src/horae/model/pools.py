@@ -48,6 +48,8 @@ class PoolSpec:
     tenants: tuple[str, ...] = ()  # none: all tenants without a pool of their own
     nodes: tuple[str, ...] = ()  # none: all nodes without a pool of their own
     rules: RoundRules = RoundRules()
+    cells: Mapping[str, int] = field(default_factory=dict)  # what its tenant reserves, e.g. {"A100.node": 6}
+    quota: Mapping[str, int] = field(default_factory=dict)  # by GPU type: so many at a time, wherever they are
 
     def __post_init__(self) -> None:
         if not 0 < self.round_seconds < inf:

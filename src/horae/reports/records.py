@@ -197,7 +197,7 @@ class Recorder:
     def _job_row(self, life: Life, outcome: int, at: float) -> bytes:
         job, truth = life.job, life.truth
         users, tenants, apps, models = self._users, self._tenants, self._apps, self._models
-        pool = self._site.pool_of(job.tenant)
+        pool = self._site.pool_of(job)
         options = job.options if truth is None or truth.options is job.options else _true_options(job, truth)
         steps = _steps(life, outcome)
         fastest_seconds, least_gpu_seconds = self._site.least(steps, options, pool)

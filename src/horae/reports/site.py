@@ -7,6 +7,7 @@ from math import inf
 
 import numpy as np
 
+from horae.model.jobs import Job
 from horae.model.pools import Setup
 from horae.model.shapes import Option
 from horae.reports.log import ClusterColumns
@@ -18,8 +19,10 @@ class Site:
         self.accelerator = {name: index for index, name in enumerate(cluster.accelerators)}
         self._pool_of_tenant = {name: index for index, pool in enumerate(setup.pools) for name in pool.tenants}
         self._open_pool = next((index for index, pool in enumerate(setup.pools) if not pool.tenants), -1)
+        self._guaranteed = {index for index, pool in enumerate(setup.pools) if pool.cells}
         owner = {name: index for index, pool in enumerate(setup.pools) for name in pool.nodes}
-        rest = next((index for index, pool in enumerate(setup.pools) if not pool.nodes), -1)
+        sharing = [index for index, pool in enumerate(setup.pools) if pool.cells or pool.quota]
+        rest = next((i for i, pool in enumerate(setup.pools) if not pool.nodes and i not in sharing), -1)
         node = cluster.node_of_gpu
         self.columns = ClusterColumns(
             accelerators=cluster.accelerators,
@@ -33,14 +36,18 @@ class Site:
         counts = np.zeros((len(setup.pools) + 1, len(cluster.accelerators)), dtype=np.int64)
         np.add.at(counts, (self.columns.pool, self.columns.accelerator), 1)
         counts[-1] = 0
+        counts[sharing] = np.bincount(
+            self.columns.accelerator, minlength=len(cluster.accelerators)
+        )  # they may be anywhere
         self._gpus = [dict(zip(cluster.accelerators, row, strict=True)) for row in counts.tolist()]
 
         self._nowhere = [inf] * len(self.accelerator)
         self.kept_max = max((max(row.kept) for row in setup.sharing), default=1.0)
         self.kept_together_max = max((sum(row.kept) for row in setup.sharing), default=1.0)
 
-    def pool_of(self, tenant: str) -> int:
-        return self._pool_of_tenant.get(tenant, self._open_pool)
+    def pool_of(self, job: Job) -> int:
+        own = self._pool_of_tenant.get(job.tenant, self._open_pool)
+        return self._open_pool if own in self._guaranteed and job.priority < 0 else own
 
     def least(self, steps: float, options: Sequence[Option], pool: int) -> tuple[float, list[float]]:
         """The least seconds for so much work in this pool, and by accelerator the least GPU-seconds."""

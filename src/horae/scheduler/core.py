@@ -60,14 +60,14 @@ class Scheduler:
         self.now = 0.0
         self.ignored = 0  # events that were late, doubled or about nobody
         self._pools = Pools(setup.cluster, setup.pools)
-        self._floor = Floor(setup.cluster)
+        self._floor = Floor(self._pools.cluster, self._pools.tenancy)
         self._pool = [
             Pool(index, spec, make_policy(spec.policy, spec.options), self._pools.gpus[index])
             for index, spec in enumerate(setup.pools)
         ]
         for pool in self._pool:
-            pool.count_capacity(setup.cluster, self._floor.open)
-        self._shapes = ShapeBook(setup.cluster)
+            pool.count_capacity(self._floor)
+        self._shapes = ShapeBook(self._pools.cluster)
         self._demands = DemandBook()
         self._tenants = NameBook(setup.tenant_weights)
         self._users = NameBook({})
@@ -125,7 +125,8 @@ class Scheduler:
         decision = pool.decide(view)  # 2
         claims = claim(decision, view.jobs, pool.standing(view, decision))  # 3
         floor = self._floor
-        ground = Ground(pool.spec.name, usable, floor.holder, floor.loads(), self._demands.all, pool.table.ids)
+        where = pool.spec.name, usable, floor.holder, floor.loads()
+        ground = Ground(*where, self._demands.all, pool.table.ids, pool.quota_left())
         plan = admit(claims, view.jobs, ground, self._floor)  # 4 and 5
         check_plan(plan, pool, self._pools, self._floor, usable)
         self._rounds.append(pool.name_round(view, decision, plan))
@@ -139,7 +140,7 @@ class Scheduler:
         pool.settle(self.now, stands_until, contest_at)
 
     def _view(self, pool: Pool, usable: Bools) -> View:
-        shapes, cluster = self._shapes, self.setup.cluster
+        shapes, cluster = self._shapes, self._pools.cluster
         # By position, in the order of its fields: a view is made for every round.
         return View(
             self.now, self.setup.seed, pool.spec.round_seconds,
@@ -157,6 +158,7 @@ class Scheduler:
         for placement in plan.placements:
             present = set(self._floor.holder[placement.gpus].tolist())
             present.update(int(columns["epoch"][row[serial]]) for serial in placement.bundle)
+            present.update(self._send_away(self._floor.guests(placement.gpus).tolist(), placement))
             awaited = frozenset(present.union(placement.leaving) - {NOBODY})
             if awaited:
                 self._hold(pool, placement, awaited)
@@ -164,6 +166,16 @@ class Scheduler:
                 self._start(pool, placement)
         for serial, lease_seconds in plan.extensions:
             columns["lease_until"][row[serial]] = self.now + lease_seconds
+
+    def _send_away(self, guests: list[int], placement: Placement) -> list[int]:
+        """Whoever is on a tenant's GPUs without a guarantee leaves them."""
+        for epoch in guests:
+            for serial in self._leases[epoch].bundle:
+                pool, _ = self._live[self._id[serial]]
+                if self._status(pool, serial) in (_STARTING, _RUNNING):
+                    self._stop(pool, serial, Preempted(self._id[placement.serial]))
+                    pool.touch(self.now)
+        return guests
 
     # Leases and holds
 
@@ -183,7 +195,7 @@ class Scheduler:
                 pool.table.columns["pace"][row] = self._sharing.of(job.model, other.model, placement.shape)
         steps_done = tuple([float(pool.table.columns["steps_base"][row]) for row in rows])
         job_ids = tuple([job.id for job in jobs])
-        self._send(Start(epoch, job_ids, tuple(placement.gpus.tolist()), placement.shape, steps_done))
+        self._send(Start(epoch, job_ids, self._floor.real(placement.gpus), placement.shape, steps_done))
 
     def _demand(self, pool: Pool, placement: Placement) -> Demand:
         numbers = [int(pool.table.columns["demand"][pool.table.row[serial]]) for serial in placement.bundle]
@@ -230,6 +242,9 @@ class Scheduler:
         if lease is None or serial not in lease.bundle:
             raise BrokenInvariant(f"job {self._id[serial]} ends lease {epoch}, which is not its own")
         self._floor.give_back(lease.gpus)
+        if pool.spec.quota:
+            for neighbour in self._pool:
+                neighbour.touch(self.now)  # they share GPUs
         for other in lease.bundle:
             if other != serial:
                 pool.table.bundles -= 1
@@ -250,8 +265,8 @@ class Scheduler:
                 pool, _ = self._live[self._id[serial]]
                 for member in hold.placement.bundle:
                     del self._holds[member]
+                self._start(pool, hold.placement)  # before its GPUs are released, or a tenant's would be somewhere else
                 self._floor.release(hold.placement.gpus)
-                self._start(pool, hold.placement)
 
     # Events
 
@@ -260,7 +275,7 @@ class Scheduler:
         if job.id in self._live or job.id in self._ended:
             self.ignored += 1
             return
-        index = self._pools.pool_of(job.tenant)
+        index = self._pools.pool_of(job)
         if index is None:
             self._refuse(job, NoPool(job.tenant))
             return
@@ -365,8 +380,8 @@ class Scheduler:
                     if self._status(pool, serial) in (_STARTING, _RUNNING):
                         self._stop(pool, serial, NodeLost(event.node))
         for pool in self._pool:
-            if pool.gpus[self.setup.cluster.gpus_of_node(event.node)].any():
-                pool.count_capacity(self.setup.cluster, self._floor.open)
+            if self._pools.tenancy is not None or pool.gpus[self.setup.cluster.gpus_of_node(event.node)].any():
+                pool.count_capacity(self._floor)
                 pool.touch(self.now)
 
     def _on_policy(self, event: PolicyChanged) -> None:
@@ -422,8 +437,20 @@ class Scheduler:
                 self._release(serial)  # the other one of a pair finds nothing left to undo
         self._commands.extend(self._mailbox.overdue(self.now, busy=bool(self._leases)))
         for pool in self._pool:
+            self._recount()
             if pool.wake_at <= self.now:
                 self._decide_round(pool)
+        self._recount()
+
+    def _recount(self) -> None:
+        """Tenants have taken GPUs, or left them: others may use fewer or more."""
+        tenancy = self._pools.tenancy
+        if tenancy is not None and tenancy.shifted:
+            tenancy.shifted = False
+            for pool in self._pool:
+                if not pool.spec.cells or tenancy.is_short:
+                    pool.count_capacity(self._floor)
+                    pool.touch(self.now)
 
     # Small things
 

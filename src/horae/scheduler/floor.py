@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from horae.guarantees.tenancy import Tenancy
 from horae.model.arrays import Bools, Ints
 from horae.model.cells import Cluster
 from horae.model.events import Health
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
 class Floor:
     """All GPUs of the cluster as columns; also what the admission pass knows of placement."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, tenancy: Tenancy | None = None) -> None:
         self.cluster = cluster
+        self.tenancy = tenancy  # if tenants have cells: which GPUs are behind theirs
         self.holder = np.full(cluster.gpu_count, NOBODY, dtype=np.int64)  # epoch of the lease
         self.held_for = np.full(cluster.gpu_count, NOBODY, dtype=np.int64)  # serial of the job
         self._holds = 0
-        self.open = np.ones(cluster.gpu_count, dtype=bool)  # new work may start here
+        self._healthy = np.ones(cluster.gpu_count, dtype=bool)
         self.health: dict[str, Health] = dict.fromkeys(cluster.node_index, Health.HEALTHY)
         self.riding = False  # whether any job ever asked for CPUs or memory
         self.riders = Riders(np.zeros(cluster.gpu_count), np.zeros(cluster.gpu_count))
@@ -37,12 +39,19 @@ class Floor:
         self._sizes: Sizes | None = None  # of all demands that were met when somebody last worked by turns
         self._starts: dict[str, Ints] = {}  # by accelerator, where placement is compiled: the first GPU of each node
 
+    @property
+    def open(self) -> Bools:
+        """By GPU: whether new work may start here."""
+        return self._healthy if self.tenancy is None else self._healthy & ~self.tenancy.closed
+
     def usable(self, open_gpus: Bools) -> Bools:
         """Of these, the GPUs that are held for nobody."""
         return open_gpus & (self.held_for == NOBODY) if self._holds else open_gpus
 
     def take(self, gpus: Ints, epoch: int, demand: Demand) -> None:
         self.holder[gpus] = epoch
+        if self.tenancy is not None:
+            self.tenancy.claim(gpus, claimed=True)
         if demand.cpus_per_gpu or demand.memory_bytes_per_gpu:
             self.riding = True
             self.riders.cpus[gpus] = demand.cpus_per_gpu
@@ -50,6 +59,8 @@ class Floor:
 
     def give_back(self, gpus: Ints) -> None:
         self.holder[gpus] = NOBODY
+        if self.tenancy is not None:
+            self.tenancy.claim(gpus[self.held_for[gpus] == NOBODY], claimed=False)
         if self.riding:
             self.riders.cpus[gpus] = 0.0
             self.riders.memory_bytes[gpus] = 0.0
@@ -62,6 +73,8 @@ class Floor:
 
     def hold(self, gpus: Ints, serial: int, demand: Demand) -> None:
         self.held_for[gpus] = serial
+        if self.tenancy is not None:
+            self.tenancy.claim(gpus, claimed=True)
         self.riding |= bool(demand.cpus_per_gpu or demand.memory_bytes_per_gpu)
         self.riders_held.cpus[gpus] = demand.cpus_per_gpu
         self.riders_held.memory_bytes[gpus] = demand.memory_bytes_per_gpu
@@ -69,19 +82,38 @@ class Floor:
 
     def release(self, gpus: Ints) -> None:
         self.held_for[gpus] = NOBODY
+        if self.tenancy is not None:
+            self.tenancy.claim(gpus[self.holder[gpus] == NOBODY], claimed=False)
         self.riders_held.cpus[gpus] = 0.0
         self.riders_held.memory_bytes[gpus] = 0.0
         self._holds -= 1
 
     def set_health(self, node: str, health: Health) -> None:
         self.health[node] = health
-        self.open[self.cluster.gpus_of_node(node)] = health is Health.HEALTHY
+        gpus = self.cluster.gpus_of_node(node)
+        self._healthy[gpus] = health is Health.HEALTHY
+        if self.tenancy is not None:
+            self.tenancy.set_bad(self.tenancy.real[gpus], bad=health is not Health.HEALTHY)
 
     def on_node(self, node: str) -> tuple[Ints, Ints]:
         """Epochs of the leases, and serials of the holds, that touch a node."""
-        gpus = self.cluster.gpus_of_node(node)
+        gpus = np.arange(self.cluster.gpu_count)[self.cluster.gpus_of_node(node)]
+        if self.tenancy is not None:
+            gpus = np.append(gpus, self.tenancy.behind(self.tenancy.real[gpus]))
         epochs, serials = np.unique(self.holder[gpus]), np.unique(self.held_for[gpus])
         return epochs[epochs != NOBODY], serials[serials != NOBODY]
+
+    def guests(self, gpus: Ints) -> Ints:
+        """Epochs of the leases without a guarantee that are where a tenant's job shall go."""
+        if self.tenancy is None or not self.tenancy.is_virtual[gpus[0]]:
+            return np.empty(0, dtype=np.int64)
+        self.tenancy.bind(gpus)
+        epochs = np.unique(self.holder[self.tenancy.guests(gpus)])
+        return epochs[epochs != NOBODY]
+
+    def real(self, gpus: Ints) -> tuple[int, ...]:
+        """The numbers by which the engine knows these GPUs."""
+        return tuple((gpus if self.tenancy is None else self.tenancy.real[gpus]).tolist())
 
     def hasten(self) -> None:
         """From now on placement is compiled where it can be, for those to whom loading that is worth it."""

@@ -9,7 +9,6 @@ import numpy as np
 
 from horae.mechanism.turns import BY_PRIORITY, Standing, bounded_debts, in_company, pairs_held, time_targets
 from horae.model.arrays import Bools, Floats, Ints
-from horae.model.cells import Cluster
 from horae.model.decisions import Decision, Pairs, Ranking, Shares
 from horae.model.errors import PolicyError
 from horae.model.jobs import Job
@@ -68,10 +67,14 @@ class Pool:
         self._app_seconds = 0.0
         self._app_counted_at = 0.0
 
-    def count_capacity(self, cluster: Cluster, open_gpus: Bools) -> None:
+    def count_capacity(self, floor: Floor) -> None:
+        cluster = floor.cluster
         self._counted += 1
-        self.open_gpus = self.gpus & open_gpus
+        self.open_gpus = self.gpus & floor.open
         self.capacity = np.add.reduceat(self.open_gpus, cluster.first_gpu[-1][:-1], dtype=np.int64)
+        if self.spec.quota:
+            quota = [self.spec.quota.get(name, 0) for name in cluster.accelerators]
+            self.capacity = np.minimum(self.capacity, quota)
         self.capacity.flags.writeable = False
         nodes = np.unique(cluster.node_of_gpu[self.open_gpus])
         self.cpus = float(cluster.node_cpus[nodes].sum())
@@ -86,6 +89,17 @@ class Pool:
             self._shape_accelerator.flags.writeable = False
             self._sized = (len(shapes.all), self._counted)
         return self._shape_accelerator
+
+    def quota_left(self) -> dict[str, int] | None:
+        """By GPU type: how many more a pool with a quota may use."""
+        if not self.spec.quota:
+            return None
+        left = dict(self.spec.quota)
+        columns, count = self.table.columns, self.table.count
+        for row in np.flatnonzero(columns["epoch"][:count] != NOBODY).tolist():
+            shape = self.table.jobs[row].options[columns["option"][row]].shape
+            left[shape.accelerator] = left.get(shape.accelerator, 0) - int(columns["held_gpus"][row])
+        return left
 
     def never(self, number: int, demand: Demand, floor: Floor) -> Never | None:
         """Why no job of this demand can ever run here, if that is so; worked out once for each demand."""
