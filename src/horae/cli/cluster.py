@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from horae.guarantees.tenancy import Tenancy
+from horae.model.pools import PoolSpec
 from horae.policies.registry import make_policy
 from horae.reports.tree import draw
 from horae.traces.cluster_file import read_cluster
@@ -21,11 +23,16 @@ def show(file: Annotated[Path, typer.Argument(help="A cluster file (YAML), ours 
     if is_hived(file):
         _show_hived(read_hived(file))
         return
-    setup = read_cluster(file, make_policy)
+    setup = read_cluster(file, make_policy, Tenancy)
     print(draw(setup.cluster))
     for pool in setup.pools:
-        owned = f"{len(pool.nodes)} nodes of its own" if pool.nodes else "all other nodes"
-        print(f"pool {pool.name}: {pool.policy}, {owned}")
+        print(f"pool {pool.name}: {pool.policy}, {_owned(pool)}")
+
+
+def _owned(pool: PoolSpec) -> str:
+    if pool.cells:
+        return ", ".join(f"{count} x {name}" for name, count in pool.cells.items())
+    return f"{len(pool.nodes)} nodes of its own" if pool.nodes else "all other nodes"
 
 
 def _show_hived(config: HivedConfig) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from horae.cli.quick_cluster import quick_cluster
 from horae.cli.rows import named_options
 from horae.comparison.task import PolicyChoice
+from horae.guarantees.tenancy import Tenancy
 from horae.model.errors import InputError, PolicyError
 from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.policies.registry import make_policy
@@ -28,7 +29,7 @@ def choose_setup(
     if (cluster is None) == (not nodes):
         problem = "there are both --cluster and --nodes" if nodes else "there is no cluster"
         raise InputError(problem, remedy="give --cluster FILE or --nodes 20x8, one of the two")
-    setup = quick_cluster(nodes) if cluster is None else read_cluster(cluster, make_policy, seed)
+    setup = quick_cluster(nodes) if cluster is None else read_cluster(cluster, make_policy, Tenancy, seed)
     if restart_seconds is not None:
         not_negative("--restart-seconds", restart_seconds)
         setup = replace(setup, cluster=replace(setup.cluster, restart_seconds=restart_seconds))

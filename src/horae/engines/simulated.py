@@ -88,6 +88,7 @@ class SimulatedEngine:
         self._saved: dict[str, float] = {}  # by job: steps that are safe
         self._finished: set[str] = set()
         self._ended: dict[str, JobEnded] = {}  # by job that has not finished: how its latest run ended
+        self._leaving: dict[str, tuple[int, float, float]] = {}  # by job that saves its work: epoch, until when, steps
 
     def wait(self, until: float) -> Moment | None:
         ends_at = self._ends[0][0] if self._ends else inf
@@ -122,6 +123,11 @@ class SimulatedEngine:
         while self._ends and self._ends[0][0] <= self.now:
             _, epoch, job_id = heapq.heappop(self._ends)
             run = self._runs.get(job_id)
+            if run is not None and job_id in self._leaving:
+                leaving, until, steps = self._leaving[job_id]
+                if leaving == epoch == run.epoch and until <= self.now:
+                    events.append(self._end(run, Ending.STOPPED, steps))
+                continue
             if run is not None and run.epoch == epoch and run.ends_at() <= self.now:
                 finished = run.ending is Ending.FINISHED
                 done = run.arrival.truth.steps_total if finished else self._saved.get(job_id, 0.0)
@@ -201,6 +207,12 @@ class SimulatedEngine:
             return ()
         steps = run.steps(self.now)
         finished = steps >= run.arrival.truth.steps_total
+        leaving_seconds = min(run.arrival.truth.leaving_seconds, command.grace_seconds)
+        if leaving_seconds and not finished:
+            if command.job_id not in self._leaving:
+                self._leaving[command.job_id] = (command.epoch, self.now + leaving_seconds, steps)
+                heapq.heappush(self._ends, (self.now + leaving_seconds, command.epoch, command.job_id))
+            return ()
         return (self._end(run, Ending.FINISHED if finished else Ending.STOPPED, steps),)
 
     def _lose(self, node: str) -> list[Event]:
@@ -217,6 +229,7 @@ class SimulatedEngine:
     def _end(self, run: _Run, ending: Ending, steps: float) -> JobEnded:
         job = run.arrival.job
         del self._runs[job.id]
+        self._leaving.pop(job.id, None)
         self._part(run)
         self._saved[job.id] = steps
         if ending is Ending.FINISHED:

@@ -20,9 +20,10 @@ from horae.model.pools import PoolSpec
 
 
 class Pools:
-    def __init__(self, cluster: Cluster, specs: Sequence[PoolSpec]) -> None:
+    def __init__(self, cluster: Cluster, specs: Sequence[PoolSpec], *, static_binding: bool = False) -> None:
         self.specs = tuple(specs)
-        self.tenancy = Tenancy(cluster, self.specs) if any(spec.cells for spec in self.specs) else None
+        reserve = any(spec.cells for spec in self.specs)
+        self.tenancy = Tenancy(cluster, self.specs, is_static=static_binding) if reserve else None
         self.cluster = (
             cluster if self.tenancy is None else self.tenancy.wide
         )  # with the tenants' cells beside the nodes

@@ -33,7 +33,7 @@ class _Cell(NamedTuple):
 
 
 class Tenancy:
-    def __init__(self, cluster: Cluster, specs: Sequence[PoolSpec]) -> None:
+    def __init__(self, cluster: Cluster, specs: Sequence[PoolSpec], *, is_static: bool = False) -> None:
         self.layout: Layout = layout_of(cluster, {spec.name: spec.cells for spec in specs if spec.cells})
         self.estate = Estate(self.layout.territory)
         cells = [
@@ -67,6 +67,9 @@ class Tenancy:
         self.closed = np.zeros(count, dtype=bool)  # by GPU of the wide cluster: not to be used now, whatever its health
         self.shifted = True  # what is closed has changed
         self.is_short = False  # not all that was promised can be had on good hardware
+        self._is_static = is_static
+        if is_static:
+            self.bind(np.flatnonzero(self.is_virtual))
 
     def _gpus_of(self, names: Iterable[str]) -> Ints:
         parts = [np.arange(self.wide.gpu_count)[self.wide.gpus_of_node(name)] for name in names]
@@ -110,7 +113,7 @@ class Tenancy:
         numbers, counts = np.unique(self._cell[changed], return_counts=True)
         for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
             self._claims[number] += count if claimed else -count
-            if not self._claims[number]:
+            if not self._claims[number] and not self._is_static:
                 self._unmap(number)
         self._settle()
 

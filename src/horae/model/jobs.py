@@ -107,6 +107,7 @@ class Truth:
     steps_total: float
     options: tuple[Option, ...]
     fails_at_step: float = inf
+    leaving_seconds: float = 0.0  # that it takes to save its work when it is told to stop
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,7 @@ class Setup:
     acknowledge_seconds: float = 30.0  # a command unanswered for so long is sent again
     survey_seconds: float = inf  # how often the engine is asked for everything it runs
     sharing: tuple[Sharing, ...] = ()  # what two jobs on the same GPUs are believed to keep of their speeds
+    static_binding: bool = False  # tenants' cells have the same GPUs for good, rather than any while they are used
 
     def __post_init__(self) -> None:
         for tenant, weight in self.tenant_weights.items():

@@ -59,7 +59,7 @@ class Scheduler:
         self.setup = setup
         self.now = 0.0
         self.ignored = 0  # events that were late, doubled or about nobody
-        self._pools = Pools(setup.cluster, setup.pools)
+        self._pools = Pools(setup.cluster, setup.pools, static_binding=setup.static_binding)
         self._floor = Floor(self._pools.cluster, self._pools.tenancy)
         self._pool = [
             Pool(index, spec, make_policy(spec.policy, spec.options), self._pools.gpus[index])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -19,6 +20,7 @@ NODE_GPUS_MAX = 1024  # a bound, so that a slip of the finger does not fill the 
 SPARE = "spare"
 
 PolicyChecker = Callable[[str, Mapping[str, object]], object]  # raises a PolicyError
+CellChecker = Callable[[Cluster, Sequence[PoolSpec]], object]  # raises a ClusterError
 
 
 def _pattern(pattern: str) -> str:
@@ -104,7 +106,7 @@ class PoolEntry(_Strict):
 class Tenant(PoolEntry):
     weight: Annotated[Finite, Field(gt=0)] = 1.0
     nodes: Annotated[list[Names], BeforeValidator(_list)] = []
-    cells: dict[str, int] | None = None
+    cells: dict[Name, Annotated[int, Field(ge=0, strict=True)]] = {}
 
     def owned(self) -> tuple[str, ...]:
         return tuple(name for pattern in self.nodes for name in expand(pattern))
@@ -118,8 +120,8 @@ class ClusterFile(_Strict):
     spare: PoolEntry = PoolEntry()
 
 
-def read_cluster(path: Path, check_policy: PolicyChecker, seed: int = 0) -> Setup:
-    """The cluster of a file with its pools: one for each tenant that owns nodes, and one for all the rest."""
+def read_cluster(path: Path, check_policy: PolicyChecker, check_cells: CellChecker, seed: int = 0) -> Setup:
+    """The cluster of a file with its pools: one for each tenant with cells or nodes of its own, one for the rest."""
     file = read_yaml(path, ClusterFile)
     cluster = _cluster(file)
     for name, tenant in file.value.tenants.items():
@@ -128,7 +130,9 @@ def read_cluster(path: Path, check_policy: PolicyChecker, seed: int = 0) -> Setu
     _check_policy(file, file.value.spare, check_policy, "spare")
     _check_rules(file, file.value.spare, cluster, "spare")
     weights = {name: tenant.weight for name, tenant in file.value.tenants.items() if tenant.weight != 1}
-    return Setup(cluster, tuple(_pools(file, cluster)), seed, weights)
+    pools = _reserving_pools(file) or _owning_pools(file, cluster)
+    _check_cells(file, cluster, pools, check_cells)
+    return Setup(cluster, tuple(pools), seed, weights)
 
 
 def _cluster(file: YamlFile[ClusterFile]) -> Cluster:
@@ -175,20 +179,53 @@ def _check_rules(file: YamlFile[ClusterFile], entry: PoolEntry, cluster: Cluster
             raise file.place(error, *location, "rules", "type_order")
 
 
-def _pools(file: YamlFile[ClusterFile], cluster: Cluster) -> list[PoolSpec]:
+def _reserving_pools(file: YamlFile[ClusterFile]) -> list[PoolSpec]:
+    """Pools of tenants that reserve cells, if any do: the nodes are then common to all."""
+    tenants = file.value.tenants
+    if not any(tenant.cells for tenant in tenants.values()):
+        return []
+    pools = []
+    for name, tenant in tenants.items():
+        if tenant.nodes:
+            error = ClusterError("nobody can own nodes where others reserve cells", remedy="reserve node cells for it")
+            raise file.place(error, "tenants", name, "nodes")
+        if name == SPARE:
+            error = ClusterError("this is what the pool for all other work is called", remedy="choose another name")
+            raise file.place(error, "tenants", name)
+        _check_has_effect(file, name, tenant, has_pool=bool(tenant.cells))
+        if tenant.cells:
+            pools.append(_pool(name, tenant, tenants=(name,), cells=tenant.cells))
+    spare = file.value.spare
+    if "policy" not in spare.model_fields_set:  # by the tenants' weights, as HiveD has it
+        spare = spare.model_copy(update={"policy": ("hierarchical", {}), "cadence": Cadence.ROUNDS})
+    return [*pools, _pool(SPARE, spare)]
+
+
+def _check_has_effect(file: YamlFile[ClusterFile], name: str, tenant: Tenant, *, has_pool: bool) -> None:
+    idle = sorted(tenant.model_fields_set & set(PoolEntry.model_fields))
+    if idle and not has_pool:
+        error = ClusterError(
+            "has no effect for a tenant without nodes or cells", remedy="give it some, or set it for spare"
+        )
+        raise file.place(error, "tenants", name, idle[0])
+
+
+def _check_cells(file: YamlFile[ClusterFile], cluster: Cluster, pools: list[PoolSpec], check: CellChecker) -> None:
+    """The first tenant whose cells are too much, or do not exist, is named."""
+    reserving = [pool for pool in pools if pool.cells]
+    for count in range(1, len(reserving) + 1):
+        try:
+            check(cluster, reserving[:count])
+        except ClusterError as error:
+            raise file.place(error, "tenants", reserving[count - 1].name, "cells") from None
+
+
+def _owning_pools(file: YamlFile[ClusterFile], cluster: Cluster) -> list[PoolSpec]:
     pools: list[PoolSpec] = []
     owner: dict[str, str] = {}
     for name, tenant in file.value.tenants.items():
-        if tenant.cells is not None:
-            error = ClusterError("cells cannot be reserved yet", remedy="give the tenant nodes of its own")
-            raise file.place(error, "tenants", name, "cells")
         owned = tenant.owned()
-        idle = sorted(tenant.model_fields_set & set(PoolEntry.model_fields))
-        if idle and not owned:
-            error = ClusterError(
-                "has no effect for a tenant without nodes", remedy="give it nodes, or set it for spare"
-            )
-            raise file.place(error, "tenants", name, idle[0])
+        _check_has_effect(file, name, tenant, has_pool=bool(owned))
         if owned and name == SPARE:
             error = ClusterError("this is what the pool of all other nodes is called", remedy="choose another name")
             raise file.place(error, "tenants", name)
@@ -207,6 +244,13 @@ def _pools(file: YamlFile[ClusterFile], cluster: Cluster) -> list[PoolSpec]:
     return pools
 
 
-def _pool(name: str, entry: PoolEntry, tenants: tuple[str, ...] = (), nodes: tuple[str, ...] = ()) -> PoolSpec:
+def _pool(
+    name: str,
+    entry: PoolEntry,
+    tenants: tuple[str, ...] = (),
+    nodes: tuple[str, ...] = (),
+    cells: Mapping[str, int] = MappingProxyType({}),
+) -> PoolSpec:
     policy, options = entry.policy
-    return PoolSpec(name, policy, options, entry.cadence, entry.round_seconds, tenants, nodes, entry.rules.value())
+    rounds = entry.cadence, entry.round_seconds
+    return PoolSpec(name, policy, options, *rounds, tenants, nodes, entry.rules.value(), dict(cells))
