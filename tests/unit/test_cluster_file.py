@@ -9,6 +9,7 @@ import pytest
 from command_line import horae, horae_process
 
 from horae import samples
+from horae.guarantees.tenancy import Tenancy
 from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
 from horae.policies import registry
 from horae.policies.registry import make_policy
@@ -30,7 +31,7 @@ def write(folder: Path, text: str | bytes) -> Path:
 
 
 def read(folder: Path, text: str) -> Setup:
-    return read_cluster(write(folder, text), make_policy)
+    return read_cluster(write(folder, text), make_policy, Tenancy)
 
 
 def group(fields: str) -> str:
@@ -178,7 +179,7 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
     ),
     "a tenant without nodes has a policy": (
         group("name: b, gpu: A100, gpus: 8") + "tenants:\n  nlp:\n    policy: fifo\n",
-        ":6: tenants.nlp.policy: has no effect for a tenant without nodes; give it nodes, or set it for spare",
+        ":6: tenants.nlp.policy: has no effect for a tenant without nodes or cells; give it some, or set it for spare",
     ),
     "two groups order their levels differently": (
         "nodes:\n"
@@ -254,7 +255,7 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
     ),
     "a tenant without nodes has rules": (
         f"{NODES}tenants: {{nlp: {{rules: {{fill: true}}}}}}\n",
-        ":3: tenants.nlp.rules: has no effect for a tenant without nodes; give it nodes, or set it for spare",
+        ":3: tenants.nlp.rules: has no effect for a tenant without nodes or cells; give it some, or set it for spare",
     ),
     "the cadence is unknown": (
         f"{NODES}spare: {{cadence: weekly}}\n",
@@ -297,9 +298,23 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
         f"{NODES}tenants:\n  spare: {{nodes: a0}}\n",
         ":4: tenants.spare: this is what the pool of all other nodes is called; choose another name",
     ),
-    "a tenant wants cells": (
-        f"{NODES}tenants:\n  nlp:\n    weight: 2\n    cells: {{a100.node: 6}}\n",
-        ":6: tenants.nlp.cells: cells cannot be reserved yet; give the tenant nodes of its own",
+    "a tenant wants cells of a level that does not exist": (
+        f"{NODES}tenants:\n  nlp:\n    cells: {{a100.socket: 1}}\n",
+        ":5: tenants.nlp.cells: tenant 'nlp' reserves 'a100.socket', which does not exist; use A100.{gpu, node}",
+    ),
+    "two tenants together want more cells than there are": (
+        f"{NODES}tenants:\n  nlp: {{cells: {{a100.node: 3}}}}\n  vision: {{cells: {{a100.gpu: 9}}}}\n",
+        ":5: tenants.vision.cells: the tenants' cells exceed chain A100 at level gpu by 1: 33 are promised, "
+        "32 are there; promise fewer cells, or add hardware",
+    ),
+    "one tenant owns nodes where another reserves cells": (
+        f"{NODES}tenants:\n  nlp: {{cells: {{a100.node: 3}}}}\n  vision: {{nodes: a3}}\n",
+        ":5: tenants.vision.nodes: nobody can own nodes where others reserve cells; reserve node cells for it",
+    ),
+    "a tenant wants more cells than there are": (
+        f"{NODES}tenants:\n  nlp:\n    weight: 2\n    cells: {{a100.node: 600}}\n",
+        ":6: tenants.nlp.cells: the tenants' cells exceed chain A100 at level node by 596: 600 are promised, "
+        "4 are there; promise fewer cells, or add hardware",
     ),
 }
 
@@ -332,7 +347,7 @@ def test_a_folder_is_no_cluster_file(tmp_path: Path) -> None:
 
 
 def test_sample_has_all_that_its_file_says() -> None:
-    setup = read_cluster(samples.CLUSTER, make_policy, seed=3)
+    setup = read_cluster(samples.CLUSTER, make_policy, Tenancy, seed=3)
     cluster = setup.cluster
     assert (cluster.name, cluster.gpu_count, cluster.restart_seconds, setup.seed) == ("lab", 64, 45.0, 3)
     assert cluster.accelerators == ("A100", "V100")
@@ -382,7 +397,7 @@ def test_where_all_nodes_are_owned_there_is_no_spare_pool(tmp_path: Path) -> Non
 
 def test_a_byte_order_mark_and_windows_line_ends_are_no_harm(tmp_path: Path) -> None:
     path = write(tmp_path, b"\xef\xbb\xbf" + NODES.replace("\n", "\r\n").encode())
-    assert read_cluster(path, make_policy).cluster.gpu_count == 32
+    assert read_cluster(path, make_policy, Tenancy).cluster.gpu_count == 32
 
 
 def test_anchors_save_typing(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ class Scheduler:
     def handle(self, event: Event) -> Reaction:
         self.now = max(self.now, event.at)
         self._handlers[type(event)](event)
+        self._recount()
         if not self._commands and not self._rounds:
             return _NOTHING
         reaction = Reaction(tuple(self._commands), tuple(self._rounds))
@@ -440,7 +441,6 @@ class Scheduler:
             self._recount()
             if pool.wake_at <= self.now:
                 self._decide_round(pool)
-        self._recount()
 
     def _recount(self) -> None:
         """Tenants have taken GPUs, or left them: others may use fewer or more."""

@@ -1,0 +1,155 @@
+"""Tenants with cells: each is scheduled as on a private cluster, whatever the others and their policies do."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from horae.experiment import Run, simulate
+from horae.guarantees.layout import layout_of, private_cluster
+from horae.model.cells import Cluster, Node
+from horae.model.events import Event, Health, NodeChanged
+from horae.model.jobs import Arrival, Job, Truth
+from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.reasons import Never
+from horae.model.shapes import Option, Shape
+
+CLUSTER = Cluster("lab", tuple(Node(f"n{index}", "V100", 8, levels=(("socket", 4),)) for index in range(16)))
+CELLS = {"nlp": {"V100.node": 8}, "vision": {"V100.node": 4, "V100.socket": 3}, "speech": {"V100.node": 2}}
+GRACE_SECONDS = 20.0
+POLICIES = ("fifo", "srtf", "tiresias", "yarn-cs", "max-min", "finish-time-fairness")
+ROUNDS = frozenset({"srtf", "tiresias", "max-min", "finish-time-fairness"})
+
+
+def jobs_of(tenant: str, count: int, seed: int, priority: int = 0) -> list[Arrival]:
+    rng = random.Random(seed)
+    made, at = [], 0.0
+    for number in range(count):
+        at += rng.expovariate(1 / 700)
+        gpus = rng.choice([1, 1, 2, 2, 4, 8, 8, 16])
+        seconds = 60 + rng.expovariate(1 / 5000)
+        options = (Option(Shape("V100", gpus, "node" if gpus <= 8 else "cluster"), 1.0),)
+        job = Job(f"{tenant}{priority}-{number}", at, options, tenant=tenant, steps_total=seconds, priority=priority)
+        job = replace(job, grace_seconds=GRACE_SECONDS if priority < 0 else 0.0)
+        made.append(Arrival(job, Truth(seconds, options, leaving_seconds=job.grace_seconds)))
+    return made
+
+
+def pool(name: str, policy: str) -> PoolSpec:
+    return PoolSpec(name, policy, {}, Cadence.ROUNDS if policy in ROUNDS else Cadence.EVENTS)
+
+
+def shared(policies: dict[str, str], *, static_binding: bool = False) -> Setup:
+    pools = [replace(pool(name, policies[name]), tenants=(name,), cells=cells) for name, cells in CELLS.items()]
+    return Setup(CLUSTER, (*pools, PoolSpec("spare", "fifo", {"backfill": True})), static_binding=static_binding)
+
+
+def private(tenant: str, policy: str) -> Setup:
+    layout = layout_of(CLUSTER, CELLS)
+    return Setup(private_cluster(layout, list(CELLS).index(tenant)), (pool("all", policy),))
+
+
+def leases_of(run: Run) -> dict[str, list[tuple[float, float]]]:
+    """By job: when each of its leases began and ended."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    leases, jobs = run.log.leases, run.log.jobs
+    for row, start, end in zip(leases.job.tolist(), leases.started_at.tolist(), leases.ended_at.tolist(), strict=True):
+        found.setdefault(jobs.id[row], []).append((start, end))
+    return {name: sorted(each) for name, each in found.items()}
+
+
+def in_order(arrivals: Sequence[Arrival]) -> list[Arrival]:
+    return sorted(arrivals, key=lambda each: each.job.submitted_at)
+
+
+WORK = {tenant: jobs_of(tenant, 80, seed) for seed, tenant in enumerate(CELLS)}
+GUESTS = [*jobs_of("nlp", 40, 8, priority=-1), *jobs_of("nobody", 40, 9, priority=-1)]
+
+
+@pytest.mark.parametrize("first", range(len(POLICIES)))
+def test_every_lease_is_that_of_a_private_cluster_though_each_tenant_has_another_policy(first: int) -> None:
+    policies = {tenant: POLICIES[(first + index) % len(POLICIES)] for index, tenant in enumerate(CELLS)}
+    together = leases_of(simulate(shared(policies), in_order([job for jobs in WORK.values() for job in jobs])))
+    for tenant, policy in policies.items():
+        alone = leases_of(simulate(private(tenant, policy), WORK[tenant]))
+        assert {name: leases for name, leases in together.items() if name in alone} == alone
+
+
+@pytest.mark.parametrize("static_binding", [False, True])
+def test_guests_that_leave_at_once_delay_nobody(static_binding: bool) -> None:
+    policies = dict.fromkeys(CELLS, "fifo")
+    guests = [Arrival(each.job, replace(each.truth, leaving_seconds=0.0)) for each in GUESTS]
+    everybody = in_order([*(job for jobs in WORK.values() for job in jobs), *guests])
+    run = simulate(shared(policies, static_binding=static_binding), everybody)
+    together = leases_of(run)
+    assert not run.unfinished
+    assert sum(len(together[each.job.id]) for each in guests) > len(guests)  # some were sent away and came back
+    for tenant in CELLS:
+        alone = leases_of(simulate(private(tenant, "fifo"), WORK[tenant]))
+        assert {name: leases for name, leases in together.items() if name in alone} == alone
+
+
+def test_under_first_come_first_served_with_room_guests_delay_a_start_by_their_grace_at_most() -> None:
+    few = {tenant: jobs[::8] for tenant, jobs in WORK.items()}
+    everybody = in_order([*(job for jobs in few.values() for job in jobs), *GUESTS])
+    together = leases_of(simulate(shared(dict.fromkeys(CELLS, "fifo")), everybody))
+    later = []
+    for tenant in CELLS:
+        alone = leases_of(simulate(private(tenant, "fifo"), few[tenant]))
+        later += [together[name][0][0] - leases[0][0] for name, leases in alone.items()]
+    assert 0 < max(later) <= GRACE_SECONDS + 1e-9
+
+
+def test_nobody_has_a_gpu_of_another_at_any_time() -> None:
+    everybody = in_order([*(job for jobs in WORK.values() for job in jobs), *GUESTS])
+    leases = simulate(shared(dict.fromkeys(CELLS, "tiresias")), everybody).log.leases
+    by_gpu: dict[int, list[tuple[float, float]]] = {}
+    for number in range(len(leases)):
+        for gpu in leases.gpu[leases.offset[number] : leases.offset[number + 1]].tolist():
+            by_gpu.setdefault(gpu, []).append((leases.started_at[number], leases.ended_at[number]))
+    assert set(by_gpu) <= set(range(CLUSTER.gpu_count))
+    for spans in by_gpu.values():
+        spans.sort()
+        assert all(one[1] <= two[0] for one, two in pairwise(spans))
+
+
+def failures(*nodes: str) -> list[Event]:
+    return [
+        event
+        for number, node in enumerate(nodes)
+        for event in (
+            NodeChanged(5_000.0 * (number + 1), node, Health.FAILED),
+            NodeChanged(5_000.0 * (number + 3), node, Health.HEALTHY),
+        )
+    ]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "tiresias"])
+def test_all_finish_though_nodes_fail_and_come_back(policy: str) -> None:
+    everybody = in_order([*(job for jobs in WORK.values() for job in jobs), *GUESTS])
+    outside = failures("n0", "n3", "n7", "n8", "n15", "n1", "n2")
+    run = simulate(shared(dict.fromkeys(CELLS, policy)), everybody, outside)
+    assert not run.refused
+    assert not run.unfinished
+
+
+def test_while_enough_nodes_are_good_a_failure_elsewhere_is_not_felt() -> None:
+    """Fifteen nodes and a half are promised, and the one that fails is not in use."""
+    few = {tenant: jobs[::8] for tenant, jobs in WORK.items()}
+    everybody = in_order([job for jobs in few.values() for job in jobs])
+    outside: list[Event] = [NodeChanged(0.0, "n15", Health.FAILED)]
+    together = leases_of(simulate(shared(dict.fromkeys(CELLS, "fifo")), everybody, outside))
+    for tenant in CELLS:
+        alone = leases_of(simulate(private(tenant, "fifo"), few[tenant]))
+        assert {name: leases for name, leases in together.items() if name in alone} == alone
+
+
+def test_a_gang_larger_than_its_tenants_cells_is_refused_with_the_largest_that_would_fit() -> None:
+    options = (Option(Shape("V100", 24, "cluster"), 1.0),)
+    job = Job("huge", 0.0, options, tenant="speech", steps_total=10.0)
+    run = simulate(shared(dict.fromkeys(CELLS, "fifo")), [Arrival(job, Truth(10.0, options))])
+    assert run.refused["huge"] == Never("speech", options[0].shape, 16)
