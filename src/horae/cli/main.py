@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from horae import __version__
-from horae.cli import cluster, compare, policy, reproduce, simulate, speed, trace, why
+from horae.cli import cluster, compare, policy, reproduce, simulate, speed, tenants, trace, why
 from horae.cli.output import printable
 from horae.experiment import replay_file
 from horae.model.errors import HoraeError, InputError
@@ -25,6 +25,7 @@ app.add_typer(policy.app, name="policy")
 app.add_typer(trace.app, name="trace")
 app.add_typer(speed.app, name="speed")
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(tenants.app, name="tenants")
 app.add_typer(reproduce.app, name="reproduce")
 
 

@@ -14,11 +14,15 @@ from horae.model.chains import Chain
 
 
 class Compartment:
-    def __init__(self, chain: Chain, tenant: int, chain_index: int, unbound: list[int], ledger: Ledger) -> None:
+    def __init__(
+        self, chain: Chain, tenant: int, chain_index: int, unbound: list[int], ledger: Ledger, *, is_pin: bool = False
+    ) -> None:
         self.chain = chain
         self.chain_index = chain_index
         self.tenant = tenant
+        self.is_pin = is_pin  # one cell, bound for good
         self._ledger = ledger
+        self.locked: dict[tuple[int, int], int] = {}  # by level and cell: victims in a plan that still sit there
         self.unbound = unbound  # by level: cells that nobody uses
         self.bound: dict[tuple[int, int], int] = {}  # by level and cell: claimed GPUs
         self.left: dict[tuple[int, int], int] = {}  # by level and cell of a unit: GPUs that are left

@@ -73,7 +73,7 @@ class Estate:
             for name in reservation.pinned:
                 (index, level), cell = pins[name].kind, pins[name].cell
                 chain = territory.chains[index]
-                mine[name] = Compartment(chain, number, index, [0] * len(chain.types), self.ledger)
+                mine[name] = Compartment(chain, number, index, [0] * len(chain.types), self.ledger, is_pin=True)
                 if not self.grounds[index].buddies.is_open(level, cell):
                     problem = f"pinned cell {name!r} overlaps another"
                     raise ClusterError(problem, field="pinnedCells", remedy="pin cells that are apart")
@@ -155,8 +155,19 @@ class Estate:
         self._promise(compartment.chain_index, level, 1)
 
     def unbind_unused(self, compartment: Compartment) -> None:
-        for level, cell in sorted(key for key, claimed in compartment.bound.items() if not claimed):
-            self.unbind(compartment, level, cell)
+        if compartment.is_pin:
+            return
+        for cell in sorted(key for key, claimed in compartment.bound.items() if not claimed):
+            if cell not in compartment.locked:
+                self.unbind(compartment, *cell)
+
+    def lock(self, compartment: Compartment, cell: tuple[int, int], *, on: bool) -> None:
+        """A cell stays bound though nobody claims it, while a plan is made."""
+        count = compartment.locked.get(cell, 0) + (1 if on else -1)
+        if count:
+            self.ledger.put(compartment.locked, cell, count)
+        else:
+            self.ledger.drop(compartment.locked, cell)
 
     def _move(self, ground: Ground, node: int, before: int, after: int) -> None:
         idle = ground.chain.node_gpus - ground.busy(node).bit_count()

@@ -8,6 +8,7 @@ idle, away from the tenants' cells if possible.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from horae.guarantees.compartment import Compartment, assign
@@ -82,7 +83,7 @@ class Hive:
     def _decide(self, gang: Gang, allowed: Allowed) -> Answer:
         self._check(gang)
         if gang.name in self.roster.number:
-            return self._again(gang)
+            return self._again(gang, allowed)
         if not gang.is_guaranteed:
             return self._decide_opportunistic(gang, allowed)
         compartments = self._compartments(gang)
@@ -133,7 +134,7 @@ class Hive:
             raise JobError(problem, field="accelerator", remedy="ask for what it has, or without a guarantee")
         return found
 
-    def _again(self, gang: Gang) -> Answer:
+    def _again(self, gang: Gang, allowed: Allowed) -> Answer:
         """A gang that has its seats insists on them."""
         number = self.roster.number[gang.name]
         standing = self.roster.standing[number]
@@ -141,6 +142,9 @@ class Hive:
             if self.roster.heirs(standing.seats) - {number}:
                 return Waits("it must leave: its GPUs are kept for a gang of higher priority")
             return Placed(standing.seats)
+        if any(self.estate.grounds[seat.chain].buddies.bad_mask[seat.node] & seat.mask for seat in standing.seats):
+            self.roster.leave(number)  # what was kept for it has gone bad: it looks for something else
+            return self._decide(gang, allowed)
         victims = self.roster.holders(standing.seats)
         if victims:
             return Preempts(standing.seats, self.roster.names(victims))
@@ -148,11 +152,14 @@ class Hive:
         return Placed(standing.seats)
 
     def _refusal(self, gang: Gang, compartments: Sequence[Compartment]) -> Answer:
-        if any(assign(compartment.whole(), gang.members) is not None for compartment in compartments) or gang.mixed:
+        rooms = [compartment.whole() for compartment in compartments]
+        if gang.mixed:
+            rooms = [dict(sum((Counter(room) for room in rooms), Counter()))]
+        if any(assign(room, gang.members) is not None for room in rooms):
             return Waits(f"the cells of tenant {gang.tenant} have no room for it now")
         if self.packer.could_join(gang, compartments):
             return Waits(f"adjacent cells for tenant {gang.tenant} are not free now")
-        largest = max((max(compartment.whole(), default=0) for compartment in compartments), default=0)
+        largest = max((self.packer.largest(compartment) for compartment in compartments), default=0)
         return Never(f"the cells of tenant {gang.tenant} cannot hold it, even empty", largest)
 
     def _decide_opportunistic(self, gang: Gang, allowed: Allowed) -> Answer:
@@ -167,9 +174,7 @@ class Hive:
             if seats is not None:
                 return self.roster.take(gang, seats)
             self.estate.ledger.undo(mark)
-        grounds = [self.estate.grounds[chain] for chain in chains]
-        largest = max((ground.chain.node_gpus for ground in grounds), default=0)
-        room = max((ground.chain.gpu_count for ground in grounds), default=0)
-        if max(gang.members) > largest or gang.gpus > room:
-            return Never("the cluster cannot hold it, even empty", largest)
+        empty = [self.estate.grounds[chain].chain for chain in chains]
+        if all(assign({chain.node_gpus: len(chain.nodes)}, gang.members) is None for chain in empty):
+            return Never("the cluster cannot hold it, even empty", max((chain.node_gpus for chain in empty), default=0))
         return Waits("not enough GPUs are idle")

@@ -93,7 +93,7 @@ class Packer:
     def _bind_allowed(self, compartment: Compartment, gpus: int, allowed: Collection[str]) -> bool:
         """Bind one more cell, of those with most room on the nodes that are allowed."""
         ground, chain = self.estate.grounds[compartment.chain_index], compartment.chain
-        buddies, best = ground.buddies, None
+        buddies, found = ground.buddies, []
         for level, count in enumerate(compartment.unbound):
             if not count or chain.gpus[min(level, chain.node_level)] < gpus:
                 continue
@@ -106,12 +106,8 @@ class Packer:
                     for node in inside
                 )
                 if room and buddies.is_open(level, cell) and buddies.can_take(level, cell, ground.promised):
-                    key = (-room, buddies.bad(level, cell), buddies.guests(level, cell), level, cell)
-                    best = key if best is None else min(best, key)
-        if best is None:
-            return False
-        self.estate.bind(compartment, best[3], best[4])
-        return True
+                    found.append((-room, buddies.bad(level, cell), buddies.guests(level, cell), level, cell))
+        return any(self._bind_side_by_side(compartment, level, [cell]) for _, _, _, level, cell in sorted(found))
 
     def _sit(self, compartment: Compartment, unit_level: int, unit: int, gpus: int) -> Seat:
         ground, chain = self.estate.grounds[compartment.chain_index], compartment.chain
@@ -146,7 +142,20 @@ class Packer:
             if seat is None:
                 return None
             seats[index] = seat
+        for compartment in compartments:
+            self.estate.unbind_unused(compartment)  # what was bound and found too small
         return tuple(seats[index] for index in range(len(gang.members)))
+
+    def largest(self, compartment: Compartment) -> int:
+        """GPUs of the largest member that a tenant's cells could hold, side by side where they are smaller."""
+        cells = list(compartment.unbound)
+        for level, _ in compartment.bound:
+            cells[level] += 1
+        chain = compartment.chain
+        return max(
+            min(chain.node_gpus, count * chain.gpus[level] if level < chain.node_level else chain.node_gpus * count)
+            for level, count in enumerate(cells)
+        )
 
     def could_join(self, gang: Gang, compartments: Sequence[Compartment]) -> bool:
         return any(
@@ -176,6 +185,7 @@ class Packer:
                     break
                 seats[index] = seat
             else:
+                self.estate.unbind_unused(compartment)
                 return tuple(seats[index] for index in range(len(gang.members)))
             self.estate.ledger.undo(mark)
         return None
@@ -209,24 +219,46 @@ class Packer:
                     yield ((cells & -cells).bit_length() - 1) * ground.chain.gpus[above] // ground.chain.gpus[level]
 
     def _bind_side_by_side(self, compartment: Compartment, level: int, cells: Iterable[int]) -> bool:
-        ground = self.estate.grounds[compartment.chain_index]
+        """Just these cells, unless that would break a promise to somebody, also one on good hardware; then none."""
+        ground, mark = self.estate.grounds[compartment.chain_index], self.estate.ledger.mark()
+        in_reach = self.estate.is_in_reach(compartment.chain_index)
         for cell in cells:
             if not ground.buddies.can_take(level, cell, ground.promised):
-                return False
+                break
             self.estate.bind(compartment, level, cell)
-        return True
+        else:
+            if not in_reach or self.estate.is_in_reach(compartment.chain_index):
+                return True
+        self.estate.ledger.undo(mark)
+        return False
 
     def seat_idle(self, chain: int, members: Sequence[int], allowed: Allowed) -> Seats | None:
-        ground = self.estate.grounds[chain]
+        """Seats on GPUs that nobody uses: the fullest nodes that will do, then any others that together would."""
+        ground, mark = self.estate.grounds[chain], self.estate.ledger.mark()
+        order = sorted(range(len(members)), key=lambda index: (-members[index], index))
         seats: dict[int, Seat] = {}
-        for index in sorted(range(len(members)), key=lambda index: (-members[index], index)):
+        for index in order:
             node = self._idle_node(ground, members[index], allowed)
             if node is None:
-                return None
-            chosen = ground.within.choose(ground.whole & ~ground.busy(node), 0, members[index])
-            self._keep(chain, node, chosen)
-            seats[index] = Seat(chain, node, chosen, NOBODY)
-        return tuple(seats[index] for index in range(len(members)))
+                break
+            seats[index] = self._sit_idle(chain, node, members[index])
+        else:
+            return tuple(seats[index] for index in range(len(members)))
+        if len(set(members)) == 1 or len(members) > _MIXED_MAX or allowed is not None:
+            return None
+        self.estate.ledger.undo(mark)
+        counts = [sum(nodes.bit_count() for nodes in both) for both in zip(*ground.idle, strict=True)]
+        room = assign({idle: count for idle, count in enumerate(counts) if idle and count}, tuple(members))
+        for index, idle in zip(order, room or (), strict=room is not None):
+            nodes = ground.idle[0][idle] or ground.idle[1][idle]
+            seats[index] = self._sit_idle(chain, (nodes & -nodes).bit_length() - 1, members[index])
+        return None if room is None else tuple(seats[index] for index in range(len(members)))
+
+    def _sit_idle(self, chain: int, node: int, gpus: int) -> Seat:
+        ground = self.estate.grounds[chain]
+        chosen = ground.within.choose(ground.whole & ~ground.busy(node), 0, gpus)
+        self._keep(chain, node, chosen)
+        return Seat(chain, node, chosen, NOBODY)
 
     def _idle_node(self, ground: Ground, gpus: int, allowed: Allowed) -> int | None:
         """The fullest node that will do, away from tenants' cells if possible."""

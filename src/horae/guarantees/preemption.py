@@ -6,7 +6,7 @@ are told to leave, and what they hold is kept for the gang that made them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from horae.guarantees.compartment import Compartment
 from horae.guarantees.estate import Estate
@@ -24,34 +24,43 @@ class Preemption:
         self.packer = packer
 
     def decide(self, gang: Gang, compartment: Compartment, allowed: Allowed) -> Answer | None:
+        """A plan with the fewest victims that were found; None if none helps. What is tried is done.
+
+        The cells of those who only lose their guarantee are given back, so that they may stay; if good hardware is so
+        short that others would not do, they are not.
+        """
         lower = self.lower(gang, compartment)
         if not lower:
             return None
         mark = self.estate.ledger.mark()
-        victims = self._victims(gang, compartment, lower, allowed)
-        if victims is None:
-            return None
-        if 1 < len(victims) <= _PRUNED_MAX:
-            for number in list(victims):  # those who give up most come first
-                fewer = [each for each in victims if each != number]
+        for keeps_cells in (False, True):
+            search = _Search(self, gang, compartment, allowed, keeps_cells)
+            for victims in (search.fewest(lower), lower):
                 self.estate.ledger.undo(mark)
-                if self._seat_without(gang, compartment, fewer, allowed) is not None:
-                    victims = fewer
-        self.estate.ledger.undo(mark)
-        seats = self._seat_without(gang, compartment, victims, allowed)
-        if seats is None:
-            return None
-        downgraded = [number for number in victims if self.roster.standing[number].gang.lazy]
-        cancelled = [number for number in victims if self.roster.standing[number].state is State.WAITS_FOR_VICTIMS]
+                if victims is not None and search.seat_without(victims) is not None:
+                    self.estate.ledger.undo(mark)
+                    return self._carry_out(search, search.pruned(victims))
+                self.estate.ledger.undo(mark)
+        return None
+
+    def _carry_out(self, search: _Search, victims: list[int]) -> Answer:
+        before = {number: self.roster.standing[number] for number in victims}
+        locked = [each for number in victims for each in self.roster.cells_of(before[number])]
+        seats = search.seat_without(victims)
+        assert seats is not None
+        for compartment, cell in locked:
+            if cell in compartment.locked:
+                self.estate.lock(compartment, cell, on=False)
+        waiting = [number for number in victims if before[number].state is State.WAITS_FOR_VICTIMS]
+        downgraded = [number for number in victims if number not in waiting and before[number].gang.lazy]
         for number in victims:
-            standing = self.roster.standing[number]
-            if number not in cancelled and not standing.gang.lazy:
-                self.roster.set_sworn(standing.seats, on=True)
-        gone = self.roster.names(cancelled)
-        for number in cancelled:
+            if number not in waiting and number not in downgraded:
+                self.roster.set_sworn(before[number].seats, on=True)
+        gone, lost = self.roster.names(waiting), self.roster.names(downgraded)
+        for number in waiting:
             self.roster.strike(number)
-        lost = self.roster.names(number for number in downgraded if number not in cancelled)
-        return self.roster.take(gang, seats, lost, gone)
+        self.estate.unbind_unused(search.compartment)
+        return self.roster.take(search.gang, seats, lost, gone)
 
     def lower(self, gang: Gang, compartment: Compartment) -> list[int]:
         """Gangs of the tenant in the same cells whose priority is lower: those who only wait first, then the lowest."""
@@ -71,58 +80,87 @@ class Preemption:
             for seat in standing.seats
         )
 
-    def _victims(self, gang: Gang, compartment: Compartment, lower: list[int], allowed: Allowed) -> list[int] | None:
-        """Whom to send away: for each member the unit where that is least; if that does not do, everybody lower."""
-        chosen: list[int] = []
-        mark = self.estate.ledger.mark()
-        for gpus in sorted(gang.members, reverse=True):
-            if self.packer.seat_one(compartment, gpus, allowed) is not None:
-                continue
-            fewest = self._fewest(compartment, gpus, set(lower) - set(chosen), allowed)
-            if fewest is None:
-                break
-            for number in fewest:
-                self.roster.depart(number)
-            chosen += fewest
-            if self.packer.seat_one(compartment, gpus, allowed) is None:
-                break
-        else:
-            return chosen
-        self.estate.ledger.undo(mark)
-        return lower if self._seat_without(gang, compartment, lower, allowed) is not None else None
 
-    def _fewest(self, compartment: Compartment, gpus: int, lower: set[int], allowed: Allowed) -> list[int] | None:
-        chain, ground = compartment.chain, self.estate.grounds[compartment.chain_index]
-        best: tuple[int, int, int, list[int]] | None = None
-        for (level, unit), room in sorted(compartment.left.items()):
+class _Search:
+    """Whom to send away for one gang."""
+
+    def __init__(
+        self, preemption: Preemption, gang: Gang, compartment: Compartment, allowed: Allowed, keeps_cells: bool
+    ) -> None:
+        self.estate, self.roster, self.packer = preemption.estate, preemption.roster, preemption.packer
+        self.gang = gang
+        self.compartment = compartment
+        self._allowed = allowed
+        self._keeps_cells = keeps_cells
+
+    def seat_without(self, victims: Iterable[int]) -> Seats | None:
+        for number in victims:
+            self.roster.depart(number, keeps_cells=self._keeps_cells)
+        return self.packer.seat(self.compartment, self.gang.members, self._allowed)
+
+    def fewest(self, lower: Sequence[int]) -> list[int] | None:
+        """For each member the unit where fewest have to go; None if that leads nowhere."""
+        chosen: list[int] = []
+        for gpus in sorted(self.gang.members, reverse=True):
+            if self.packer.seat_one(self.compartment, gpus, self._allowed) is not None:
+                continue
+            found = self._fewest_in_a_unit(gpus, set(lower) - set(chosen))
+            if found is None:
+                return None
+            for number in found:
+                self.roster.depart(number, keeps_cells=self._keeps_cells)
+            chosen += found
+            if self.packer.seat_one(self.compartment, gpus, self._allowed) is None:
+                return None
+        return chosen
+
+    def pruned(self, victims: list[int]) -> list[int]:
+        """Without those who need not go, the dearest first."""
+        if not 1 < len(victims) <= _PRUNED_MAX:
+            return victims
+        mark = self.estate.ledger.mark()
+        for number in sorted(victims, key=self.roster.dearness, reverse=True):
+            fewer = [each for each in victims if each != number]
+            if self.seat_without(fewer) is not None:
+                victims = fewer
+            self.estate.ledger.undo(mark)
+        return victims
+
+    def _fewest_in_a_unit(self, gpus: int, lower: set[int]) -> list[int] | None:
+        chain, ground = self.compartment.chain, self.estate.grounds[self.compartment.chain_index]
+        best: tuple[tuple[int, int, int], list[int]] | None = None
+        for (level, unit), left in sorted(self.compartment.left.items()):
             size = chain.gpus[level]
             node = unit * size // chain.node_gpus
-            if size < gpus or (allowed is not None and chain.nodes[node] not in allowed):
+            if size < gpus or (self._allowed is not None and chain.nodes[node] not in self._allowed):
                 continue
             share: dict[int, int] = {}
             for gpu in range(unit * size, (unit + 1) * size):
                 if not ground.buddies.bad_mask[node] >> gpu % chain.node_gpus & 1:
                     for number in {ground.holder[gpu], ground.heir[gpu]} & lower:
                         share[number] = share.get(number, 0) + 1
-            needed, left = [], room
-            for number in sorted(share, key=lambda number: self._order(number, share)):
-                if left >= gpus:
-                    break
-                needed.append(number)
-                left += share[number]
-            if left >= gpus:
-                runs = sum(self.roster.standing[number].state is State.RUNS for number in needed)
-                key = runs, sum(self.roster.standing[number].gang.gpus for number in needed), left, needed
-                best = key if best is None or key[:3] < best[:3] else best
-        return None if best is None else best[3]
+            for needed in self._enough(share, gpus - left):
+                runs = [number for number in needed if self.roster.standing[number].state is State.RUNS]
+                rank = max((self.roster.standing[number].gang.priority for number in runs), default=-1)
+                key = len(runs), rank, sum(self.roster.standing[number].gang.gpus for number in runs)
+                if best is None or key < best[0]:
+                    best = key, needed
+        return None if best is None else best[1]
 
-    def _order(self, number: int, share: Mapping[int, int]) -> tuple[bool, int, tuple[bool, int, int, int]]:
-        """Whom to send from a unit first: who only waits, then who has most of it."""
-        return self.roster.standing[number].state is State.RUNS, -share[number], self.roster.dearness(number)
-
-    def _seat_without(
-        self, gang: Gang, compartment: Compartment, victims: Iterable[int], allowed: Allowed
-    ) -> Seats | None:
-        for number in victims:
-            self.roster.depart(number)
-        return self.packer.seat(compartment, gang.members, allowed)
+    def _enough(self, share: Mapping[int, int], gpus: int) -> Iterator[list[int]]:
+        """Those who together leave so many GPUs: who has most of them first, or who is least dear."""
+        for order in (
+            sorted(share, key=lambda number: (-share[number], self.roster.dearness(number))),
+            sorted(share, key=self.roster.dearness),
+        ):
+            needed, freed = [], 0
+            for number in order:
+                if freed < gpus:
+                    needed.append(number)
+                    freed += share[number]
+            for number in list(needed):
+                if freed - share[number] >= gpus:
+                    needed.remove(number)
+                    freed -= share[number]
+            if freed >= gpus:
+                yield needed

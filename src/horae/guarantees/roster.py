@@ -96,18 +96,23 @@ class Roster:
         if standing.is_sworn:
             self.unbind_after(standing)
 
+    def cells_of(self, standing: Standing) -> list[tuple[Compartment, tuple[int, int]]]:
+        """Its tenant's cells in which a gang sits."""
+        tenant = self.estate.tenants[standing.gang.tenant]
+        return list(
+            dict.fromkeys(
+                (compartment, compartment.cell_of(level, unit))
+                for seat in standing.seats
+                for compartment, level, unit, mask in self.estate.grounds[seat.chain].units[seat.node]
+                if compartment.tenant == tenant and mask & seat.mask
+            )
+        )
+
     def unbind_after(self, standing: Standing) -> None:
         """Cells that a gang was the last to use."""
-        tenant = self.estate.tenants[standing.gang.tenant]
-        for seat in standing.seats:
-            for compartment, level, unit, mask in self.estate.grounds[seat.chain].units[seat.node]:
-                if compartment.tenant == tenant and mask & seat.mask and not self._is_pin(compartment):
-                    cell = compartment.cell_of(level, unit)
-                    if not compartment.bound[cell]:
-                        self.estate.unbind(compartment, *cell)
-
-    def _is_pin(self, compartment: Compartment) -> bool:
-        return self.estate.compartments[compartment.tenant].get(compartment.chain_index) is not compartment
+        for compartment, cell in self.cells_of(standing):
+            if not compartment.bound[cell] and not compartment.is_pin and cell not in compartment.locked:
+                self.estate.unbind(compartment, *cell)
 
     def set_sworn(self, seats: Seats, *, on: bool) -> None:
         for seat in seats:
@@ -147,18 +152,27 @@ class Roster:
     def names(self, numbers: Iterable[int]) -> tuple[str, ...]:
         return tuple(self.standing[number].gang.name for number in sorted(numbers))
 
-    def depart(self, number: int, *, downgrades: bool = False) -> None:
-        """As if a gang had no claim to its seats any more."""
+    def depart(self, number: int, *, downgrades: bool = False, keeps_cells: bool = False) -> None:
+        """As if a gang had no claim to its seats any more.
+
+        Who will only leave when it is told to still sits there: its cells are locked, not given back.
+        """
         standing = self.standing[number]
+        waits = standing.state is State.WAITS_FOR_VICTIMS
         downgrades |= standing.gang.lazy
-        if standing.state is State.WAITS_FOR_VICTIMS:
+        keeps_cells |= not waits and not downgrades
+        if keeps_cells:
+            for compartment, cell in self.cells_of(standing):
+                self.estate.lock(compartment, cell, on=True)
+        if waits:
             self.set_heir(standing.seats, number, on=False)
         else:
             self.set_sworn(standing.seats, on=False)
             if downgrades:
-                self.estate.ledger.put(self.standing, number, replace(standing, downgraded=True))
+                seats = tuple(seat._replace(level=NOBODY) for seat in standing.seats)
+                self.estate.ledger.put(self.standing, number, replace(standing, seats=seats, downgraded=True))
                 self.estate.ledger.drop(self.sworn[standing.gang.tenant], number)
-        if downgrades or standing.state is State.WAITS_FOR_VICTIMS:
+        if not keeps_cells:
             self.unbind_after(standing)
 
     def dearness(self, number: int) -> tuple[bool, int, int, int]:

@@ -1,0 +1,220 @@
+"""`horae tenants`: which cells to reserve for whom."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+from rich.table import Table
+
+from horae.cli.inputs import choose_policies, positive
+from horae.cli.output import Format, Output, console, printable, right
+from horae.cli.quick_cluster import quick_cluster
+from horae.cli.rows import pairs
+from horae.cli.trace import FormatName, Strict, Where, read
+from horae.cli.trace import Mapping as ColumnMapping
+from horae.model.errors import InputError
+from horae.model.jobs import Arrival
+from horae.model.pools import Cadence, PoolSpec
+from horae.planning import (
+    Curve,
+    Goal,
+    Outcome,
+    Share,
+    Site,
+    curve_of,
+    divide,
+    in_proportion,
+    outcome_of,
+    split,
+)
+from horae.traces.arrivals import arrivals
+
+app = typer.Typer(no_args_is_help=True, help="Which cells to reserve for whom.")
+BUDGETS = (0.6, 0.7, 0.8, 0.9, 1.0)  # parts of the cluster, for the trade-off
+
+
+@app.command("plan")
+def plan(
+    file: Annotated[
+        Path, typer.Argument(metavar="TRACE", help="A workload with tenants, of any format that is known.")
+    ],
+    nodes: Annotated[str, typer.Option(help="The cluster, nodes all alike: 144x8, or 36x8:A100.")],
+    goal: Annotated[float, typer.Option(help="Mean queueing seconds that tenants should not exceed.")] = 600.0,
+    goals: Annotated[str | None, typer.Option(help="The same for some of them: nlp=300,vision=3600.")] = None,
+    weights: Annotated[str | None, typer.Option(help="How much tenants matter: nlp=3; 1 for those not named.")] = None,
+    budget: Annotated[
+        float | None, typer.Option(help="GPU-hours over the time of the trace that may be reserved.")
+    ] = None,
+    money: Annotated[float | None, typer.Option(help="The same in money, with --price of a GPU-hour.")] = None,
+    price: Annotated[float, typer.Option(help="Of a GPU-hour.")] = 1.0,
+    seen: Annotated[
+        float, typer.Option(help="Part of the time to plan from; the rest tells how good the plan is.")
+    ] = 0.6,
+    caution: Annotated[float, typer.Option(help="Standard deviations over weeks to allow for.")] = 0.5,
+    policy: Annotated[str, typer.Option(help="By which tenants schedule their cells.")] = "fifo",
+    format_name: FormatName = None,
+    mapping: ColumnMapping = None,
+    where: Where = None,
+    strict: Strict = False,
+    write: Annotated[Path | None, typer.Option(help="Write the cluster file here instead of printing it.")] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Propose cells for each tenant, show what more or less would change, and test it on weeks it has not seen."""
+    site = _site(nodes)
+    made = _jobs(file, site, format_name, mapping, where, strict)
+    pool = _pool(policy)
+    if not 0 < seen < 1:
+        raise InputError(f"is {seen}", field="--seen", remedy="give a part between 0 and 1")
+    before, after = split(made, seen)
+    before = [history for history in before if history.largest_gang <= site.gpus]
+    wanted = _goals([history.tenant for history in before], goal, goals, weights)
+    gpus = _affordable(site, made, budget, money, price)
+    curves = []
+    for history in before:
+        print(printable(f"{history.tenant}: {len(history.arrivals):,} jobs"), file=sys.stderr)
+        curves.append(curve_of(history, site, pool, caution))
+    shares = divide(curves, wanted, gpus)
+    if shares is None:
+        raise InputError(f"{gpus} GPUs do not hold the largest gang of every tenant", remedy="raise the budget")
+    after = [history for history in after if history.tenant in wanted]
+    usual = in_proportion(curves, before, gpus)
+    outcomes = [outcome_of(each, after, wanted, site, pool) for each in (shares, usual)]
+    ways = _trade_off(curves, wanted, site, gpus)
+    text = _cluster_file(site, shares, wanted, policy)
+    if output is Format.JSON:
+        plain = {
+            "shares": [asdict(share) for share in shares],
+            "in_proportion": [asdict(share) for share in usual],
+            "trade_off": ways,
+            "unseen": {"plan": asdict(outcomes[0]), "in_proportion": asdict(outcomes[1])},
+            "cluster_file": text,
+        }
+        print(json.dumps(plain, indent=2))
+    else:
+        _print(shares, usual, wanted, outcomes, ways, gpus)
+    if write is not None:
+        write.write_text(text, encoding="utf-8")
+    elif output is Format.TABLE:
+        print(text, end="")
+
+
+def _site(nodes: str) -> Site:
+    cluster = quick_cluster([nodes]).cluster
+    return Site(cluster.nodes[0], len(cluster.nodes))
+
+
+def _jobs(
+    file: Path, site: Site, format_name: str | None, mapping: str | None, where: str | None, strict: bool
+) -> list[Arrival]:
+    cluster = quick_cluster([f"{site.nodes}x{site.node.gpus}:{site.node.accelerator}"]).cluster
+    made, _ = arrivals(read(file, format_name, mapping, where, strict), cluster, whole_nodes=True)
+    made = [each for each in made if each.job.gpus <= site.gpus]
+    if not made:
+        raise InputError("has no job that fits the cluster", file=str(file), remedy="give a larger --nodes")
+    return sorted(made, key=lambda each: each.job.submitted_at)
+
+
+def _pool(policy: str) -> PoolSpec:
+    (choice,) = choose_policies([policy]).values()
+    events = choice.name in ("fifo", "sjf", "yarn-cs")
+    return PoolSpec("all", choice.name, choice.options, Cadence.EVENTS if events else Cadence.ROUNDS)
+
+
+def _goals(tenants: Sequence[str], goal: float, goals: str | None, weights: str | None) -> dict[str, Goal]:
+    positive("--goal", goal)
+    own, heavy = _numbers(goals, "--goals", tenants), _numbers(weights, "--weights", tenants)
+    return {tenant: Goal(own.get(tenant, goal), heavy.get(tenant, 1.0)) for tenant in tenants}
+
+
+def _numbers(text: str | None, field: str, tenants: Sequence[str]) -> dict[str, float]:
+    found = {}
+    for name, number in (pairs(text, field) or {}).items():
+        if name not in tenants:
+            raise InputError(f"there is no tenant {name!r}", field=field, remedy=f"use {', '.join(tenants[:8])}")
+        try:
+            found[name] = float(number)
+        except ValueError:
+            raise InputError(f"{name} has {number!r}", field=field, remedy="give a number") from None
+        positive(field, found[name])
+    return found
+
+
+def _affordable(site: Site, made: Sequence[Arrival], budget: float | None, money: float | None, price: float) -> int:
+    """GPUs that can be reserved all the time."""
+    positive("--price", price)
+    hours = (made[-1].job.submitted_at - made[0].job.submitted_at) / 3600
+    limits = [float(site.gpus)]
+    for field, amount in (("--budget", budget), ("--money", None if money is None else money / price)):
+        if amount is not None:
+            positive(field, amount)
+            limits.append(amount / max(hours, 1e-9))
+    return int(min(limits))
+
+
+def _trade_off(curves: Sequence[Curve], goals: Mapping[str, Goal], site: Site, gpus: int) -> list[dict[str, float]]:
+    """What other budgets would do, as far as the past can tell."""
+    ways = []
+    for count in sorted({*(int(part * site.gpus) for part in BUDGETS), gpus}):
+        shares = divide(curves, goals, count)
+        if shares is None:
+            continue
+        jobs = sum(curve.jobs * goals[curve.tenant].weight for curve in curves)
+        waits = sum(
+            goals[share.tenant].weight * curve.jobs * share.expected_seconds
+            for share, curve in zip(shares, curves, strict=True)
+        )
+        met = sum(share.expected_seconds <= goals[share.tenant].queueing_seconds for share in shares)
+        ways.append({"gpus": count, "expected_seconds": waits / jobs, "goals_met": met})
+    return ways
+
+
+def _cluster_file(site: Site, shares: Sequence[Share], goals: Mapping[str, Goal], policy: str) -> str:
+    accelerator = site.node.accelerator
+    tenants = {}
+    for share in shares:
+        entry: dict[str, object] = {"policy": policy, "cells": {f"{accelerator}.{share.level}": share.cells}}
+        if goals[share.tenant].weight != 1:
+            entry["weight"] = goals[share.tenant].weight
+        tenants[share.tenant] = entry
+    width = len(str(site.nodes - 1))
+    name = f"n[{0:0{width}}-{site.nodes - 1:0{width}}]" if site.nodes > 1 else "n0"
+    content = {
+        "name": "planned",
+        "nodes": [{"name": name, "gpu": accelerator, "gpus": site.node.gpus}],
+        "tenants": tenants,
+    }
+    return yaml.safe_dump(content, sort_keys=False, default_flow_style=None)
+
+
+def _print(
+    shares: Sequence[Share],
+    usual: Sequence[Share],
+    goals: Mapping[str, Goal],
+    outcomes: Sequence[Outcome],
+    ways: Sequence[Mapping[str, float]],
+    gpus: int,
+) -> None:
+    table = Table("GPUs reserved", *right("expected queueing (s)", "goals met"))
+    for way in ways:
+        here = " (the budget)" if way["gpus"] == gpus else ""
+        table.add_row(f"{way['gpus']:,.0f}{here}", f"{way['expected_seconds']:,.0f}", f"{way['goals_met']:.0f}")
+    console().print(table)
+    headings = ("goal (s)", "cells", "expected (s)", "unseen (s)", "in proportion", "unseen (s)")
+    table = Table("tenant", "cell", *right(*headings))
+    for share, other in zip(shares, usual, strict=True):
+        waits = [f"{outcome.waiting_seconds.get(share.tenant, 0.0):,.0f}" for outcome in outcomes]
+        table.add_row(
+            share.tenant, share.level, f"{goals[share.tenant].queueing_seconds:,.0f}", str(share.cells),
+            f"{share.expected_seconds:,.0f}", waits[0], str(other.cells), waits[1],
+        )  # fmt: skip
+    console().print(table)
+    one, two = outcomes
+    print(f"On weeks it has not seen: {one.mean_seconds:,.0f} s of queueing on average and {one.goals_met} goals met;")
+    print(f"with cells in proportion to demand {two.mean_seconds:,.0f} s and {two.goals_met}.")
