@@ -1,7 +1,7 @@
 """`make bench`: speed and memory, as figures and ratios. Writes bench/results.json and bench/scaling.png.
 
 `python -m bench <case>` runs one case, `python -m bench solve-time-plot` draws docs/images/solve-time.png. `python -m
-bench --gavel` runs the cases of Gavel's policies and leaves the other figures as they are.
+bench --gavel` runs the cases of Gavel's policies and leaves the other figures as they are, `--hived` those of cells.
 
 Every case runs alone in a process of its own, journal off. Seconds are processor time for runs, and of the wall for
 reading, metrics and comparisons. The machine's own speed (a plain Python loop) is measured in the same process, so that
@@ -15,10 +15,10 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from bench import cases, gavel, solve_time, workbench
+from bench import cases, gavel, hived, solve_time, workbench
 
 HERE = Path(__file__).parent
 CASES: dict[str, Callable[[], cases.Result]] = {
@@ -34,6 +34,7 @@ CASES: dict[str, Callable[[], cases.Result]] = {
     "lower bounds of 1,000,000 jobs": workbench.bounds_of_a_million,
     "philly, eight policies compared, two workers": workbench.compare_eight_policies,
     **gavel.CASES,
+    **hived.CASES,
 }
 LIMITS_SECONDS = {
     "philly, 10,879 jobs, fifo on events": 2.0,
@@ -56,8 +57,9 @@ def main() -> None:
         return
     results: dict[str, dict[str, float]] = {}
     chosen = list(CASES)
-    if sys.argv[1:] == ["--gavel"]:
-        results, chosen = json.loads((HERE / "results.json").read_text())["cases"], list(gavel.CASES)
+    parts: dict[str, Iterable[str]] = {"--gavel": gavel.CASES, "--hived": hived.CASES}
+    if len(sys.argv) > 1 and sys.argv[1] in parts:
+        results, chosen = json.loads((HERE / "results.json").read_text())["cases"], list(parts[sys.argv[1]])
     for name in chosen:
         if name.startswith(("philly", "itp", "gavel")) and "HORAE_DATA" not in os.environ:
             print(f"{name}: skipped, set HORAE_DATA to the folder with the published traces", flush=True)
@@ -78,6 +80,12 @@ def _line(name: str, result: dict[str, float]) -> str:
     limit = LIMITS_SECONDS.get(name)
     target = f", wanted under {limit:g} s" if limit else ""
     seconds = f"{result['seconds']:.2f} s" if result["seconds"] >= 1 else f"{1000 * result['seconds']:.1f} ms"
+    if "p99_microseconds" in result:
+        return (
+            f"{name}: median {result['median_microseconds']:.0f} µs, wanted under 100; p99 "
+            f"{result['p99_microseconds']:.0f} µs, wanted under 1,000; {result['preemptions']} preemptions; start-up "
+            f"{result['start_seconds']:.2f} s; {result['peak_memory_mib']:.0f} MiB"
+        )
     beside = ""
     if "times_faster" in result:
         beside = f"; {result['times_faster']:.0f} x as fast as cvxpy at {result['compared_jobs']:,} jobs"
@@ -98,6 +106,9 @@ def _ratios(results: dict[str, dict[str, float]]) -> dict[str, float]:
     if "gavel, 108 GPUs, 5,000 jobs, max-min in rounds" in results:
         simulated = results["gavel, 108 GPUs, 5,000 jobs, max-min in rounds"]["seconds"]
         ratios["Gavel's own simulation (257 s) over ours, 5,000 jobs"] = gavel.PUBLIC_SIMULATION_SECONDS / simulated
+    if "hived, 16,384 GPUs, 10 tenants" in results:
+        median = results["hived, 16,384 GPUs, 10 tenants"]["median_microseconds"]
+        ratios["HiveD's own decision and commit (821 µs) over ours, 16,384 GPUs"] = hived.PUBLIC_MICROSECONDS / median
     ratios["jobs a second over a public simulator's 25.7 (2,032 jobs in 79 CPU-seconds)"] = ours / (2032 / 79)
     return ratios
 

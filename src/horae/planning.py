@@ -23,6 +23,9 @@ from horae.model.pools import PoolSpec, Setup
 WEEK_SECONDS = 7 * 86400.0
 _POINTS = 8  # of a curve
 _TIE = 1e-3  # what a second of waiting within the goal counts, beside one beyond it
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()  # of a normal distribution
+_DEVIATION_MAX = 0.7
 
 Tell = Callable[[str], None]
 
@@ -74,13 +77,28 @@ class Curve:
     tenant: str
     level: str
     cell_gpus: int
+    least: int  # cells that hold its largest gang
     cells: Ints
-    waiting_seconds: Floats  # mean over weeks, with a margin for how much weeks differ
+    waiting_seconds: Floats  # mean
+    deviation: float  # of the demand of a week from that of the others, as a logarithm
     jobs: int
 
     def at(self, cells: Ints) -> Floats:
+        """Expected waiting, over what a week may bring.
+
+        So many times the work on so many times the cells waits about as long, so a week with f times the demand is one
+        of the past on 1/f of the cells.
+        """
+        factors = np.exp(self.deviation * _NODES)
+        with np.errstate(divide="ignore"):
+            waits = np.array([self._in_the_past(cells / factor) for factor in factors])
+        return np.where(cells < self.least, inf, _WEIGHTS @ waits)
+
+    def _in_the_past(self, cells: Floats) -> Floats:
+        """As it was run; with fewer cells than that, in inverse proportion to their square."""
         waits: Floats = np.interp(cells, self.cells, self.waiting_seconds)
-        return np.where(cells < self.cells[0], inf, waits)
+        first = float(self.cells[0])
+        return np.where(cells < first, self.waiting_seconds[0] * (first / np.maximum(cells, 0.1)) ** 2, waits)
 
 
 @dataclass(frozen=True)
@@ -129,13 +147,21 @@ def curve_of(history: History, site: Site, policy: PoolSpec, caution: float) -> 
     counts = np.unique(np.round(np.geomspace(max(least, ceil(busy / 2)), max(most, least + 1), _POINTS)).astype(int))
     cells, waits = [], []
     for count in counts.tolist():
-        by_week = weekly_waits(history, _cluster(site, level, size, count), policy)
         cells.append(count)
-        waits.append(float(by_week.mean() + caution * by_week.std()))
+        waits.append(mean_wait(history, _cluster(site, level, size, count), policy))
         if waits[-1] == 0.0:
             break
     falling = np.minimum.accumulate(np.array(waits))
-    return Curve(history.tenant, level, size, np.array(cells), falling, len(history.arrivals))
+    deviation = caution * _deviation(history)
+    return Curve(history.tenant, level, size, least, np.array(cells), falling, deviation, len(history.arrivals))
+
+
+def _deviation(history: History) -> float:
+    """How much the demand of one week differs from that of another."""
+    week = [int((each.job.submitted_at - history.begins_at) // WEEK_SECONDS) for each in history.arrivals]
+    demand = np.bincount(week, weights=[each.job.gpus * _seconds(each) for each in history.arrivals])
+    full = demand[:-1] if len(demand) > 2 else demand  # the last may have been cut short
+    return min(float(np.std(np.log(np.maximum(full, full.mean() / 20)))), _DEVIATION_MAX)
 
 
 def _cell_for(history: History, site: Site) -> tuple[str, int]:
@@ -150,15 +176,12 @@ def _cluster(site: Site, level: str, size: int, count: int) -> Cluster:
     return Cluster("plan", tuple(nodes))
 
 
-def weekly_waits(history: History, cluster: Cluster, policy: PoolSpec) -> Floats:
-    """Mean waiting time of the jobs of each week that has any."""
+def mean_wait(history: History, cluster: Cluster, policy: PoolSpec) -> float:
     jobs = simulate(Setup(cluster, (policy,)), history.arrivals).log.jobs
     waits = jobs.started_at - jobs.submitted_at
     if np.isnan(waits).any():
         raise InputError(f"jobs of {history.tenant} never run on {cluster.gpu_count} GPUs", remedy="plan with more")
-    week = ((jobs.submitted_at - history.begins_at) // WEEK_SECONDS).astype(int)
-    counts = np.bincount(week)
-    return np.bincount(week, weights=waits)[counts > 0] / counts[counts > 0]
+    return float(waits.mean())
 
 
 def divide(curves: Sequence[Curve], goals: Mapping[str, Goal], gpus: int) -> list[Share] | None:

@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
+from horae.cli.cluster_convert import converted
+from horae.guarantees.estate import Estate
 from horae.guarantees.tenancy import Tenancy
+from horae.model.errors import ClusterError, InputError
 from horae.model.pools import PoolSpec
 from horae.policies.registry import make_policy
 from horae.reports.tree import draw
@@ -21,18 +24,44 @@ app = typer.Typer(no_args_is_help=True, help="Look at a cluster file.")
 def show(file: Annotated[Path, typer.Argument(help="A cluster file (YAML), ours or HiveD's.")]) -> None:
     """Draw the tree of cells, and who owns what."""
     if is_hived(file):
-        _show_hived(read_hived(file))
+        _show_hived(_checked(file))
         return
     setup = read_cluster(file, make_policy, Tenancy)
     print(draw(setup.cluster))
     for pool in setup.pools:
-        print(f"pool {pool.name}: {pool.policy}, {_owned(pool)}")
+        lent = any(each.cells for each in setup.pools) and not pool.cells
+        print(f"pool {pool.name}: {pool.policy}, {'what is idle' if lent else _owned(pool)}")
 
 
 def _owned(pool: PoolSpec) -> str:
     if pool.cells:
         return ", ".join(f"{count} x {name}" for name, count in pool.cells.items())
     return f"{len(pool.nodes)} nodes of its own" if pool.nodes else "all other nodes"
+
+
+@app.command("convert")
+def convert(
+    file: Annotated[Path, typer.Argument(help="A configuration of HiveD's (YAML).")],
+    write: Annotated[Path | None, typer.Option(help="Write it here instead of printing it.")] = None,
+) -> None:
+    """Turn a configuration of HiveD's into a cluster file."""
+    if not is_hived(file):
+        raise InputError("is no configuration of HiveD's", file=str(file), remedy="name one with a physicalCluster")
+    text = converted(_checked(file), file)
+    if write is None:
+        print(text, end="")
+    else:
+        write.write_text(text, encoding="utf-8")
+
+
+def _checked(file: Path) -> HivedConfig:
+    """A configuration whose virtual clusters fit."""
+    config = read_hived(file)
+    try:
+        Estate(config.territory)
+    except ClusterError as error:
+        raise error.located(file=str(file)) from None
+    return config
 
 
 def _show_hived(config: HivedConfig) -> None:

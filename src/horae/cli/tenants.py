@@ -76,6 +76,8 @@ def plan(
     before = [history for history in before if history.largest_gang <= site.gpus]
     wanted = _goals([history.tenant for history in before], goal, goals, weights)
     gpus = _affordable(site, made, budget, money, price)
+    if sum(history.largest_gang for history in before) > gpus:
+        raise InputError(f"{gpus} GPUs do not hold the largest gang of every tenant", remedy="raise the budget")
     curves = []
     for history in before:
         print(printable(f"{history.tenant}: {len(history.arrivals):,} jobs"), file=sys.stderr)

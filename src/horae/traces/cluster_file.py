@@ -57,7 +57,7 @@ class _Strict(BaseModel):
 
 
 class NodeGroup(_Strict):
-    name: Names
+    name: Annotated[list[Names], BeforeValidator(_list), Field(min_length=1)]
     gpu: Name
     gpus: Annotated[Count, Field(le=NODE_GPUS_MAX)]
     cpus: Annotated[Finite, Field(gt=0)] = inf
@@ -76,10 +76,10 @@ class NodeGroup(_Strict):
                 cpus=self.cpus,
                 memory_bytes=self.memory,
                 levels=inner,
-                rack=f"{self.name}/{index // self.rack}" if self.rack else "",
+                rack=f"{self.name[0]}/{index // self.rack}" if self.rack else "",
                 price_per_hour=self.price,
             )
-            for index, name in enumerate(expand(self.name))
+            for index, name in enumerate(name for pattern in self.name for name in expand(pattern))
         ]
 
 
