@@ -51,7 +51,7 @@ def test_a_cluster_with_cells_is_shown_run_and_replayed(tmp_path: Path) -> None:
     assert "pool nlp: tiresias, 3 x a100.node" in shown
     assert "pool spare: hierarchical, what is idle" in shown
     journal = tmp_path / "journal"
-    outcome = horae("simulate", jobs, "--cluster", cluster, "--journal", journal)
+    outcome = horae("simulate", "--jobs", jobs, "--cluster", cluster, "--journal", journal)
     assert outcome.code == 0
     assert "all the same" in horae("replay", journal).out
 
@@ -84,7 +84,7 @@ def test_a_cluster_file_of_ours_is_not_converted(tmp_path: Path) -> None:
 
 
 def trace_of_weeks(path: Path) -> Path:
-    """One tenant with a job of a node now and then, one with many small ones: the second has more demand in GPU-hours."""
+    """One tenant with jobs of a node now and then, one with many small ones and more demand in GPU-hours."""
     rows = ["id,submit,gpus,duration,tenant"]
     for hour in range(24 * 28):
         rows.append(f"s{hour},{3600 * hour},1,14000,small")
