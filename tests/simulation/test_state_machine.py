@@ -380,7 +380,7 @@ def nothing(*_: object) -> None:
     return None
 
 
-def everything(self: Pools, cluster: Cluster, specs: Sequence[PoolSpec]) -> None:
+def everything(self: Pools, cluster: Cluster, specs: Sequence[PoolSpec], *, static_binding: bool = False) -> None:
     ORIGINAL_POOLS(self, cluster, specs)
     self.gpus = tuple(np.ones(cluster.gpu_count, dtype=bool) for _ in self.gpus)
 

@@ -515,7 +515,7 @@ def test_a_worker_is_deaf_to_ctrl_c_from_the_first_on() -> None:
     """The very first as well, whose start also starts the tracker of resources, which hears it again."""
     script = (
         "import signal, sys; from horae.comparison import crew; from pathlib import Path\n"
-        "worker = crew.Worker(Path('/nothing'))\n"
+        "with crew._undisturbed(): worker = crew.Worker(Path('/nothing'))\n"
         "masks = Path(f'/proc/{worker._process.pid}/status').read_text().split()\n"
         "print(int(masks[masks.index('SigBlk:') + 1], 16) >> (signal.SIGINT - 1) & 1)\n"
     )

@@ -10,7 +10,7 @@ from horae.experiment import simulate
 from horae.guarantees.hive import Hive
 from horae.model.cells import Cluster, Node
 from horae.model.chains import CellKind, Chain, Reservation, Territory
-from horae.model.gangs import Gang, Placed, Waits
+from horae.model.gangs import Gang, Placed, Preempts, Waits
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
@@ -111,3 +111,36 @@ def test_if_good_cells_run_out_who_uses_them_first_has_them() -> None:
     assert isinstance(hive.admit(Gang("first", "a", (4,))), Placed)
     assert (hive.doomed("a"), hive.doomed("b")) == ({}, {node: 1})
     assert isinstance(hive.plan(Gang("second", "b", (4,))), Waits)
+
+
+def two_nodes(**nodes: int) -> Territory:
+    chain = Chain("node", "v100", ("gpu", "node"), (1, 4), ("n0", "n1"), 1)
+    return Territory((chain,), tuple(Reservation(name, {CellKind(0, 1): count}) for name, count in nodes.items()))
+
+
+def test_who_is_covered_no_more_goes_on_without_a_guarantee_when_reservations_change() -> None:
+    hive = Hive(two_nodes(a=2))
+    for name in ("first", "second"):
+        assert isinstance(hive.admit(Gang(name, "a", (4,))), Placed)
+    fresh, lost = hive.reconfigured(two_nodes(a=1, b=1))
+    assert lost == ("second",)
+    assert set(fresh.roster.number) == {"first", "second"}
+    answer = fresh.admit(Gang("third", "b", (4,)))
+    assert isinstance(answer, Preempts)
+    assert answer.victims == ("second",)
+
+
+def test_nobody_is_lost_when_a_node_is_taken_away_or_gone_bad() -> None:
+    hive = Hive(two_nodes(a=2))
+    for name in ("first", "second"):
+        hive.admit(Gang(name, "a", (4,)))
+    hive.set_bad(0, 0, 0b0011)
+    smaller = Territory(
+        (Chain("node", "v100", ("gpu", "node"), (1, 4), ("n0",), 1),), (Reservation("a", {CellKind(0, 1): 1}),)
+    )
+    fresh, lost = hive.reconfigured(smaller)
+    assert (lost, set(fresh.roster.number)) == ((), {"first", "second"})
+    assert fresh.estate.grounds[0].buddies.bad_mask == [0b0011]
+    fresh.end("first")
+    fresh.end("second")
+    assert fresh.doomed("a") == {CellKind(0, 1): 1}

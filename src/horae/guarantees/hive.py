@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from horae.guarantees.compartment import Compartment, assign
-from horae.guarantees.estate import Estate
+from horae.guarantees.estate import NOBODY, Estate
 from horae.guarantees.packing import Allowed, Packer
 from horae.guarantees.preemption import Preemption
 from horae.guarantees.recovery import Recovery
 from horae.guarantees.roster import Roster, State
-from horae.model.chains import CellKind, Territory
+from horae.model.chains import CellKind, Chain, Territory
 from horae.model.errors import JobError
 from horae.model.gangs import PRIORITY_MAX, Answer, Gang, Never, Placed, Preempts, Record, Seat, Waits
 
@@ -63,6 +63,25 @@ class Hive:
     def record(self, name: str) -> Record:
         """What it takes to find a gang again."""
         return self._recovery.record(name)
+
+    def reconfigured(self, territory: Territory) -> tuple[Hive, tuple[str, ...]]:
+        """Everybody who runs, on the cluster and with the promises as they are from now on; and who lost its guarantee.
+
+        Nobody is stopped. Members on GPUs that are no more are not counted; who waits for victims has to ask again.
+        """
+        fresh, lost = Hive(territory), []
+        for chain, ground in enumerate(self.estate.grounds):
+            for node, mask in enumerate(ground.buddies.bad_mask):
+                found = _find(territory, self.estate.territory.chains[chain], node)
+                if mask and found is not None:
+                    fresh.set_bad(*found, mask & fresh.estate.grounds[found[0]].whole)
+        for number in sorted(self.roster.standing):
+            standing = self.roster.standing[number]
+            if standing.state is State.RUNS:
+                seats = [_moved(seat, self.estate.territory, territory) for seat in standing.seats]
+                if not fresh.restore(standing.gang, seats) and standing.is_sworn:
+                    lost.append(standing.gang.name)
+        return fresh, tuple(lost)
 
     def is_being_preempted(self, name: str) -> bool:
         standing = self.roster.standing[self.roster.number[name]]
@@ -178,3 +197,22 @@ class Hive:
         if all(assign({chain.node_gpus: len(chain.nodes)}, gang.members) is None for chain in empty):
             return Never("the cluster cannot hold it, even empty", max((chain.node_gpus for chain in empty), default=0))
         return Waits("not enough GPUs are idle")
+
+
+def _find(territory: Territory, chain: Chain, node: int) -> tuple[int, int] | None:
+    """The chain and the number by which a node is known elsewhere."""
+    name = chain.nodes[node]
+    for index, other in sorted(enumerate(territory.chains), key=lambda each: each[1].name != chain.name):
+        if other.accelerator == chain.accelerator and name in other.nodes:
+            return index, other.nodes.index(name)
+    return None
+
+
+def _moved(seat: Seat, before: Territory, after: Territory) -> Seat | None:
+    chain = before.chains[seat.chain]
+    found = _find(after, chain, seat.node)
+    if found is None or seat.mask >> after.chains[found[0]].node_gpus:
+        return None
+    types = after.chains[found[0]].types
+    kind = chain.types[seat.level] if seat.level >= 0 else ""
+    return Seat(*found, seat.mask, types.index(kind) if kind in types else NOBODY)

@@ -62,7 +62,10 @@ def read_pod(name: str, annotation: str) -> Pod:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
         raise JobError(
-            f"{field}: {first['msg']}", file=f"pod {name}", field=ANNOTATION, remedy="mend the annotation"
+            f"{field}: {first['msg']}" if field else first["msg"],
+            file=f"pod {name}",
+            field=ANNOTATION,
+            remedy="mend the annotation",
         ) from None
     group = spec.affinityGroup
     if group is None:
