@@ -44,10 +44,11 @@ def compare(where: str, wanted: Mapping[str, Any], found: Mapping[str, Any]) -> 
 def agree_on_names(hive: Hive) -> None:
     roster = hive.roster
     names = {standing.gang.name: number for number, standing in roster.standing.items()}
-    sworn: dict[str, dict[int, None]] = {tenant: {} for tenant in hive.estate.tenants}
+    sworn: dict[str, dict[tuple[bool, int, int], dict[int, None]]] = {tenant: {} for tenant in hive.estate.tenants}
     for number, standing in roster.standing.items():
         if has_guarantee(standing):
-            sworn[standing.gang.tenant][number] = None
+            rank = standing.state is State.RUNS, standing.gang.priority, sum(standing.gang.members)
+            sworn[standing.gang.tenant].setdefault(rank, {})[number] = None
     wanted = {"number": names, "sworn": sworn}
     compare("roster", wanted, {"number": roster.number, "sworn": roster.sworn})
 

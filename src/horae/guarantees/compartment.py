@@ -25,6 +25,7 @@ class Compartment:
         self.locked: dict[tuple[int, int], int] = {}  # by level and cell: victims in a plan that still sit there
         self.unbound = unbound  # by level: cells that nobody uses
         self.bound: dict[tuple[int, int], int] = {}  # by level and cell: claimed GPUs
+        self._whole: dict[int, int] = {}  # by GPUs of a unit: how many there are in all
         self.left: dict[tuple[int, int], int] = {}  # by level and cell of a unit: GPUs that are left
         self.shelf: list[list[int]] = [[0] * (gpus + 1) for gpus in chain.gpus[: chain.node_level + 1]]
 
@@ -105,14 +106,16 @@ class Compartment:
 
     def whole(self) -> dict[int, int]:
         """The same if nobody used anything and all hardware were good."""
-        pool: dict[int, int] = dict.fromkeys((), 0)
+        return dict(self._whole)
+
+    def measure(self) -> None:
+        """What a tenant was promised does not change; it is worked out once."""
         for unit_gpus, count in self._unbound_units():
-            pool[unit_gpus] = pool.get(unit_gpus, 0) + count
+            self._whole[unit_gpus] = self._whole.get(unit_gpus, 0) + count
         for level, cell in self.bound:
             unit_level, units = self.units(level, cell)
             unit_gpus = self.chain.gpus[unit_level]
-            pool[unit_gpus] = pool.get(unit_gpus, 0) + len(units)
-        return pool
+            self._whole[unit_gpus] = self._whole.get(unit_gpus, 0) + len(units)
 
     def _unbound_units(self) -> Iterator[tuple[int, int]]:
         for level, count in enumerate(self.unbound):

@@ -64,6 +64,9 @@ class Estate:
                 self._promise(kind.chain, kind.level, count)
             self.compartments.append(by_chain)
         self._check_promises()
+        for number in range(len(territory.reservations)):
+            for compartment in self.of_tenant(number):
+                compartment.measure()
         self.ledger.settle()
 
     def _open_pins(self, territory: Territory) -> None:

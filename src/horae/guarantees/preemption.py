@@ -12,7 +12,7 @@ from horae.guarantees.compartment import Compartment
 from horae.guarantees.estate import Estate
 from horae.guarantees.packing import Allowed, Packer
 from horae.guarantees.roster import Roster, Standing, State
-from horae.model.gangs import Answer, Gang, Seats
+from horae.model.gangs import Answer, Gang, Seat, Seats
 
 _PRUNED_MAX = 32  # victims, of whom each is looked at once more
 
@@ -29,15 +29,15 @@ class Preemption:
         The cells of those who only lose their guarantee are given back, so that they may stay; if good hardware is so
         short that others would not do, they are not.
         """
-        lower = self.lower(gang, compartment)
-        if not lower:
+        if not any(self.roster.below(gang.tenant, gang.priority)):
             return None
         mark = self.estate.ledger.mark()
         for keeps_cells in (False, True):
             search = _Search(self, gang, compartment, allowed, keeps_cells)
-            for victims in (search.fewest(lower), lower):
+            for find in (search.fewest, search.everybody):
+                victims = find()
                 self.estate.ledger.undo(mark)
-                if victims is not None and search.seat_without(victims) is not None:
+                if victims and search.seat_without(victims) is not None:
                     self.estate.ledger.undo(mark)
                     return self._carry_out(search, search.pruned(victims))
                 self.estate.ledger.undo(mark)
@@ -66,13 +66,13 @@ class Preemption:
         """Gangs of the tenant in the same cells whose priority is lower: those who only wait first, then the lowest."""
         found = [
             number
-            for number in self.roster.sworn[gang.tenant]
-            if self.roster.standing[number].gang.priority < gang.priority
-            and self._is_in(self.roster.standing[number], compartment)
+            for alike in self.roster.below(gang.tenant, gang.priority)
+            for number in alike
+            if self.is_in(self.roster.standing[number], compartment)
         ]
         return sorted(found, key=self.roster.dearness)
 
-    def _is_in(self, standing: Standing, compartment: Compartment) -> bool:
+    def is_in(self, standing: Standing, compartment: Compartment) -> bool:
         tenant = compartment.tenant
         return any(
             seat.chain == compartment.chain_index
@@ -92,32 +92,58 @@ class _Search:
         self.compartment = compartment
         self._allowed = allowed
         self._keeps_cells = keeps_cells
+        self._preemption = preemption
+
+    def everybody(self) -> list[int]:
+        return self._preemption.lower(self.gang, self.compartment)
 
     def seat_without(self, victims: Iterable[int]) -> Seats | None:
         for number in victims:
             self.roster.depart(number, keeps_cells=self._keeps_cells)
         return self.packer.seat(self.compartment, self.gang.members, self._allowed)
 
-    def fewest(self, lower: Sequence[int]) -> list[int] | None:
+    def fewest(self) -> list[int] | None:
         """For each member the unit where fewest have to go; None if that leads nowhere."""
         chosen: list[int] = []
         for gpus in sorted(self.gang.members, reverse=True):
-            if self.packer.seat_one(self.compartment, gpus, self._allowed) is not None:
-                continue
-            found = self._fewest_in_a_unit(gpus, set(lower) - set(chosen))
-            if found is None:
-                return None
-            for number in found:
-                self.roster.depart(number, keeps_cells=self._keeps_cells)
-            chosen += found
-            if self.packer.seat_one(self.compartment, gpus, self._allowed) is None:
-                return None
+            while self.packer.seat_one(self.compartment, gpus, self._allowed) is None:
+                found = self._one(gpus, chosen) or self._fewest_in_a_unit(gpus, set(self.everybody()) - set(chosen))
+                if not found:
+                    return None
+                for number in found:
+                    self.roster.depart(number, keeps_cells=self._keeps_cells)
+                chosen += found
         return chosen
+
+    def _one(self, gpus: int, chosen: Sequence[int]) -> list[int] | None:
+        """The least dear who alone makes room in one unit."""
+        left = max((left for shelf in self.compartment.shelf for left, units in enumerate(shelf) if units), default=0)
+        for alike in self.roster.below(self.gang.tenant, self.gang.priority):
+            for number in sorted(alike, reverse=True):
+                standing = self.roster.standing[number]
+                if standing.gang.gpus + left < gpus:
+                    break  # none of them has enough
+                if number not in chosen and any(self._makes_room(seat, gpus) for seat in standing.seats):
+                    return [number]
+        return None
+
+    def _makes_room(self, seat: Seat, gpus: int) -> bool:
+        ground = self.estate.grounds[seat.chain]
+        if self._allowed is not None and ground.chain.nodes[seat.node] not in self._allowed:
+            return False
+        leaves = seat.mask & ~ground.buddies.bad_mask[seat.node]
+        return any(
+            compartment is self.compartment and compartment.left[level, unit] + (leaves & mask).bit_count() >= gpus
+            for compartment, level, unit, mask in ground.units[seat.node]
+            if leaves & mask
+        )
 
     def pruned(self, victims: list[int]) -> list[int]:
         """Without those who need not go, the dearest first."""
-        if not 1 < len(victims) <= _PRUNED_MAX:
-            return victims
+        spare = sum(left * count for left, count in self.compartment.pool().items()) - self.gang.gpus
+        gpus = [self.roster.standing[number].gang.gpus for number in victims]
+        if not 1 < len(victims) <= _PRUNED_MAX or spare + sum(gpus) - min(gpus) < 0:
+            return victims  # without any of them there are too few GPUs
         mark = self.estate.ledger.mark()
         for number in sorted(victims, key=self.roster.dearness, reverse=True):
             fewer = [each for each in victims if each != number]

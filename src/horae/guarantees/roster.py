@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TypeAlias
 
 from horae.guarantees.compartment import Compartment
 from horae.guarantees.estate import NOBODY, Estate, Ground
 from horae.model.gangs import Answer, Gang, Placed, Preempts, Seat, Seats
+
+Rank: TypeAlias = tuple[bool, int, int]  # whether it runs, its priority, its GPUs
 
 
 class State(Enum):
@@ -26,6 +29,11 @@ class Standing:
     downgraded: bool = False  # it lost its guarantee
 
     @property
+    def rank(self) -> Rank:
+        """How dear it is: who only waits goes first, then the lowest, then the smallest."""
+        return self.state is State.RUNS, self.gang.priority, self.gang.gpus
+
+    @property
     def is_sworn(self) -> bool:
         return self.gang.is_guaranteed and not self.downgraded
 
@@ -35,7 +43,8 @@ class Roster:
         self.estate = estate
         self.standing: dict[int, Standing] = {}  # by number
         self.number: dict[str, int] = {}  # by name
-        self.sworn: dict[str, dict[int, None]] = {tenant: {} for tenant in estate.tenants}  # who has a guarantee
+        # By tenant and rank: who has a guarantee.
+        self.sworn: dict[str, dict[Rank, dict[int, None]]] = {tenant: {} for tenant in estate.tenants}
         self._next = 0
 
     def enter(self, standing: Standing) -> int:
@@ -44,7 +53,7 @@ class Roster:
         put(self.number, standing.gang.name, number)
         put(self.standing, number, standing)
         if standing.is_sworn:
-            put(self.sworn[standing.gang.tenant], number, None)
+            self._file(number, standing, on=True)
         return number
 
     def strike(self, number: int) -> None:
@@ -52,7 +61,25 @@ class Roster:
         drop(self.number, standing.gang.name)
         drop(self.standing, number)
         if standing.is_sworn:
-            drop(self.sworn[standing.gang.tenant], number)
+            self._file(number, standing, on=False)
+
+    def _file(self, number: int, standing: Standing, *, on: bool) -> None:
+        """Among those of its tenant with a guarantee, beside its like."""
+        drawers, key = self.sworn[standing.gang.tenant], standing.rank
+        if on:
+            if key not in drawers:
+                self.estate.ledger.put(drawers, key, {})
+            self.estate.ledger.put(drawers[key], number, None)
+            return
+        self.estate.ledger.drop(drawers[key], number)
+        if not drawers[key]:
+            self.estate.ledger.drop(drawers, key)
+
+    def below(self, tenant: str, priority: int) -> Iterator[dict[int, None]]:
+        """Gangs of a tenant with a lower priority, the least dear first, beside their like."""
+        drawers = self.sworn[tenant]
+        for key in sorted(key for key in drawers if key[1] < priority):
+            yield drawers[key]
 
     def take(
         self, gang: Gang, seats: Seats, downgraded: tuple[str, ...] = (), cancelled: tuple[str, ...] = ()
@@ -69,7 +96,13 @@ class Roster:
     def settle_in(self, number: int, standing: Standing) -> None:
         """Its seats are free: it holds them now."""
         put = self.estate.ledger.put
-        put(self.standing, number, replace(standing, state=State.RUNS))
+        if standing.state is not State.RUNS:
+            if standing.is_sworn:
+                self._file(number, standing, on=False)
+            standing = replace(standing, state=State.RUNS)
+            put(self.standing, number, standing)
+            if standing.is_sworn:
+                self._file(number, standing, on=True)
         for seat in standing.seats:
             ground = self.estate.grounds[seat.chain]
             for gpu in gpus_of(ground, seat):
@@ -171,13 +204,13 @@ class Roster:
             if downgrades:
                 seats = tuple(seat._replace(level=NOBODY) for seat in standing.seats)
                 self.estate.ledger.put(self.standing, number, replace(standing, seats=seats, downgraded=True))
-                self.estate.ledger.drop(self.sworn[standing.gang.tenant], number)
+                self._file(number, standing, on=False)
         if not keeps_cells:
             self.unbind_after(standing)
 
-    def dearness(self, number: int) -> tuple[bool, int, int, int]:
-        standing = self.standing[number]
-        return standing.state is State.RUNS, standing.gang.priority, standing.gang.gpus, -number
+    def dearness(self, number: int) -> tuple[Rank, int]:
+        """The order in which gangs are sent away; of two alike the one that came last."""
+        return self.standing[number].rank, -number
 
 
 def gpus_of(ground: Ground, seat: Seat) -> list[int]:
