@@ -1,8 +1,8 @@
 """Virtual private clusters: how long a decision takes, found and carried out, on a large cluster that is 80% full.
 
 Ten tenants have reserved nine tenths of the cluster: racks, nodes and sockets. Gangs of 1 to 64 GPUs come and go, three
-in ten without a guarantee; victims leave at once. A decision is `Hive.admit`: where it goes, whom to send away, and all
-of that done.
+in ten without a guarantee; some tenants ask for more than they have, others for less, so that there is waiting and
+preemption. Victims leave at once. A decision is `Hive.admit`: where it goes, whom to send away, and all of that done.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Decisions(Result):
     median_microseconds: float
     p99_microseconds: float
     start_seconds: float
-    preemptions: int
+    preemptions: int  # victims
+    waiting: int  # decisions that said so
 
 
 def territory(gpus: int) -> Territory:
@@ -49,7 +50,7 @@ def decisions(gpus: int) -> Decisions:
     start_seconds = time.perf_counter() - started
     rng = random.Random(0)
     living: list[Gang] = []
-    used = number = preemptions = 0
+    used = number = preemptions = waiting = 0
     seconds: list[float] = []
     is_full = False
     while len(seconds) < DECISIONS:
@@ -76,19 +77,24 @@ def decisions(gpus: int) -> Decisions:
         if isinstance(answer, Placed):
             living.append(gang)
             used += gang.gpus
+        else:
+            waiting += 1
         if is_full:
             seconds.append(took)
     seconds.sort()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     median, p99 = (1e6 * seconds[int(part * len(seconds))] for part in (0.5, 0.99))
-    return Decisions(len(seconds), sum(seconds), memory, loop_seconds(), median, p99, start_seconds, preemptions)
+    return Decisions(
+        len(seconds), sum(seconds), memory, loop_seconds(), median, p99, start_seconds, preemptions, waiting
+    )
 
 
 def _gang(rng: random.Random, number: int) -> Gang:
     gpus = rng.choice(SIZES)
     members = (gpus,) if gpus <= 8 else (8,) * (gpus // 8)
     priority = -1 if rng.random() < 0.3 else rng.choice([0, 0, 0, 1, 2])
-    return Gang(f"g{number}", f"t{rng.randrange(TENANTS)}", members, priority, "a100", lazy=rng.random() < 0.3)
+    tenant = min(rng.randrange(TENANTS), rng.randrange(TENANTS))  # the first ask for most
+    return Gang(f"g{number}", f"t{tenant}", members, priority, "a100", lazy=rng.random() < 0.3)
 
 
 CASES: dict[str, Callable[[], Result]] = {

@@ -37,17 +37,18 @@ class Preemption:
             for find in (search.fewest, search.everybody):
                 victims = find()
                 self.estate.ledger.undo(mark)
-                if victims and search.seat_without(victims) is not None:
-                    self.estate.ledger.undo(mark)
-                    return self._carry_out(search, search.pruned(victims))
+                answer = self._carry_out(search, search.pruned(victims)) if victims else None
+                if answer is not None:
+                    return answer
                 self.estate.ledger.undo(mark)
         return None
 
-    def _carry_out(self, search: _Search, victims: list[int]) -> Answer:
+    def _carry_out(self, search: _Search, victims: list[int]) -> Answer | None:
         before = {number: self.roster.standing[number] for number in victims}
         locked = [each for number in victims for each in self.roster.cells_of(before[number])]
         seats = search.seat_without(victims)
-        assert seats is not None
+        if seats is None:
+            return None
         for compartment, cell in locked:
             if cell in compartment.locked:
                 self.estate.lock(compartment, cell, on=False)
