@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,12 @@ from horae.comparison.crew import Errand, Tell, Trade, Work, run_in_processes
 from horae.model.errors import InputError
 from horae.reproduction.hived import POLICIES, Affinity, Case, Result, Workload, read_workloads, run_case
 from horae.reproduction.hived_rows import GuestRow, TenantRow, as_plain, failures, guest_rows, tenant_rows
+
+
+class Placement(Enum):
+    PACK = "pack"
+    SPREAD = "spread"
+
 
 WORKLOADS = ("philly", "small", "itp")
 
@@ -35,6 +42,9 @@ def hived_command(
     opportunistic: Annotated[
         float, typer.Option(help="Part of the jobs that have no guarantee; 0: leave that out.")
     ] = 0.5,
+    placement: Annotated[
+        list[Placement], typer.Option(help="By quota: pack jobs on the fullest nodes, or spread them; again for both.")
+    ] = [Placement.PACK, Placement.SPREAD],  # noqa: B006
     workers: Annotated[int, typer.Option(min=0, help="Processes at a time; 0: as many as there are processors.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="Draw the waiting times into this PNG file.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Tell nothing on the way.")] = False,
@@ -45,16 +55,15 @@ def hived_command(
     _check(workload, policy, opportunistic, plot)
     workloads = read_workloads(folder, workload)
     crew = _Crew(workloads, workers or len(os.sched_getaffinity(0)), quiet=quiet)
-    rows = [
-        row for name in workloads for each in policy for kind in affinity for row in tenant_rows(name, each, kind, crew)
-    ]
-    guests = [
-        row
-        for name in workloads
-        for each in policy
-        if opportunistic
-        for row in guest_rows(name, each, opportunistic, crew)
-    ]
+    rows: list[TenantRow] = []
+    guests: list[GuestRow] = []
+    for name in workloads:
+        for each in policy:
+            for kind in affinity:
+                for how in placement:
+                    rows += tenant_rows(name, each, kind, how is Placement.SPREAD, crew)
+            if opportunistic:
+                guests += guest_rows(name, each, opportunistic, crew)
     wrong = failures(rows)
     if output is Format.JSON:
         print(json.dumps({"tenants": as_plain(rows), "guests": as_plain(guests), "failures": wrong}, indent=2))
@@ -115,7 +124,7 @@ class _Crew:
 
 def _print(rows: Sequence[TenantRow], guests: Sequence[GuestRow], part: float) -> None:
     headings = ("jobs", "private", "p99", "quota", "p99", "cells", "p99", "later by quota", "at most")
-    table = Table("workload", "policy", "affinity", "tenant", *right(*headings), "cells as private")
+    table = Table("workload", "policy", "affinity", "quota", "tenant", *right(*headings), "cells as private")
     for row in rows:
         waits = [
             _minutes(seconds)
@@ -125,7 +134,15 @@ def _print(rows: Sequence[TenantRow], guests: Sequence[GuestRow], part: float) -
         later = f"{row.delayed_by_quota:.1%}", _minutes(row.worst_by_quota_seconds)
         verdict = "identical" if row.is_identical else "DIFFERS"
         table.add_row(
-            row.workload, row.policy, row.affinity, row.tenant, f"{row.private.jobs:,}", *waits, *later, verdict
+            row.workload,
+            row.policy,
+            row.affinity,
+            row.placement,
+            row.tenant,
+            f"{row.private.jobs:,}",
+            *waits,
+            *later,
+            verdict,
         )
     console().print(table)
     print("Queueing in minutes, mean and 99th percentile. Later by quota: jobs that wait over a minute more than on a")

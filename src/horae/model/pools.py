@@ -50,6 +50,7 @@ class PoolSpec:
     rules: RoundRules = RoundRules()
     cells: Mapping[str, int] = field(default_factory=dict)  # what its tenant reserves, e.g. {"A100.node": 6}
     quota: Mapping[str, int] = field(default_factory=dict)  # by GPU type: so many at a time, wherever they are
+    spreads: bool = False  # gangs go to the emptiest node that holds them, rather than to the fullest
 
     def __post_init__(self) -> None:
         if not 0 < self.round_seconds < inf:

@@ -73,11 +73,13 @@ class Case:
     policy: str
     sharing: Sharing
     affinity: Affinity = Affinity.HARD
+    spreads: bool = False  # by quota, gangs go to the emptiest nodes rather than to the fullest
     opportunistic: float = 0.0  # part of the jobs that have no guarantee
     static_binding: bool = False
 
     def __str__(self) -> str:
-        parts = [self.workload, self.policy, self.sharing.value, f"{self.affinity.value} affinity"]
+        sharing = f"{self.sharing.value}, spread" if self.spreads else self.sharing.value
+        parts = [self.workload, self.policy, sharing, f"{self.affinity.value} affinity"]
         if self.opportunistic:
             binding = "static" if self.static_binding else "dynamic"
             parts.append(f"{self.opportunistic:.0%} without a guarantee, {binding} binding")
@@ -173,7 +175,8 @@ def setup_of(case: Case, workload: Workload) -> Setup:
             case Sharing.PRIVATE:
                 pools.append(replace(pool, nodes=workload.names(tenant)))
             case Sharing.QUOTA:
-                pools.append(replace(pool, quota={philly.ACCELERATOR: nodes * workload.gpus_per_node}))
+                quota = {philly.ACCELERATOR: nodes * workload.gpus_per_node}
+                pools.append(replace(pool, quota=quota, spreads=case.spreads))
             case Sharing.CELLS:
                 pools.append(replace(pool, cells={f"{philly.ACCELERATOR}.node": nodes}))
     if case.sharing is Sharing.CELLS:

@@ -21,6 +21,7 @@ class TenantRow:
     workload: str
     policy: str
     affinity: str
+    placement: str  # by quota: pack or spread
     tenant: str
     private: TenantResult
     quota: TenantResult
@@ -44,8 +45,10 @@ class GuestRow:
     later_max_seconds: float
 
 
-def tenant_rows(workload: str, policy: str, affinity: Affinity, solve: Solve) -> list[TenantRow]:
+def tenant_rows(workload: str, policy: str, affinity: Affinity, spreads: bool, solve: Solve) -> list[TenantRow]:
     cases = {sharing: Case(workload, policy, sharing, affinity) for sharing in Sharing}
+    cases[Sharing.QUOTA] = replace(cases[Sharing.QUOTA], spreads=spreads)
+    placement = "spread" if spreads else "pack"
     found = solve(list(cases.values()))
     private, quota, cells = (found[cases[sharing]] for sharing in Sharing)
     rows = []
@@ -54,9 +57,8 @@ def tenant_rows(workload: str, policy: str, affinity: Affinity, solve: Solve) ->
         later = np.array([quota.starts[name] - private.starts[name] for name in names])
         same = all(cells.starts[name] == private.starts[name] for name in names)
         delayed = float((later > NOTICEABLE_SECONDS).mean())
-        rows.append(
-            TenantRow(workload, policy, affinity.value, one.tenant, one, two, three, delayed, float(later.max()), same)
-        )
+        by = workload, policy, affinity.value, placement, one.tenant
+        rows.append(TenantRow(*by, one, two, three, delayed, float(later.max()), same))
     return rows
 
 

@@ -122,6 +122,7 @@ class Scheduler:
 
     def _decide_round(self, pool: Pool) -> None:
         usable = self._floor.usable(pool.open_gpus)
+        self._floor.spreads = pool.spec.spreads
         view = self._view(pool, usable)  # 1
         decision = pool.decide(view)  # 2
         claims = claim(decision, view.jobs, pool.standing(view, decision))  # 3

@@ -8,7 +8,7 @@ import numpy as np
 
 from horae.guarantees.tenancy import Tenancy
 from horae.model.arrays import Bools, Ints
-from horae.model.cells import Cluster
+from horae.model.cells import NODE, Cluster
 from horae.model.events import Health
 from horae.model.plans import Contest, Riders, Settlement, Spot, Turns
 from horae.model.shapes import Demand, Shape
@@ -31,6 +31,7 @@ class Floor:
         self.held_for = np.full(cluster.gpu_count, NOBODY, dtype=np.int64)  # serial of the job
         self._holds = 0
         self._healthy = np.ones(cluster.gpu_count, dtype=bool)
+        self.spreads = False  # whether gangs of the pool that decides go to the emptiest nodes
         self.health: dict[str, Health] = dict.fromkeys(cluster.node_index, Health.HEALTHY)
         self.riding = False  # whether any job ever asked for CPUs or memory
         self.riders = Riders(np.zeros(cluster.gpu_count), np.zeros(cluster.gpu_count))
@@ -135,10 +136,23 @@ class Floor:
         return settle_flat(self._sizes, turns)
 
     def place(self, free: Bools, riders: Riders, demand: Demand, shape: Shape) -> Spot | None:
+        if self.spreads and self.cluster.is_flat and shape.level == NODE:
+            return self._place_apart(free, shape)
         starts = self._starts.get(shape.accelerator)
         if starts is None or demand.cpus_per_gpu or demand.memory_bytes_per_gpu:
             return place(self.cluster, free, riders, demand, shape)
         return place_flat(starts, free, demand, shape)
+
+    def _place_apart(self, free: Bools, shape: Shape) -> Spot | None:
+        """On the emptiest node that holds a gang, as schedulers do that balance load."""
+        first, stop = self.cluster.chain_cells[self.cluster.node_level].get(shape.accelerator, (0, 0))
+        starts = self.cluster.first_gpu[self.cluster.node_level]
+        counts = np.add.reduceat(free, starts[:-1], dtype=np.int64)[first:stop]
+        if not len(counts) or counts.max() < shape.gpus:
+            return None
+        node = first + int(counts.argmax())
+        gpus = starts[node] + np.flatnonzero(free[starts[node] : starts[node + 1]])[: shape.gpus]
+        return Spot(gpus, 0 if shape.gpus == 1 else self.cluster.node_level)
 
     def place_over(self, contest: Contest, riders: Riders, demand: Demand, shape: Shape) -> Spot | None:
         starts = self._starts.get(shape.accelerator)
