@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import inf
 from typing import ClassVar
 
@@ -83,7 +84,7 @@ SHARING = tuple(
 )
 
 
-def make_setup(policy: str, other: str, cadence: Cadence, split: bool, shared: bool) -> Setup:
+def make_setup(policy: str, other: str, cadence: Cadence, split: str, shared: bool) -> Setup:
     cluster = Cluster(
         "test",
         (
@@ -92,8 +93,11 @@ def make_setup(policy: str, other: str, cadence: Cadence, split: bool, shared: b
         ),
     )
     pools: tuple[PoolSpec, ...] = (PoolSpec("first", policy, {}, cadence, 10.0),)
-    if split:
-        pools += (PoolSpec("second", other, {}, Cadence.ROUNDS, 7.0, tenants=("t",), nodes=("a0", "b0")),)
+    second = PoolSpec("second", other, {}, Cadence.ROUNDS, 7.0, tenants=("t",))
+    if split == "nodes":
+        pools += (replace(second, nodes=("a0", "b0")),)
+    elif split == "cells":
+        pools = (replace(second, cells={"ax4r2.node": 1, "ax4r1.switch": 1, "b.node": 1}), *pools)
     return Setup(cluster, pools, acknowledge_seconds=20.0, sharing=SHARING if shared else ())
 
 
@@ -111,10 +115,10 @@ class Machine(RuleBasedStateMachine):
         policy=policies,
         other=policies,
         cadence=st.sampled_from(Cadence),
-        split=st.booleans(),
+        split=st.sampled_from(["", "nodes", "cells"]),
         shared=st.sampled_from([True, True, False]),
     )
-    def begin(self, policy: str, other: str, cadence: Cadence, split: bool, shared: bool) -> None:
+    def begin(self, policy: str, other: str, cadence: Cadence, split: str, shared: bool) -> None:
         self.setup = make_setup(policy, other, cadence, split, shared)
         self.scheduler = Scheduler(self.setup)
         self.world, self.witness = World(), Witness(self.setup)

@@ -160,7 +160,8 @@ class Scheduler:
         for placement in plan.placements:
             present = set(self._floor.holder[placement.gpus].tolist())
             present.update(int(columns["epoch"][row[serial]]) for serial in placement.bundle)
-            present.update(self._send_away(self._floor.guests(placement.gpus).tolist(), placement))
+            guests = self._floor.guests(placement.gpus, self._demand(pool, placement))
+            present.update(self._send_away(guests.tolist(), placement))
             awaited = frozenset(present.union(placement.leaving) - {NOBODY})
             if awaited:
                 self._hold(pool, placement, awaited)

@@ -55,16 +55,20 @@ class Floor:
             self.tenancy.claim(gpus, claimed=True)
         if demand.cpus_per_gpu or demand.memory_bytes_per_gpu:
             self.riding = True
-            self.riders.cpus[gpus] = demand.cpus_per_gpu
-            self.riders.memory_bytes[gpus] = demand.memory_bytes_per_gpu
+            _load(self.riders, self._both(gpus), demand.cpus_per_gpu, demand.memory_bytes_per_gpu)
+
+    def _both(self, gpus: Ints) -> Ints:
+        """A tenant's GPUs and the real ones behind them: what rides along with either is on the same node."""
+        if self.tenancy is None or not self.tenancy.is_virtual[gpus[0]]:
+            return gpus
+        return np.append(gpus, self.tenancy.guests(gpus))
 
     def give_back(self, gpus: Ints) -> None:
         self.holder[gpus] = NOBODY
+        if self.riding:
+            _load(self.riders, self._both(gpus), 0.0, 0.0)
         if self.tenancy is not None:
             self.tenancy.claim(gpus[self.held_for[gpus] == NOBODY], claimed=False)
-        if self.riding:
-            self.riders.cpus[gpus] = 0.0
-            self.riders.memory_bytes[gpus] = 0.0
 
     def loads(self) -> Riders:
         """CPUs and memory that go with each GPU: of its holder, or of the job for which it is held if that is more."""
@@ -77,16 +81,14 @@ class Floor:
         if self.tenancy is not None:
             self.tenancy.claim(gpus, claimed=True)
         self.riding |= bool(demand.cpus_per_gpu or demand.memory_bytes_per_gpu)
-        self.riders_held.cpus[gpus] = demand.cpus_per_gpu
-        self.riders_held.memory_bytes[gpus] = demand.memory_bytes_per_gpu
+        _load(self.riders_held, self._both(gpus), demand.cpus_per_gpu, demand.memory_bytes_per_gpu)
         self._holds += 1
 
     def release(self, gpus: Ints) -> None:
         self.held_for[gpus] = NOBODY
+        _load(self.riders_held, self._both(gpus), 0.0, 0.0)
         if self.tenancy is not None:
             self.tenancy.claim(gpus[self.holder[gpus] == NOBODY], claimed=False)
-        self.riders_held.cpus[gpus] = 0.0
-        self.riders_held.memory_bytes[gpus] = 0.0
         self._holds -= 1
 
     def set_health(self, node: str, health: Health) -> None:
@@ -104,13 +106,29 @@ class Floor:
         epochs, serials = np.unique(self.holder[gpus]), np.unique(self.held_for[gpus])
         return epochs[epochs != NOBODY], serials[serials != NOBODY]
 
-    def guests(self, gpus: Ints) -> Ints:
-        """Epochs of the leases without a guarantee that are where a tenant's job shall go."""
+    def guests(self, gpus: Ints, demand: Demand) -> Ints:
+        """Epochs of the leases without a guarantee where a tenant's job shall go, or with CPUs that it needs."""
         if self.tenancy is None or not self.tenancy.is_virtual[gpus[0]]:
             return np.empty(0, dtype=np.int64)
         self.tenancy.bind(gpus)
-        epochs = np.unique(self.holder[self.tenancy.guests(gpus)])
-        return epochs[epochs != NOBODY]
+        there = self.tenancy.guests(gpus)
+        epochs = set(self.holder[there].tolist())
+        if demand.cpus_per_gpu or demand.memory_bytes_per_gpu:
+            for node in np.unique(self.cluster.node_of_gpu[there]).tolist():
+                epochs |= self._in_the_way(node, there, demand)
+        return np.array(sorted(epochs - {NOBODY}), dtype=np.int64)
+
+    def _in_the_way(self, node: int, there: Ints, demand: Demand) -> set[int]:
+        """Epochs of all guests on a node that has not the CPUs or the memory for a tenant's job beside them."""
+        starts = self.cluster.first_gpu[self.cluster.node_level]
+        inside = np.arange(starts[node], starts[node + 1])
+        mine = np.isin(inside, there)
+        needs = demand.cpus_per_gpu, demand.memory_bytes_per_gpu
+        limits = self.cluster.node_cpus[node], self.cluster.node_memory_bytes[node]
+        for load, need, limit in zip(self.loads(), needs, limits, strict=True):
+            if np.where(mine, need, load[inside]).sum() > limit * (1 + 1e-9):
+                return set(self.holder[inside].tolist())
+        return set()
 
     def real(self, gpus: Ints) -> tuple[int, ...]:
         """The numbers by which the engine knows these GPUs."""
@@ -202,3 +220,8 @@ class Floor:
     def could_ever_fit(self, pool_gpus: Bools, demand: Demand, shape: Shape) -> bool:
         nothing = Riders(np.zeros(self.cluster.gpu_count), np.zeros(self.cluster.gpu_count))
         return place(self.cluster, pool_gpus, nothing, demand, shape) is not None
+
+
+def _load(riders: Riders, gpus: Ints, cpus_per_gpu: float, memory_bytes_per_gpu: float) -> None:
+    riders.cpus[gpus] = cpus_per_gpu
+    riders.memory_bytes[gpus] = memory_bytes_per_gpu

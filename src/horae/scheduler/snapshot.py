@@ -19,6 +19,8 @@ def snapshot(scheduler: Scheduler) -> Plain:
         "holder": floor.holder.tolist(),
         "held_for": floor.held_for.tolist(),
         "health": to_plain(floor.health),
+        "real": None if floor.tenancy is None else floor.tenancy.real.tolist(),
+        "closed": None if floor.tenancy is None else floor.tenancy.closed.tolist(),
         "cpus": floor.riders.cpus.tolist(),
         "memory_bytes": floor.riders.memory_bytes.tolist(),
         "cpus_held": floor.riders_held.cpus.tolist(),
