@@ -6,13 +6,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from horae.experiment import Run, simulate
+from horae.experiment import Run, replay_file, simulate
 from horae.guarantees.layout import layout_of, private_cluster
 from horae.model.cells import Cluster, Node
-from horae.model.events import Event, Health, NodeChanged
+from horae.model.events import Event, Health, NodeChanged, ReservationsChanged
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.reasons import Never
@@ -153,3 +154,48 @@ def test_a_gang_larger_than_its_tenants_cells_is_refused_with_the_largest_that_w
     job = Job("huge", 0.0, options, tenant="speech", steps_total=10.0)
     run = simulate(shared(dict.fromkeys(CELLS, "fifo")), [Arrival(job, Truth(10.0, options))])
     assert run.refused["huge"] == Never("speech", options[0].shape, 16)
+
+
+def changed(at: float, **cells: int) -> ReservationsChanged:
+    return ReservationsChanged(at, {tenant: {"V100.node": count} for tenant, count in cells.items()})
+
+
+@pytest.mark.parametrize("policy", ["fifo", "tiresias", "max-min"])
+def test_reservations_change_under_jobs_that_run_and_all_of_them_finish(policy: str, tmp_path: Path) -> None:
+    everybody = in_order([*(job for jobs in WORK.values() for job in jobs), *GUESTS])
+    outside: list[Event] = [changed(9_000.0, nlp=4, vision=8, speech=2), changed(30_000.0, nlp=10, vision=3, speech=2)]
+    outside += [NodeChanged(20_000.0, "n2", Health.FAILED), NodeChanged(26_000.0, "n2", Health.HEALTHY)]
+    run = simulate(shared(dict.fromkeys(CELLS, policy)), everybody, outside, journal=tmp_path / "journal")
+    assert not run.unfinished
+    assert replay_file(tmp_path / "journal").difference == ""
+
+
+def three_nodes(**cells: int) -> Setup:
+    cluster = Cluster("three", tuple(Node(f"n{index}", "V100", 8) for index in range(3)))
+    pools = [PoolSpec(name, "fifo", tenants=(name,), cells={"V100.node": count}) for name, count in cells.items()]
+    return Setup(cluster, (*pools, PoolSpec("spare")))
+
+
+def whole_node(name: str, at: float) -> Arrival:
+    options = (Option(Shape("V100", 8, "node"), 1.0),)
+    return Arrival(Job(name, at, options, tenant=name[0], steps_total=100.0), Truth(100.0, options))
+
+
+def test_a_job_that_is_covered_no_more_goes_on_until_somebody_needs_its_gpus() -> None:
+    arrivals = [whole_node("a1", 0.0), whole_node("b1", 0.0), whole_node("b2", 0.0), whole_node("a2", 20.0)]
+    run = simulate(three_nodes(a=1, b=2), arrivals, [changed(10.0, a=2, b=1)])
+    assert leases_of(run) == {
+        "a1": [(0.0, 100.0)],
+        "b1": [(0.0, 100.0)],
+        "b2": [(0.0, 20.0), (100.0, 180.0)],
+        "a2": [(20.0, 120.0)],
+    }
+
+
+@pytest.mark.parametrize(
+    "cells", [{"a": 3}, {"a": 0, "b": 1}, {"spare": 1}], ids=["too many", "none", "for all others"]
+)
+def test_reservations_that_cannot_be_change_nothing(cells: dict[str, int]) -> None:
+    arrivals = [whole_node("a1", 0.0), whole_node("b1", 0.0), whole_node("b2", 0.0), whole_node("a2", 20.0)]
+    event = ReservationsChanged(10.0, {name: {"V100.node": count} if count else {} for name, count in cells.items()})
+    assert leases_of(simulate(three_nodes(a=1, b=2), arrivals, [event]))["a2"] == [(100.0, 200.0)]

@@ -85,6 +85,51 @@ class Tenancy:
 
     # Claims
 
+    def adopt(self, tenant: str, real: Ints) -> Ints | None:
+        """A tenant's GPUs for a job that was found on these real ones; None if its cells cannot cover them."""
+        chains, places = self._place[real].T
+        by_chain = self.estate.compartments[self.estate.tenants[tenant]]
+        compartment = by_chain.get(int(chains[0]))
+        if compartment is None or (chains != chains[0]).any():
+            return None
+        chain = compartment.chain
+        nodes = len(np.unique(places // chain.node_gpus))
+        for level in sorted({cell.kind.level for cell in self.cells if cell.compartment is compartment}):
+            size = chain.gpus[level]
+            cells = list(dict.fromkeys((places // size).tolist()))
+            if len(cells) > nodes:
+                continue  # a member of the gang would be in several cells
+            numbers = self._bind_these(compartment, level, cells)
+            if numbers is not None:
+                by_cell = dict(zip(cells, numbers, strict=True))
+                return np.array([self.cells[by_cell[gpu // size]].gpus[gpu % size] for gpu in places.tolist()])
+        return None
+
+    def _bind_these(self, compartment: Compartment, level: int, cells: Sequence[int]) -> list[int] | None:
+        """Just these cells of the cluster for a tenant; None if it has no more, or promises to others forbid it."""
+        ground = self.estate.grounds[compartment.chain_index]
+        mine = [n for n, each in enumerate(self.cells) if each.compartment is compartment and each.kind.level == level]
+        bound = {self._bound[number]: number for number in mine if self._bound[number] != _UNBOUND}
+        unbound = [number for number in mine if self._bound[number] == _UNBOUND]
+        numbers = []
+        for cell in cells:
+            if cell not in bound:
+                is_free = ground.buddies.is_open(level, cell) and ground.buddies.can_take(level, cell, ground.promised)
+                if not unbound or not is_free:
+                    self.estate.ledger.undo()
+                    return None
+                self.estate.bind(compartment, level, cell)
+            numbers.append(bound[cell] if cell in bound else unbound.pop(0))
+        for cell, number in zip(cells, numbers, strict=True):
+            if self._bound[number] == _UNBOUND:
+                self._map(number, cell)
+        self.estate.ledger.settle()
+        return numbers
+
+    def wide_of(self, real: Ints) -> Ints:
+        """Real GPUs by the numbers of the wide cluster."""
+        return self._wide_of[real]
+
     def bind(self, gpus: Ints) -> None:
         """See to it that these GPUs of a tenant are real."""
         for number in dict.fromkeys(self._cell[gpus].tolist()):

@@ -76,6 +76,13 @@ class PolicyChanged(NamedTuple):
     options: Mapping[str, object] = MappingProxyType({})
 
 
+class ReservationsChanged(NamedTuple):
+    """Other cells for some tenants, by pool; who is covered no more goes on without a guarantee."""
+
+    at: float
+    cells: Mapping[str, Mapping[str, int]]
+
+
 class SpeedRevised(NamedTuple):
     """Jobs of a model are believed to have another speed in a shape than when they were submitted."""
 
@@ -106,6 +113,7 @@ Event: TypeAlias = (
     | JobEnded
     | NodeChanged
     | PolicyChanged
+    | ReservationsChanged
     | SpeedRevised
     | Surveyed
     | Tick

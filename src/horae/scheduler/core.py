@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from math import inf, isfinite
 from typing import Any
+
+import numpy as np
 
 from horae.guarantees.pools import Pools
 from horae.mechanism.admit import Ground, admit
 from horae.mechanism.claims import claim, next_contest_at, rotates, tries_everything
 from horae.model.arrays import Bools
 from horae.model.commands import Command, Start, Stop
-from horae.model.errors import BrokenInvariant, PolicyError
+from horae.model.errors import BrokenInvariant, ClusterError, PolicyError
 from horae.model.events import (
     Ending,
     Event,
@@ -24,6 +27,7 @@ from horae.model.events import (
     JobSubmitted,
     NodeChanged,
     PolicyChanged,
+    ReservationsChanged,
     SpeedRevised,
     Surveyed,
     Tick,
@@ -93,6 +97,7 @@ class Scheduler:
             JobEnded: self._on_ended,
             NodeChanged: self._on_node,
             PolicyChanged: self._on_policy,
+            ReservationsChanged: self._on_reservations,
             SpeedRevised: self._on_speed,
             Surveyed: self._on_surveyed,
             Tick: self._on_tick,
@@ -200,8 +205,8 @@ class Scheduler:
         job_ids = tuple([job.id for job in jobs])
         self._send(Start(epoch, job_ids, self._floor.real(placement.gpus), placement.shape, steps_done))
 
-    def _demand(self, pool: Pool, placement: Placement) -> Demand:
-        numbers = [int(pool.table.columns["demand"][pool.table.row[serial]]) for serial in placement.bundle]
+    def _demand(self, pool: Pool, taken: Placement | Lease) -> Demand:
+        numbers = [int(pool.table.columns["demand"][pool.table.row[serial]]) for serial in taken.bundle]
         demand = self._demands.all[numbers[0]]
         return demand if len(numbers) == 1 else demand.beside(self._demands.all[numbers[1]])
 
@@ -398,6 +403,31 @@ class Scheduler:
                 pool.take_over(policy, self.now)
                 return
         self.ignored += 1
+
+    def _on_reservations(self, event: ReservationsChanged) -> None:
+        """Other cells for tenants. Everybody goes on where it is; who is covered no more is there as a guest."""
+        specs = [replace(spec, cells=dict(event.cells.get(spec.name, spec.cells))) for spec in self._pools.specs]
+        reserves = [bool(spec.cells) for spec in specs]
+        try:
+            pools = Pools(self.setup.cluster, specs, static_binding=self.setup.static_binding)
+        except ClusterError:
+            self.ignored += 1
+            return
+        if pools.tenancy is None or reserves != [bool(spec.cells) for spec in self._pools.specs]:
+            self.ignored += 1  # a pool has cells or has not
+            return
+        for serial in list(self._holds):
+            self._release(serial)
+        floor = self._floor.moved(pools.cluster, pools.tenancy)
+        for epoch, lease in sorted(self._leases.items()):
+            pool, _ = self._live[self._id[lease.bundle[0]]]
+            real = np.array(self._floor.real(lease.gpus))
+            own = pools.tenancy.adopt(pool.spec.name, real) if pool.spec.cells else None
+            self._leases[epoch] = lease._replace(gpus=pools.tenancy.wide_of(real) if own is None else own)
+            floor.take(self._leases[epoch].gpus, epoch, self._demand(pool, lease))
+        self._pools, self._floor = pools, floor
+        for pool, spec, gpus in zip(self._pool, specs, pools.gpus, strict=True):
+            pool.move(spec, gpus, floor, self.now)
 
     def _on_speed(self, event: SpeedRevised) -> None:
         """Live jobs of the model take over the new belief; those still to come bring theirs with them."""

@@ -45,6 +45,18 @@ class Floor:
         """By GPU: whether new work may start here."""
         return self._healthy if self.tenancy is None else self._healthy & ~self.tenancy.closed
 
+    def moved(self, cluster: Cluster, tenancy: Tenancy) -> Floor:
+        """An empty floor for other cells, with the health of the nodes as it is."""
+        floor = Floor(cluster, tenancy)
+        floor.riding = self.riding
+        for node, health in self.health.items():
+            if node in floor.health and health is not Health.HEALTHY and not self._is_of_a_tenant(node):
+                floor.set_health(node, health)
+        return floor
+
+    def _is_of_a_tenant(self, node: str) -> bool:
+        return self.tenancy is not None and bool(self.tenancy.is_virtual[self.cluster.gpus_of_node(node)].any())
+
     def usable(self, open_gpus: Bools) -> Bools:
         """Of these, the GPUs that are held for nobody."""
         return open_gpus & (self.held_for == NOBODY) if self._holds else open_gpus

@@ -90,6 +90,13 @@ class Pool:
             self._sized = (len(shapes.all), self._counted)
         return self._shape_accelerator
 
+    def move(self, spec: PoolSpec, gpus: Bools, floor: Floor, now: float) -> None:
+        """Other GPUs for the same jobs."""
+        self.spec, self.gpus = spec, gpus
+        self.fits.clear()
+        self.count_capacity(floor)
+        self.touch(now)
+
     def quota_left(self) -> dict[str, int] | None:
         """By GPU type: how many more a pool with a quota may use."""
         if not self.spec.quota:
