@@ -76,7 +76,10 @@ def _cluster() -> ClusterColumns:
     gpu = np.arange(NODES * NODE_GPUS)
     half = (gpu >= len(gpu) // 2).astype(np.int64)
     price_per_hour = np.where(half, 1.0, 2.0)
-    return ClusterColumns(("A100", "V100"), ("all",), half, gpu // NODE_GPUS, np.zeros_like(gpu), price_per_hour)
+    counts = np.bincount(half, minlength=2)[None, :]
+    return ClusterColumns(
+        ("A100", "V100"), ("all",), half, gpu // NODE_GPUS, np.zeros_like(gpu), price_per_hour, counts
+    )
 
 
 def main(jobs: int) -> None:

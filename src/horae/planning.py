@@ -117,6 +117,7 @@ class Outcome:
     waiting_seconds: Mapping[str, float]  # by tenant: mean
     mean_seconds: float  # over all jobs, by weight
     goals_met: int
+    too_large: int  # jobs larger than anything their tenant had run before, which its cells do not hold
 
 
 def _seconds(arrival: Arrival) -> float:
@@ -238,6 +239,7 @@ def outcome_of(
     """Run the weeks that the plan has not seen."""
     waits: dict[str, float] = {}
     total = weights = 0.0
+    too_large = 0
     by_tenant = {share.tenant: share for share in shares}
     for history in histories:
         share = by_tenant.get(history.tenant)
@@ -246,6 +248,9 @@ def outcome_of(
         size = share.gpus // share.cells
         largest = share.gpus if size == site.node.gpus else size  # what the past did not have may not fit
         fits = [each for each in history.arrivals if each.job.gpus <= largest]
+        too_large += len(history.arrivals) - len(fits)
+        if not fits:
+            continue
         seen = History(history.tenant, tuple(fits), history.begins_at, history.ends_at)
         jobs = simulate(Setup(_cluster(site, share.level, size, share.cells), (policy,)), seen.arrivals).log.jobs
         mean = float((jobs.started_at - jobs.submitted_at).mean())
@@ -253,4 +258,4 @@ def outcome_of(
         weight = goals[history.tenant].weight * len(fits)
         total, weights = total + weight * mean, weights + weight
     met = sum(mean <= goals[tenant].queueing_seconds for tenant, mean in waits.items())
-    return Outcome(waits, total / max(weights, 1e-9), met)
+    return Outcome(waits, total / max(weights, 1e-9), met, too_large)

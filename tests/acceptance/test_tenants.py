@@ -138,3 +138,45 @@ def test_cells_are_as_good_as_private_clusters_and_dynamic_binding_preempts_less
 def test_what_cannot_be_reproduced_is_one_line(tmp_path: Path) -> None:
     outcome = horae("reproduce", "hived", "--data", tmp_path, "--workload", "nothing")
     assert outcome.complaint == "--workload: is 'nothing'; use philly, small, itp"
+
+
+def test_policies_are_compared_on_a_cluster_with_cells_and_tenants_have_their_own_rho(tmp_path: Path) -> None:
+    cluster, jobs = write(tmp_path / "lab.yaml", LAB), write(tmp_path / "jobs.csv", JOBS)
+    arguments = ("--cluster", cluster, "--policy", "fifo", "--cache", tmp_path / "cache", "-o", "json")
+    assert horae("compare", jobs, *arguments).code == 0
+    found = json.loads(horae("simulate", "--jobs", jobs, "--cluster", cluster, "-o", "json").out)
+    (figures,) = found.values()
+    assert figures["tenants"]["nlp"]["rho_private"]["max"] > 0
+
+
+def test_cells_of_chains_that_are_alike_to_us_are_added_up(tmp_path: Path) -> None:
+    text = """
+physicalCluster:
+  cellTypes:
+    NODE-A: {childCellType: V100, childCellNumber: 4, isNodeLevel: true}
+    NODE-B: {childCellType: V100, childCellNumber: 4, isNodeLevel: true}
+  physicalCells:
+  - {cellType: NODE-A, cellAddress: a1}
+  - {cellType: NODE-A, cellAddress: a2}
+  - {cellType: NODE-B, cellAddress: b1}
+virtualClusters:
+  x: {virtualCells: [{cellType: NODE-A, cellNumber: 2}, {cellType: NODE-B, cellNumber: 1}]}
+"""
+    found = yaml.safe_load(horae("cluster", "convert", write(tmp_path / "hived.yaml", text)).out)
+    assert found["tenants"] == {"x": {"cells": {"V100.node": 3}}}
+
+
+def test_a_planned_file_runs_the_policy_that_was_planned_with(tmp_path: Path) -> None:
+    file, target = trace_of_weeks(tmp_path / "jobs.csv"), tmp_path / "lab.yaml"
+    options = ("--policy", "tiresias={limits: [3600, 36000]}", "--write", target)
+    assert horae("tenants", "plan", file, "--nodes", "5x8", *options).code == 0
+    shown = horae("cluster", "show", target)
+    assert shown.code == 0
+    tenant = yaml.safe_load(target.read_text())["tenants"]["small"]
+    assert (tenant["policy"], tenant["cadence"]) == ({"tiresias": {"limits": [3600, 36000]}}, "rounds")
+
+
+def test_one_job_is_no_history(tmp_path: Path) -> None:
+    file = write(tmp_path / "jobs.csv", "id,submit,gpus,duration,tenant\na,0,1,100,x\n")
+    complaint = horae("tenants", "plan", file, "--nodes", "1x1").complaint
+    assert complaint == "--seen: no job is in the first part of the time; raise it"

@@ -8,13 +8,14 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from horae.experiment import Run, replay_file, simulate
-from horae.guarantees.layout import layout_of, private_cluster
 from horae.model.cells import Cluster, Node
 from horae.model.events import Event, Health, NodeChanged, ReservationsChanged
 from horae.model.jobs import Arrival, Job, Truth
+from horae.model.layout import layout_of, private_cluster
 from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.reasons import Never
 from horae.model.shapes import Option, Shape
@@ -199,3 +200,72 @@ def test_reservations_that_cannot_be_change_nothing(cells: dict[str, int]) -> No
     arrivals = [whole_node("a1", 0.0), whole_node("b1", 0.0), whole_node("b2", 0.0), whole_node("a2", 20.0)]
     event = ReservationsChanged(10.0, {name: {"V100.node": count} if count else {} for name, count in cells.items()})
     assert leases_of(simulate(three_nodes(a=1, b=2), arrivals, [event]))["a2"] == [(100.0, 200.0)]
+
+
+def gang(name: str, at: float, gpus: int, seconds: float, *, tenant: str = "", grace: float = 0.0) -> Arrival:
+    """A guest is called g-something and has no guarantee."""
+    options = (Option(Shape("V100", gpus, "node"), 1.0),)
+    owner, priority = tenant or name[0], -1 if name[0] == "g" else 0
+    job = Job(name, at, options, tenant=owner, steps_total=seconds, priority=priority, grace_seconds=grace)
+    return Arrival(job, Truth(seconds, options, leaving_seconds=grace))
+
+
+def small_nodes(count: int, cells: dict[str, int], spare: PoolSpec) -> Setup:
+    cluster = Cluster("small", tuple(Node(f"n{index}", "V100", 4) for index in range(count)))
+    pools = [PoolSpec(name, "fifo", tenants=(name,), cells={"V100.node": each}) for name, each in cells.items()]
+    return Setup(cluster, (*pools, spare))
+
+
+@pytest.mark.parametrize("health", [Health.FAILED, Health.DRAINING])
+def test_a_tenant_goes_on_elsewhere_when_its_node_fails_or_drains_and_others_are_good(health: Health) -> None:
+    setup = small_nodes(3, {"t": 1}, PoolSpec("spare"))
+    run = simulate(setup, [gang("t1", 0.0, 4, 1000.0), gang("t2", 10.0, 4, 100.0)], [NodeChanged(100.0, "n0", health)])
+    ends = {"t1": [(0.0, 100.0), (100.0, 1000.0)]} if health is Health.FAILED else {"t1": [(0.0, 1000.0)]}
+    assert leases_of(run) == {**ends, "t2": [(1000.0, 1100.0)]}
+
+
+def test_where_good_hardware_is_short_nobody_starts_on_bad_and_all_get_their_turn() -> None:
+    setup = small_nodes(2, {"x": 1, "y": 1}, PoolSpec("spare"))
+    jobs = [
+        gang("x1", 10.0, 2, 1000.0),
+        gang("x2", 30.0, 1, 1000.0),
+        gang("y1", 40.0, 4, 100.0),
+        gang("y2", 50.0, 4, 100.0),
+    ]
+    run = simulate(setup, jobs, [NodeChanged(1.0, "n0", Health.FAILED)])
+    assert set(run.log.leases.gpu.tolist()) <= {4, 5, 6, 7}
+    assert not run.unfinished
+
+
+def test_a_tenant_takes_gpus_that_are_held_for_a_guest() -> None:
+    setup = small_nodes(1, {"x": 1}, PoolSpec("spare", "srtf"))
+    jobs = [gang("ga", 0.0, 4, 5000.0, grace=30.0), gang("gb", 100.0, 4, 500.0), gang("x1", 110.0, 4, 1000.0)]
+    found = leases_of(simulate(setup, jobs))
+    assert found["x1"] == [(130.0, 1130.0)]
+    assert found["gb"][0][0] >= 1130.0
+
+
+def test_a_guest_that_was_sent_away_is_looked_at_as_soon_as_it_has_left() -> None:
+    setup = small_nodes(2, {"x": 1}, PoolSpec("spare", "fifo", {"backfill": True}))
+    jobs = [
+        gang("ga", 0.0, 2, 50.0), gang("gb", 1.0, 2, 5000.0), gang("gc", 2.0, 1, 3000.0, grace=30.0),
+        gang("x1", 110.0, 4, 1000.0),
+    ]  # fmt: skip
+    assert leases_of(simulate(setup, jobs))["gc"][1][0] == 140.0
+
+
+def by_quota(quota: int, policy: str) -> Setup:
+    cluster = Cluster("small", tuple(Node(f"n{index}", "V100", 8) for index in range(2)))
+    return Setup(cluster, (PoolSpec("x", policy, tenants=("x",), quota={"V100": quota}),))
+
+
+def test_a_quota_is_made_up_of_what_is_left_of_it_and_of_what_its_own_jobs_leave() -> None:
+    jobs = [gang("x1", 0.0, 4, 5000.0), gang("x2", 100.0, 8, 500.0)]
+    assert leases_of(simulate(by_quota(8, "srtf"), jobs))["x2"] == [(100.0, 600.0)]
+
+
+def test_a_quota_counts_what_is_held_for_its_jobs() -> None:
+    jobs = [gang("x1", 0.0, 2, 5000.0, grace=30.0), gang("x2", 100.0, 6, 500.0), gang("x3", 110.0, 4, 600.0)]
+    leases = simulate(by_quota(6, "srtf"), jobs).log.leases
+    for at in np.unique(leases.started_at):
+        assert leases.gpus[(leases.started_at <= at) & (at < leases.ended_at)].sum() <= 6

@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from horae.guarantees.layout import RACK, layout_of
 from horae.model.cells import GPU, NODE, Node
 from horae.model.chains import Chain
 from horae.model.errors import ClusterError
+from horae.model.layout import RACK, layout_of
 from horae.traces.readers.hived_config import HivedConfig
 
 
@@ -31,11 +31,12 @@ def converted(config: HivedConfig, file: Path) -> str:
     ours = {node: chain.name for chain in layout_of(config.cluster, {}).territory.chains for node in chain.nodes}
     tenants: dict[str, Any] = {}
     for reservation in config.territory.reservations:
-        cells = {
-            f"{ours[chains[kind.chain].nodes[0]]}.{_level(chains[kind.chain], kind.level)}": count
-            for kind, count in reservation.cells.items()
-            if count
-        }
+        cells: dict[str, int] = {}
+        for kind, count in reservation.cells.items():
+            if count:  # two chains of HiveD's may be one of ours
+                chain = chains[kind.chain]
+                name = f"{ours[chain.nodes[0]]}.{_level(chain, kind.level)}"
+                cells[name] = cells.get(name, 0) + count
         tenants[reservation.tenant] = {"cells": cells} if cells else {}
     content = {"name": config.cluster.name, "nodes": _groups(config.cluster.nodes), "tenants": tenants}
     return yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=120)

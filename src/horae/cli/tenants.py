@@ -35,6 +35,7 @@ from horae.planning import (
     split,
 )
 from horae.traces.arrivals import arrivals
+from horae.traces.cluster_file import SPARE
 
 app = typer.Typer(no_args_is_help=True, help="Which cells to reserve for whom.")
 BUDGETS = (0.6, 0.7, 0.8, 0.9, 1.0)  # parts of the cluster, for the trade-off
@@ -73,7 +74,10 @@ def plan(
     if not 0 < seen < 1:
         raise InputError(f"is {seen}", field="--seen", remedy="give a part between 0 and 1")
     before, after = split(made, seen)
-    before = [history for history in before if history.largest_gang <= site.gpus]
+    if not before:
+        raise InputError("no job is in the first part of the time", field="--seen", remedy="raise it")
+    if SPARE in {history.tenant for history in before}:
+        raise InputError(f"a tenant is called {SPARE!r}, as what is idle is", file=str(file), remedy="rename it")
     wanted = _goals([history.tenant for history in before], goal, goals, weights)
     gpus = _affordable(site, made, budget, money, price)
     if sum(history.largest_gang for history in before) > gpus:
@@ -89,7 +93,7 @@ def plan(
     usual = in_proportion(curves, before, gpus)
     outcomes = [outcome_of(each, after, wanted, site, pool) for each in (shares, usual)]
     ways = _trade_off(curves, wanted, site, gpus)
-    text = _cluster_file(site, shares, wanted, policy)
+    text = _cluster_file(site, shares, wanted, pool)
     if output is Format.JSON:
         plain = {
             "shares": [asdict(share) for share in shares],
@@ -177,11 +181,13 @@ def _trade_off(curves: Sequence[Curve], goals: Mapping[str, Goal], site: Site, g
     return ways
 
 
-def _cluster_file(site: Site, shares: Sequence[Share], goals: Mapping[str, Goal], policy: str) -> str:
+def _cluster_file(site: Site, shares: Sequence[Share], goals: Mapping[str, Goal], pool: PoolSpec) -> str:
     accelerator = site.node.accelerator
     tenants = {}
     for share in shares:
-        entry: dict[str, object] = {"policy": policy, "cells": {f"{accelerator}.{share.level}": share.cells}}
+        policy = {pool.policy: dict(pool.options)} if pool.options else pool.policy
+        entry: dict[str, object] = {"policy": policy, "cadence": pool.cadence.value}
+        entry["cells"] = {f"{accelerator}.{share.level}": share.cells}
         if goals[share.tenant].weight != 1:
             entry["weight"] = goals[share.tenant].weight
         tenants[share.tenant] = entry
@@ -220,3 +226,5 @@ def _print(
     one, two = outcomes
     print(f"On weeks it has not seen: {one.mean_seconds:,.0f} s of queueing on average and {one.goals_met} goals met;")
     print(f"with cells in proportion to demand {two.mean_seconds:,.0f} s and {two.goals_met}.")
+    if one.too_large or two.too_large:
+        print(f"Not counted: {one.too_large} jobs ({two.too_large}) that are larger than any before and do not fit.")

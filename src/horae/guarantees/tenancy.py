@@ -15,10 +15,10 @@ import numpy as np
 
 from horae.guarantees.compartment import Compartment
 from horae.guarantees.estate import Estate
-from horae.guarantees.layout import Layout, layout_of, private_nodes
 from horae.model.arrays import Bools, Ints
 from horae.model.cells import Cluster
 from horae.model.chains import CellKind
+from horae.model.layout import Layout, layout_of, private_nodes
 from horae.model.pools import PoolSpec
 
 _UNBOUND = -1
@@ -65,8 +65,9 @@ class Tenancy:
             self._place[gpus, 0] = chain
             self._place[gpus, 1] = np.arange(len(gpus))
         self.closed = np.zeros(count, dtype=bool)  # by GPU of the wide cluster: not to be used now, whatever its health
-        self.shifted = True  # what is closed has changed
-        self.is_short = False  # not all that was promised can be had on good hardware
+        self.shifted = True  # what is closed has changed, of the real GPUs
+        self.cells_shifted = True  # the same of the tenants' GPUs
+        self._is_stale = False  # a cell that was closed for bad hardware has been given back
         self._is_static = is_static
         if is_static:
             self.bind(np.flatnonzero(self.is_virtual))
@@ -133,6 +134,7 @@ class Tenancy:
     def bind(self, gpus: Ints) -> None:
         """See to it that these GPUs of a tenant are real."""
         for number in dict.fromkeys(self._cell[gpus].tolist()):
+            self._doomed.discard(number)  # it is wanted as it is
             if number >= 0 and self._bound[number] == _UNBOUND:
                 cell = self.cells[number]
                 self._map(number, self.estate.bind_any(cell.compartment, cell.kind.level))
@@ -189,6 +191,7 @@ class Tenancy:
         self._bound[number] = _UNBOUND
         self.real[cell.gpus] = -1
         self._doomed.discard(number)
+        self._is_stale |= bool(self.closed[cell.gpus].any())
 
     # Health
 
@@ -209,21 +212,21 @@ class Tenancy:
 
     def _settle(self, *, forced: bool = False) -> None:
         """No way back; where good hardware is short, cells that could only be had on bad hardware are shown as bad."""
+        for number in sorted(self._doomed):  # what is doomed depends on what is left, so it is found out anew
+            if not self._claims[number]:
+                self._unmap(number)
         short = [chain for chain in range(len(self.layout.gpus)) if not self.estate.is_in_reach(chain)]
-        self.is_short = bool(short)
-        if short or self._doomed or forced:
+        if short or forced or self._is_stale:
             self._show_doomed(short)
         self.estate.ledger.settle()
 
     def _show_doomed(self, short: Sequence[int]) -> None:
-        for number in sorted(self._doomed):
-            if not self._claims[number]:
-                self._unmap(number)
         self.estate.ledger.settle()
-        for by_chain in self.estate.compartments:
-            for chain in short:
-                if chain in by_chain:
-                    self._doom(by_chain[chain])
+        compartments = [
+            by_chain[chain] for by_chain in self.estate.compartments for chain in short if chain in by_chain
+        ]
+        while any(self._doom(compartment) for compartment in compartments):
+            pass  # what one tenant cannot have may have been another's slack
         virtual = np.flatnonzero(self.is_virtual)
         closed = self.closed.copy()
         closed[virtual] = False
@@ -233,11 +236,12 @@ class Tenancy:
             for chain, gpu in self._place[self.real[bound]].tolist()
         ]
         closed[bound] = bad
-        self.shifted |= bool((closed != self.closed).any())
+        self.cells_shifted |= bool((closed != self.closed).any())
         self.closed = closed
+        self._is_stale = False
 
-    def _doom(self, compartment: Compartment) -> None:
-        """Bind what could only be had on bad hardware, so that everybody sees it."""
+    def _doom(self, compartment: Compartment) -> bool:
+        """Bind what could only be had on bad hardware, so that everybody sees it; whether there is any such cell."""
         buddies = self.estate.grounds[compartment.chain_index].buddies
         tried = [
             (level, self.estate.bind_any(compartment, level))
@@ -256,3 +260,4 @@ class Tenancy:
             self._map(number, cell)
             self._doomed.add(number)
         self.estate.ledger.settle()
+        return bool(bad)

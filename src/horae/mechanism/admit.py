@@ -342,11 +342,11 @@ class _Pass:
                 shape = demand.shapes[choice]
                 if self._room(shape).last <= position:
                     continue
-                if contest is None:
-                    # Beyond its quota a pool gets only what its own jobs leave.
-                    free = self.free if self._is_within_quota(shape) else np.zeros_like(self.free)
-                    contest = Contest(free, self.standing > position, self.holder, self.standing)
-                spot = self.placer.place_over(contest, self.riders, demand, shape)
+                if not self._is_within_quota(shape):
+                    spot = self._place_over_quota(position, demand, shape)
+                else:
+                    contest = contest or Contest(self.free, self.standing > position, self.holder, self.standing)
+                    spot = self.placer.place_over(contest, self.riders, demand, shape)
                 if spot is not None:
                     self._win(position, row, choice, spot)
                     return True
@@ -365,6 +365,25 @@ class _Pass:
                 free = min(free, self.quota_left.get(shape.accelerator, 0))
             room = self.room[shape.accelerator] = _Room(free, last)
         return room
+
+    def _place_over_quota(self, position: int, demand: Demand, shape: Shape) -> Spot | None:
+        """Beyond its quota a pool gets GPUs only as its own jobs leave some, wherever that is: the last of them go."""
+        assert self.quota_left is not None
+        left, leaving = self.quota_left.get(shape.accelerator, 0), []
+        yielding = np.flatnonzero(self.standing > position)
+        order = yielding[np.argsort(-self.standing[yielding], kind="stable")]
+        for epoch in dict.fromkeys(self.holder[order].tolist()):
+            if left >= shape.gpus:
+                break
+            held = self.placer.count(self.holder == epoch, shape)
+            if held:
+                leaving.append(epoch)
+                left += held
+        if left < shape.gpus:
+            return None
+        free = self.free | np.isin(self.holder, leaving)
+        spot = self.placer.place(free, self.riders, demand, shape)
+        return None if spot is None else spot._replace(leaving=tuple(sorted({*spot.leaving, *leaving})))
 
     def _is_within_quota(self, shape: Shape) -> bool:
         return self.quota_left is None or self.quota_left.get(shape.accelerator, 0) >= shape.gpus

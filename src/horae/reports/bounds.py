@@ -65,7 +65,7 @@ def pool_works(log: RunLog) -> Iterator[PoolWork]:
         rows = np.flatnonzero(log.finished & (jobs.pool == pool) & np.isfinite(jobs.fastest_seconds))
         if len(rows):
             rows = rows[np.argsort(jobs.submitted_at[rows], kind="stable")]
-            gpus = np.bincount(cluster.accelerator[cluster.pool == pool], minlength=len(cluster.accelerators))
+            gpus = cluster.pool_gpus[pool]
             types = np.flatnonzero(gpus)
             gain, together = _gains(log, pool)
             least = jobs.least_gpu_seconds[np.ix_(rows, types)] / together

@@ -103,6 +103,7 @@ class ClusterColumns:
     node: Ints
     pool: Ints  # -1: none
     price_per_hour: Floats
+    pool_gpus: Ints  # by pool and GPU type: what it may use at a time; pools with cells or quotas may overlap
 
     def __len__(self) -> int:
         return len(self.node)
@@ -113,7 +114,8 @@ class ClusterColumns:
 
     @cached_property
     def gpus_by_pool(self) -> Ints:
-        return np.bincount(self.pool[self.pool >= 0], minlength=len(self.pools))
+        total: Ints = self.pool_gpus.sum(axis=1)
+        return total
 
 
 @dataclass(frozen=True)

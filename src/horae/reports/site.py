@@ -7,7 +7,9 @@ from math import inf
 
 import numpy as np
 
+from horae.model.arrays import Ints
 from horae.model.jobs import Job
+from horae.model.layout import layout_of
 from horae.model.pools import Setup
 from horae.model.shapes import Option
 from horae.reports.log import ClusterColumns
@@ -21,29 +23,41 @@ class Site:
         self._open_pool = next((index for index, pool in enumerate(setup.pools) if not pool.tenants), -1)
         self._guaranteed = {index for index, pool in enumerate(setup.pools) if pool.cells}
         owner = {name: index for index, pool in enumerate(setup.pools) for name in pool.nodes}
-        sharing = [index for index, pool in enumerate(setup.pools) if pool.cells or pool.quota]
-        rest = next((i for i, pool in enumerate(setup.pools) if not pool.nodes and i not in sharing), -1)
+        apart = [bool(pool.nodes or pool.cells or pool.quota) for pool in setup.pools]
+        rest = apart.index(False) if False in apart else -1
         node = cluster.node_of_gpu
+        accelerator = np.array([self.accelerator[each.accelerator] for each in cluster.nodes])[node]
+        pool = np.array([owner.get(each.name, rest) for each in cluster.nodes])[node]
+        counts = self._counts(setup, accelerator, pool)
         self.columns = ClusterColumns(
             accelerators=cluster.accelerators,
-            pools=tuple(pool.name for pool in setup.pools),
-            accelerator=np.array([self.accelerator[each.accelerator] for each in cluster.nodes])[node],
+            pools=tuple(each.name for each in setup.pools),
+            accelerator=accelerator,
             node=node,
-            pool=np.array([owner.get(each.name, rest) for each in cluster.nodes])[node],
+            pool=pool,
             price_per_hour=np.array([each.price_per_hour for each in cluster.nodes])[node],
+            pool_gpus=counts[:-1],
         )
-        # By pool and accelerator: its GPUs. The last row is that of no pool.
-        counts = np.zeros((len(setup.pools) + 1, len(cluster.accelerators)), dtype=np.int64)
-        np.add.at(counts, (self.columns.pool, self.columns.accelerator), 1)
-        counts[-1] = 0
-        counts[sharing] = np.bincount(
-            self.columns.accelerator, minlength=len(cluster.accelerators)
-        )  # they may be anywhere
         self._gpus = [dict(zip(cluster.accelerators, row, strict=True)) for row in counts.tolist()]
 
         self._nowhere = [inf] * len(self.accelerator)
         self.kept_max = max((max(row.kept) for row in setup.sharing), default=1.0)
         self.kept_together_max = max((sum(row.kept) for row in setup.sharing), default=1.0)
+
+    def _counts(self, setup: Setup, accelerator: Ints, pool: Ints) -> Ints:
+        """By pool and accelerator: GPUs that it may use at a time. The last row is that of no pool."""
+        counts = np.zeros((len(setup.pools) + 1, len(self.accelerator)), dtype=np.int64)
+        np.add.at(counts, (pool, accelerator), 1)
+        counts[-1] = 0
+        layout = layout_of(setup.cluster, {each.name: each.cells for each in setup.pools if each.cells})
+        reserved = {each.tenant: each.cells for each in layout.territory.reservations}
+        for index, each in enumerate(setup.pools):
+            for name, gpus in each.quota.items():
+                counts[index, self.accelerator[name]] = gpus
+            for kind, count in reserved.get(each.name, {}).items():
+                chain = layout.territory.chains[kind.chain]
+                counts[index, self.accelerator[chain.accelerator]] += count * chain.gpus[kind.level]
+        return counts
 
     def pool_of(self, job: Job) -> int:
         own = self._pool_of_tenant.get(job.tenant, self._open_pool)

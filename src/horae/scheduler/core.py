@@ -133,7 +133,7 @@ class Scheduler:
         claims = claim(decision, view.jobs, pool.standing(view, decision))  # 3
         floor = self._floor
         where = pool.spec.name, usable, floor.holder, floor.loads()
-        ground = Ground(*where, self._demands.all, pool.table.ids, pool.quota_left())
+        ground = Ground(*where, self._demands.all, pool.table.ids, pool.quota_left(floor))
         plan = admit(claims, view.jobs, ground, self._floor)  # 4 and 5
         check_plan(plan, pool, self._pools, self._floor, usable)
         self._rounds.append(pool.name_round(view, decision, plan))
@@ -165,8 +165,10 @@ class Scheduler:
         for placement in plan.placements:
             present = set(self._floor.holder[placement.gpus].tolist())
             present.update(int(columns["epoch"][row[serial]]) for serial in placement.bundle)
-            guests = self._floor.guests(placement.gpus, self._demand(pool, placement))
-            present.update(self._send_away(guests.tolist(), placement))
+            guests, expected = self._floor.guests(placement.gpus, self._demand(pool, placement))
+            for serial in expected:
+                self._release(serial)
+            present.update(self._send_away(guests, placement))
             awaited = frozenset(present.union(placement.leaving) - {NOBODY})
             if awaited:
                 self._hold(pool, placement, awaited)
@@ -357,7 +359,10 @@ class Scheduler:
             pool.book(serial, self.now)
             if serial in self._holds:
                 self._signal(pool, serial, Signal.HOLD)
-            reckoned = any(event.epoch in hold.awaited for hold in self._holds.values())
+            reckoned = any(
+                event.epoch in hold.awaited and self._live[self._id[member]][0] is pool
+                for member, hold in self._holds.items()
+            )
             if before != _STOPPING or event.ending is not Ending.STOPPED or not reckoned:
                 pool.touch(self.now)
         if self._holds:
@@ -373,7 +378,8 @@ class Scheduler:
         return Signal.FAIL if failures > self._job(serial).retries_max else Signal.LEAVE
 
     def _on_node(self, event: NodeChanged) -> None:
-        if event.node not in self._floor.health or self._floor.health[event.node] is event.health:
+        known = event.node in self.setup.cluster.node_index
+        if not known or self._floor.health[event.node] is event.health:
             self.ignored += 1
             return
         self._floor.set_health(event.node, event.health)
@@ -477,12 +483,13 @@ class Scheduler:
     def _recount(self) -> None:
         """Tenants have taken GPUs, or left them: others may use fewer or more."""
         tenancy = self._pools.tenancy
-        if tenancy is not None and tenancy.shifted:
-            tenancy.shifted = False
-            for pool in self._pool:
-                if not pool.spec.cells or tenancy.is_short:
-                    pool.count_capacity(self._floor)
-                    pool.touch(self.now)
+        if tenancy is None or not (tenancy.shifted or tenancy.cells_shifted):
+            return
+        for pool in self._pool:
+            if tenancy.cells_shifted if pool.spec.cells else tenancy.shifted:
+                pool.count_capacity(self._floor)
+                pool.touch(self.now)
+        tenancy.shifted = tenancy.cells_shifted = False
 
     # Small things
 

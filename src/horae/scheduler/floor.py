@@ -118,20 +118,23 @@ class Floor:
         epochs, serials = np.unique(self.holder[gpus]), np.unique(self.held_for[gpus])
         return epochs[epochs != NOBODY], serials[serials != NOBODY]
 
-    def guests(self, gpus: Ints, demand: Demand) -> Ints:
-        """Epochs of the leases without a guarantee where a tenant's job shall go, or with CPUs that it needs."""
+    def guests(self, gpus: Ints, demand: Demand) -> tuple[list[int], list[int]]:
+        """Work without a guarantee where a tenant's job shall go, or with CPUs that it needs: leases and holds.
+
+        They are told by the epochs of leases, and by the serials of those for whom GPUs are held.
+        """
         if self.tenancy is None or not self.tenancy.is_virtual[gpus[0]]:
-            return np.empty(0, dtype=np.int64)
+            return [], []
         self.tenancy.bind(gpus)
         there = self.tenancy.guests(gpus)
-        epochs = set(self.holder[there].tolist())
         if demand.cpus_per_gpu or demand.memory_bytes_per_gpu:
-            for node in np.unique(self.cluster.node_of_gpu[there]).tolist():
-                epochs |= self._in_the_way(node, there, demand)
-        return np.array(sorted(epochs - {NOBODY}), dtype=np.int64)
+            nodes = np.unique(self.cluster.node_of_gpu[there]).tolist()
+            there = np.concatenate([there, *(self._in_the_way(node, there, demand) for node in nodes)])
+        epochs, serials = set(self.holder[there].tolist()), set(self.held_for[there].tolist())
+        return sorted(epochs - {NOBODY}), sorted(serials - {NOBODY})
 
-    def _in_the_way(self, node: int, there: Ints, demand: Demand) -> set[int]:
-        """Epochs of all guests on a node that has not the CPUs or the memory for a tenant's job beside them."""
+    def _in_the_way(self, node: int, there: Ints, demand: Demand) -> Ints:
+        """The GPUs of a node, if it has not the CPUs or the memory for a tenant's job beside its guests."""
         starts = self.cluster.first_gpu[self.cluster.node_level]
         inside = np.arange(starts[node], starts[node + 1])
         mine = np.isin(inside, there)
@@ -139,8 +142,8 @@ class Floor:
         limits = self.cluster.node_cpus[node], self.cluster.node_memory_bytes[node]
         for load, need, limit in zip(self.loads(), needs, limits, strict=True):
             if np.where(mine, need, load[inside]).sum() > limit * (1 + 1e-9):
-                return set(self.holder[inside].tolist())
-        return set()
+                return inside
+        return inside[:0]
 
     def real(self, gpus: Ints) -> tuple[int, ...]:
         """The numbers by which the engine knows these GPUs."""

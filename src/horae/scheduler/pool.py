@@ -97,12 +97,16 @@ class Pool:
         self.count_capacity(floor)
         self.touch(now)
 
-    def quota_left(self) -> dict[str, int] | None:
-        """By GPU type: how many more a pool with a quota may use."""
+    def quota_left(self, floor: Floor) -> dict[str, int] | None:
+        """By GPU type: how many more a pool with a quota may use, beside what it has and what is held for it."""
         if not self.spec.quota:
             return None
         left = dict(self.spec.quota)
         columns, count = self.table.columns, self.table.count
+        mine = np.isin(floor.held_for, columns["serial"][:count]) & ~np.isin(floor.holder, columns["epoch"][:count])
+        mine |= np.isin(floor.held_for, columns["serial"][:count]) & (floor.holder == NOBODY)
+        for name, (start, stop) in floor.cluster.chain_gpus.items():
+            left[name] = left.get(name, 0) - int(np.count_nonzero(mine[start:stop]))
         for row in np.flatnonzero(columns["epoch"][:count] != NOBODY).tolist():
             shape = self.table.jobs[row].options[columns["option"][row]].shape
             left[shape.accelerator] = left.get(shape.accelerator, 0) - int(columns["held_gpus"][row])
