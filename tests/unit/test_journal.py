@@ -32,6 +32,7 @@ from horae.model.events import (
     JobSubmitted,
     NodeChanged,
     PolicyChanged,
+    ReservationsChanged,
     SpeedRevised,
     Surveyed,
     Tick,
@@ -76,6 +77,9 @@ EVENTS: dict[type, st.SearchStrategy[Any]] = {
     JobEnded: st.builds(JobEnded, times, names, counts, st.sampled_from(Ending), amounts, st.text(max_size=8)),
     NodeChanged: st.builds(NodeChanged, times, names, st.sampled_from(Health)),
     PolicyChanged: st.builds(PolicyChanged, times, names, names, options),
+    ReservationsChanged: st.builds(
+        ReservationsChanged, times, st.dictionaries(names, st.dictionaries(names, counts, max_size=2), max_size=2)
+    ),
     SpeedRevised: st.builds(SpeedRevised, times, names, shapes, amounts),
     Surveyed: st.builds(Surveyed, times, st.lists(st.tuples(names, counts, amounts), max_size=3).map(tuple)),
     Tick: st.builds(Tick, times),
