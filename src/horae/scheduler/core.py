@@ -106,7 +106,8 @@ class Scheduler:
     def handle(self, event: Event) -> Reaction:
         self.now = max(self.now, event.at)
         self._handlers[type(event)](event)
-        self._recount()
+        if self._pools.tenancy is not None:
+            self._recount()
         if not self._commands and not self._rounds:
             return _NOTHING
         reaction = Reaction(tuple(self._commands), tuple(self._rounds))
@@ -165,10 +166,8 @@ class Scheduler:
         for placement in plan.placements:
             present = set(self._floor.holder[placement.gpus].tolist())
             present.update(int(columns["epoch"][row[serial]]) for serial in placement.bundle)
-            guests, expected = self._floor.guests(placement.gpus, self._demand(pool, placement))
-            for serial in expected:
-                self._release(serial)
-            present.update(self._send_away(guests, placement))
+            if self._pools.tenancy is not None:
+                present.update(self._send_away(pool, placement))
             awaited = frozenset(present.union(placement.leaving) - {NOBODY})
             if awaited:
                 self._hold(pool, placement, awaited)
@@ -177,14 +176,17 @@ class Scheduler:
         for serial, lease_seconds in plan.extensions:
             columns["lease_until"][row[serial]] = self.now + lease_seconds
 
-    def _send_away(self, guests: list[int], placement: Placement) -> list[int]:
-        """Whoever is on a tenant's GPUs without a guarantee leaves them."""
+    def _send_away(self, pool: Pool, placement: Placement) -> list[int]:
+        """Whoever is on a tenant's GPUs without a guarantee, or waits for them, leaves them: epochs of their leases."""
+        guests, expected = self._floor.guests(placement.gpus, self._demand(pool, placement))
+        for serial in expected:
+            self._release(serial)
         for epoch in guests:
             for serial in self._leases[epoch].bundle:
-                pool, _ = self._live[self._id[serial]]
-                if self._status(pool, serial) in (_STARTING, _RUNNING):
-                    self._stop(pool, serial, Preempted(self._id[placement.serial]))
-                    pool.touch(self.now)
+                theirs, _ = self._live[self._id[serial]]
+                if self._status(theirs, serial) in (_STARTING, _RUNNING):
+                    self._stop(theirs, serial, Preempted(self._id[placement.serial]))
+                    theirs.touch(self.now)
         return guests
 
     # Leases and holds
@@ -476,7 +478,8 @@ class Scheduler:
                 self._release(serial)  # the other one of a pair finds nothing left to undo
         self._commands.extend(self._mailbox.overdue(self.now, busy=bool(self._leases)))
         for pool in self._pool:
-            self._recount()
+            if self._pools.tenancy is not None:
+                self._recount()
             if pool.wake_at <= self.now:
                 self._decide_round(pool)
 
