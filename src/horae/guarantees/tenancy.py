@@ -166,11 +166,7 @@ class Tenancy:
 
     def _mark(self, real: Ints, *, guests: bool, on: bool) -> None:
         """Guests hold GPUs, tenants have them kept: that is all the estate has to know."""
-        masks: dict[tuple[int, int], int] = {}
-        for chain, gpu in self._place[real].tolist():
-            node, bit = divmod(gpu, self.estate.grounds[chain].chain.node_gpus)
-            masks[chain, node] = masks.get((chain, node), 0) | 1 << bit
-        for (chain, node), mask in masks.items():
+        for (chain, node), mask in self._masks(real).items():
             ground = self.estate.grounds[chain]
             held, kept = ground.held[node], ground.kept[node]
             if guests:
@@ -178,6 +174,14 @@ class Tenancy:
             else:
                 kept = kept | mask if on else kept & ~mask
             self.estate.set_masks(chain, node, held, 0, kept)
+
+    def _masks(self, real: Ints) -> dict[tuple[int, int], int]:
+        """By chain and node: which GPUs of it these are."""
+        masks: dict[tuple[int, int], int] = {}
+        for chain, gpu in self._place[real].tolist():
+            node, bit = divmod(gpu, self.estate.grounds[chain].chain.node_gpus)
+            masks[chain, node] = masks.get((chain, node), 0) | 1 << bit
+        return masks
 
     def _map(self, number: int, real_cell: int) -> None:
         cell = self.cells[number]
@@ -197,11 +201,7 @@ class Tenancy:
 
     def set_bad(self, real: Ints, *, bad: bool) -> None:
         """Hardware goes down or comes back."""
-        masks: dict[tuple[int, int], int] = {}
-        for chain, gpu in self._place[real].tolist():
-            node, bit = divmod(gpu, self.estate.grounds[chain].chain.node_gpus)
-            masks[chain, node] = masks.get((chain, node), 0) | 1 << bit
-        for (chain, node), mask in masks.items():
+        for (chain, node), mask in self._masks(real).items():
             before = self.estate.grounds[chain].buddies.bad_mask[node]
             self.estate.set_bad(chain, node, before | mask if bad else before & ~mask)
         self._settle(forced=True)
