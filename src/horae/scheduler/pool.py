@@ -103,8 +103,9 @@ class Pool:
             return None
         left = dict(self.spec.quota)
         columns, count = self.table.columns, self.table.count
-        mine = np.isin(floor.held_for, columns["serial"][:count]) & ~np.isin(floor.holder, columns["epoch"][:count])
-        mine |= np.isin(floor.held_for, columns["serial"][:count]) & (floor.holder == NOBODY)
+        epochs = columns["epoch"][:count]
+        leaving = np.isin(floor.holder, epochs[epochs != NOBODY])  # counted as long as its own jobs are there
+        mine = np.isin(floor.held_for, columns["serial"][:count]) & ~leaving
         for name, (start, stop) in floor.cluster.chain_gpus.items():
             left[name] = left.get(name, 0) - int(np.count_nonzero(mine[start:stop]))
         for row in np.flatnonzero(columns["epoch"][:count] != NOBODY).tolist():
