@@ -269,3 +269,42 @@ def test_a_quota_counts_what_is_held_for_its_jobs() -> None:
     leases = simulate(by_quota(6, "srtf"), jobs).log.leases
     for at in np.unique(leases.started_at):
         assert leases.gpus[(leases.started_at <= at) & (at < leases.ended_at)].sum() <= 6
+
+
+def test_a_job_too_large_for_what_its_tenant_has_left_goes_on_without_a_guarantee_and_lets_others_pass() -> None:
+    arrivals = [gang("a1", 0.0, 4, 100.0), gang("b1", 0.0, 4, 100.0), gang("c1", 0.0, 4, 100.0)]
+    big = Option(Shape("V100", 8, "cluster"), 1.0)
+    job = Job("a-big", 1.0, (big,), tenant="a", steps_total=50.0)
+    arrivals += [Arrival(job, Truth(50.0, (big,))), gang("a2", 2.0, 4, 20.0)]
+    setup = small_nodes(3, {"a": 2, "b": 1}, PoolSpec("spare"))
+    event = ReservationsChanged(10.0, {"a": {"V100.node": 1}})
+    assert leases_of(simulate(setup, arrivals, [event])) == {
+        "a1": [(0.0, 100.0)],
+        "b1": [(0.0, 100.0)],
+        "c1": [(0.0, 100.0)],
+        "a2": [(100.0, 120.0)],
+        "a-big": [(100.0, 150.0)],
+    }
+
+
+def test_a_job_that_nobody_can_hold_any_more_is_refused_with_the_largest_that_fits() -> None:
+    big = Option(Shape("V100", 8, "cluster"), 1.0)
+    job = Job("a-big", 1.0, (big,), tenant="a", steps_total=50.0)
+    arrivals = [gang("a1", 0.0, 4, 100.0), Arrival(job, Truth(50.0, (big,))), gang("a2", 2.0, 4, 20.0)]
+    cluster = Cluster("small", tuple(Node(f"n{index}", "V100", 4) for index in range(2)))
+    pools = [PoolSpec(name, "fifo", tenants=(name,), cells={"V100.node": 1 + (name == "a")}) for name in "ab"]
+    del pools[1]
+    run = simulate(Setup(cluster, tuple(pools)), arrivals, [ReservationsChanged(10.0, {"a": {"V100.node": 1}})])
+    assert run.refused["a-big"] == Never("a", big.shape, 4)
+    assert leases_of(run)["a2"] == [(100.0, 120.0)]
+
+
+def test_a_node_that_joins_later_serves_its_tenants_from_then_on() -> None:
+    setup = replace(small_nodes(3, {"x": 2}, PoolSpec("spare")), absent_nodes=("n1", "n2"))
+    arrivals = [gang("x1", 0.0, 4, 100.0), gang("x2", 0.0, 4, 100.0), gang("x3", 0.0, 4, 100.0)]
+    joins = [NodeChanged(30.0, "n1", Health.HEALTHY)]
+    assert leases_of(simulate(setup, arrivals, joins)) == {
+        "x1": [(0.0, 100.0)],
+        "x2": [(30.0, 130.0)],
+        "x3": [(100.0, 200.0)],
+    }

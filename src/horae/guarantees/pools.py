@@ -34,13 +34,13 @@ class Pools:
             raise ClusterError(
                 f"pools {', '.join(sharing)} have no nodes of their own", field="pools", remedy="leave one without"
             )
-        self._open = next((i for i, spec in enumerate(self.specs) if not spec.tenants), None)
+        self.for_all_else = next((i for i, spec in enumerate(self.specs) if not spec.tenants), None)
 
     def pool_of(self, job: Job) -> int | None:
         """The pool in which a job runs, if there is one: its tenant's, or the one for all else."""
         own = self._by_tenant.get(job.tenant)
         if own is None or (self.specs[own].cells and job.priority < 0):
-            return self._open
+            return self.for_all_else
         return own
 
     def _gpus(self, spec: PoolSpec) -> Bools:

@@ -82,9 +82,13 @@ class Setup:
     acknowledge_seconds: float = 30.0  # a command unanswered for so long is sent again
     survey_seconds: float = inf  # how often the engine is asked for everything it runs
     sharing: tuple[Sharing, ...] = ()  # what two jobs on the same GPUs are believed to keep of their speeds
+    absent_nodes: tuple[str, ...] = ()  # not there yet: they join when they are told to be healthy
     static_binding: bool = False  # tenants' cells have the same GPUs for good, rather than any while they are used
 
     def __post_init__(self) -> None:
+        for node in self.absent_nodes:
+            if node not in self.cluster.node_index:
+                raise InputError(f"there is no node {node!r}", field="absent_nodes", remedy="name nodes of the cluster")
         for tenant, weight in self.tenant_weights.items():
             if not 0 < weight < inf:
                 raise InputError(

@@ -14,8 +14,8 @@ from horae.guarantees.pools import Pools
 from horae.mechanism.admit import Ground, admit
 from horae.mechanism.claims import claim, next_contest_at, rotates, tries_everything
 from horae.model.arrays import Bools
-from horae.model.commands import Command, Start, Stop
-from horae.model.errors import BrokenInvariant, ClusterError, PolicyError
+from horae.model.commands import Start, Stop
+from horae.model.errors import ClusterError, PolicyError
 from horae.model.events import (
     Ending,
     Event,
@@ -34,19 +34,16 @@ from horae.model.events import (
 )
 from horae.model.explanations import Explanation
 from horae.model.jobs import Job
-from horae.model.plans import Hold, Lease, Placement, Reaction, Round, RoundPlan
+from horae.model.plans import Placement, Reaction, RoundPlan
 from horae.model.pools import Setup
-from horae.model.reasons import Cancelled, NodeLost, NoPool, Preempted, Reason, Refusal, StopReason
-from horae.model.shapes import Demand
-from horae.model.status import FINAL, ON_GPUS, Signal, Status, after
+from horae.model.reasons import Cancelled, NodeLost, NoPool, Preempted, Reason, Refusal
+from horae.model.status import FINAL, ON_GPUS, Signal, Status
 from horae.model.table import NOBODY, Entry
 from horae.model.view import View
 from horae.policies.registry import make_policy
-from horae.scheduler.books import DemandBook, NameBook, ShapeBook, SharingBook
 from horae.scheduler.check import check_plan
 from horae.scheduler.explain import Scene, blocker, explain
-from horae.scheduler.floor import Floor
-from horae.scheduler.mailbox import Mailbox
+from horae.scheduler.leasing import Leasing
 from horae.scheduler.pool import Pool
 
 # As plain numbers, for they are compared with numbers of the table all the time.
@@ -55,40 +52,15 @@ _RUNNING, _STOPPING, _CANCELLING = int(Status.RUNNING), int(Status.STOPPING), in
 _UNSETTLED = frozenset({_PENDING, _HOLDING, _STOPPING})
 
 
+# What a job has had so far, which it takes along into another pool.
+KEPT_ON_THE_WAY = ("steps_base", "run_base", "service_base", "received_base", "preemptions_left", "queued_at")
+
 _NOTHING = Reaction((), ())
 
 
-class Scheduler:
+class Scheduler(Leasing):
     def __init__(self, setup: Setup) -> None:
-        self.setup = setup
-        self.now = 0.0
-        self.ignored = 0  # events that were late, doubled or about nobody
-        self._pools = Pools(setup.cluster, setup.pools, static_binding=setup.static_binding)
-        self._floor = Floor(self._pools.cluster, self._pools.tenancy)
-        self._pool = [
-            Pool(index, spec, make_policy(spec.policy, spec.options), self._pools.gpus[index])
-            for index, spec in enumerate(setup.pools)
-        ]
-        for pool in self._pool:
-            pool.count_capacity(self._floor)
-        self._shapes = ShapeBook(self._pools.cluster)
-        self._demands = DemandBook()
-        self._tenants = NameBook(setup.tenant_weights)
-        self._users = NameBook({})
-        self._models = NameBook({})
-        self._sharing = SharingBook(setup.sharing)
-        self._live: dict[str, tuple[Pool, int]] = {}  # job id: its pool and serial
-        self._id: dict[int, str] = {}  # serial to job id, of live jobs
-        self._ended: dict[str, Status] = {}
-        self._refused: dict[str, Refusal] = {}
-        self._leases: dict[int, Lease] = {}  # by epoch
-        self._holds: dict[int, Hold] = {}  # by serial
-        self._failures: dict[int, int] = {}  # by serial
-        self._serial_next = 0
-        self._epoch_next = 0
-        self._mailbox = Mailbox(setup.acknowledge_seconds, setup.survey_seconds)
-        self._commands: list[Command] = []
-        self._rounds: list[Round] = []
+        super().__init__(setup)
         self._handlers: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._on_submitted,
             JobCancelled: self._on_cancelled,
@@ -189,97 +161,6 @@ class Scheduler:
                     theirs.touch(self.now)
         return guests
 
-    # Leases and holds
-
-    def _start(self, pool: Pool, placement: Placement) -> None:
-        epoch = self._epoch_next
-        self._epoch_next += 1
-        self._leases[epoch] = Lease(epoch, placement.bundle, placement.gpus, placement.shape)
-        self._floor.take(placement.gpus, epoch, self._demand(pool, placement))
-        for serial, option in zip(placement.bundle, (placement.option, placement.partner_option), strict=False):
-            self._signal(pool, serial, Signal.START)
-            pool.lease(serial, option, epoch, placement, self.now)
-        rows = [pool.table.row[serial] for serial in placement.bundle]
-        jobs = [pool.table.jobs[row] for row in rows]
-        if len(jobs) > 1:
-            pool.table.bundles += 1
-            for row, job, other in zip(rows, jobs, jobs[::-1], strict=True):
-                pool.table.columns["pace"][row] = self._sharing.of(job.model, other.model, placement.shape)
-        steps_done = tuple([float(pool.table.columns["steps_base"][row]) for row in rows])
-        job_ids = tuple([job.id for job in jobs])
-        self._send(Start(epoch, job_ids, self._floor.real(placement.gpus), placement.shape, steps_done))
-
-    def _demand(self, pool: Pool, taken: Placement | Lease) -> Demand:
-        numbers = [int(pool.table.columns["demand"][pool.table.row[serial]]) for serial in taken.bundle]
-        demand = self._demands.all[numbers[0]]
-        return demand if len(numbers) == 1 else demand.beside(self._demands.all[numbers[1]])
-
-    def _hold(self, pool: Pool, placement: Placement, awaited: frozenset[int]) -> None:
-        """Keep the GPUs for their winner; should those who leave take too long, all of it is undone."""
-        leaving = [self._job(serial) for epoch in awaited for serial in self._leases[epoch].bundle]
-        grace_seconds = max(job.grace_seconds for job in leaving)
-        expires_at = self.now + grace_seconds + self.setup.acknowledge_seconds
-        self._floor.hold(placement.gpus, placement.serial, self._demand(pool, placement))
-        for serial in placement.bundle:
-            self._holds[serial] = Hold(placement, awaited, expires_at)
-            if self._status(pool, serial) == _PENDING:
-                self._signal(pool, serial, Signal.HOLD)
-
-    def _release(self, serial: int) -> None:
-        """Undo a hold: its jobs wait again, and its GPUs are anybody's."""
-        hold = self._holds.get(serial)
-        if hold is None:
-            return
-        self._floor.release(hold.placement.gpus)
-        pool, _ = self._live[self._id[serial]]
-        for member in hold.placement.bundle:
-            del self._holds[member]
-            if self._status(pool, member) == _HOLDING:
-                self._signal(pool, member, Signal.RELEASE)
-        pool.touch(self.now)
-
-    def _stop(self, pool: Pool, serial: int, reason: StopReason) -> None:
-        columns, row = pool.table.columns, pool.table.row[serial]
-        self._signal(pool, serial, Signal.CANCEL if isinstance(reason, Cancelled) else Signal.STOP)
-        if isinstance(reason, Preempted):
-            columns["preemptions_left"][row] -= 1
-        job = pool.table.jobs[row]
-        epoch = int(columns["epoch"][row])
-        self._mailbox.answered(Start, epoch, job.id)
-        self._send(Stop(epoch, job.id, job.grace_seconds))
-
-    def _leave(self, pool: Pool, epoch: int, serial: int) -> None:
-        """A job has left its GPUs; they are free when the last of its bundle has."""
-        lease = self._leases.pop(epoch, None)
-        if lease is None or serial not in lease.bundle:
-            raise BrokenInvariant(f"job {self._id[serial]} ends lease {epoch}, which is not its own")
-        self._floor.give_back(lease.gpus)
-        if pool.spec.quota:
-            for neighbour in self._pool:
-                neighbour.touch(self.now)  # they share GPUs
-        for other in lease.bundle:
-            if other != serial:
-                pool.table.bundles -= 1
-                self._leases[epoch] = Lease(epoch, (other,), lease.gpus, lease.shape)
-                self._floor.take(lease.gpus, epoch, self._demands.all[pool.left_alone(other, self.now)])
-                self._mailbox.left(epoch, self._id[serial], self._id[other])
-
-    def _start_whom_this_frees(self, epoch: int) -> None:
-        """Holds that waited for this lease move on; those that waited for nothing else start."""
-        if epoch in self._leases:
-            return
-        for serial, hold in list(self._holds.items()):
-            if epoch not in hold.awaited:
-                continue
-            awaited = hold.awaited - {epoch}
-            self._holds[serial] = Hold(hold.placement, awaited, hold.expires_at)
-            if not awaited and serial == hold.placement.bundle[-1]:  # the last that is told of a pair
-                pool, _ = self._live[self._id[serial]]
-                for member in hold.placement.bundle:
-                    del self._holds[member]
-                self._start(pool, hold.placement)  # before its GPUs are released, or a tenant's would be somewhere else
-                self._floor.release(hold.placement.gpus)
-
     # Events
 
     def _on_submitted(self, event: JobSubmitted) -> None:
@@ -299,16 +180,19 @@ class Scheduler:
             return
         serial = self._serial_next
         self._serial_next += 1
+        self._id[serial] = job.id
+        self._enter(pool, job, serial)
+
+    def _enter(self, pool: Pool, job: Job, serial: int) -> None:
         app = pool.join_app(job, self.now)
         tenant, user = self._tenants.number(job.tenant), self._users.number(job.owner)
-        model = self._models.number(job.model)
+        demand, model = self._demands.number(job.demand), self._models.number(job.model)
         shapes = tuple([self._shapes.number(option.shape) for option in job.options])
         pool.table.add(
             serial, job, Entry(app.number, tenant, user, demand, shapes, app.submitted_at, app.integral, model)
         )
         pool.unsettled += 1
         self._live[job.id] = (pool, serial)
-        self._id[serial] = job.id
         pool.touch(self.now)
 
     def _refuse(self, job: Job, refusal: Refusal) -> None:
@@ -367,6 +251,8 @@ class Scheduler:
             )
             if before != _STOPPING or event.ending is not Ending.STOPPED or not reckoned:
                 pool.touch(self.now)
+            if self._pools.tenancy is not None and self._status(pool, serial) == _PENDING:
+                self._see_that_it_fits(pool, serial)
         if self._holds:
             self._start_whom_this_frees(event.epoch)
 
@@ -436,6 +322,36 @@ class Scheduler:
         self._pools, self._floor = pools, floor
         for pool, spec, gpus in zip(self._pool, specs, pools.gpus, strict=True):
             pool.move(spec, gpus, floor, self.now)
+        for pool in self._pool:
+            for serial in sorted(pool.table.row):
+                if self._status(pool, serial) == _PENDING:
+                    self._see_that_it_fits(pool, serial)
+
+    def _see_that_it_fits(self, pool: Pool, serial: int) -> None:
+        """A job that waits for cells which its tenant has no more goes on without a guarantee, or is refused."""
+        row = pool.table.row[serial]
+        job, demand = pool.table.jobs[row], int(pool.table.columns["demand"][row])
+        never = pool.never(demand, self._demands.all[demand], self._floor)
+        if never is None:
+            return
+        kept = {name: pool.table.columns[name][row : row + 1].copy() for name in KEPT_ON_THE_WAY}
+        pool.unsettled -= 1
+        pool.leave_app(job, self.now)
+        pool.table.remove(serial)
+        pool.touch(self.now)
+        other = self._pools.for_all_else
+        spare = None if other is None else self._pool[other]
+        if spare is None or spare is pool or spare.never(demand, self._demands.all[demand], self._floor) is not None:
+            del self._live[job.id], self._id[serial]
+            self._failures.pop(serial, None)
+            self._refuse(job, never)
+            return
+        self._enter(spare, job, serial)
+        row = spare.table.row[serial]
+        for name, values in kept.items():
+            column = spare.table.columns[name][row : row + 1]
+            options = min(column.shape[-1], values.shape[-1])  # tables differ in how many they have room for
+            column[..., :options] = values[..., :options]
 
     def _on_speed(self, event: SpeedRevised) -> None:
         """Live jobs of the model take over the new belief; those still to come bring theirs with them."""
@@ -493,50 +409,6 @@ class Scheduler:
                 pool.count_capacity(self._floor)
                 pool.touch(self.now)
         tenancy.shifted = tenancy.cells_shifted = False
-
-    # Small things
-
-    def _send(self, command: Start | Stop) -> None:
-        self._commands.append(command)
-        self._mailbox.sent(command, self.now)
-
-    def _current(self, job_id: str, epoch: int) -> tuple[Pool, int] | None:
-        """The job, if this epoch is its present lease; anything else is old news."""
-        found = self._live.get(job_id)
-        if found is None or epoch == NOBODY or self._epoch(*found) != epoch:
-            self.ignored += 1
-            return None
-        return found
-
-    def _epoch(self, pool: Pool, serial: int) -> int:
-        return int(pool.table.columns["epoch"][pool.table.row[serial]])
-
-    def _status(self, pool: Pool, serial: int) -> int:
-        return int(pool.table.columns["status"][pool.table.row[serial]])
-
-    def _job(self, serial: int) -> Job:
-        pool, _ = self._live[self._id[serial]]
-        return pool.table.jobs[pool.table.row[serial]]
-
-    def _signal(self, pool: Pool, serial: int, signal: Signal) -> int:
-        columns, row = pool.table.columns, pool.table.row[serial]
-        before = int(columns["status"][row])
-        status = after(pool.table.ids[row], before, signal)
-        columns["status"][row] = status
-        pool.unsettled += (status in _UNSETTLED) - (before in _UNSETTLED)
-        if status == _PENDING and signal != Signal.RELEASE:
-            columns["queued_at"][row] = self.now
-        return status
-
-    def _remove(self, pool: Pool, serial: int) -> None:
-        row = pool.table.row[serial]
-        job = pool.table.jobs[row]
-        self._ended[job.id] = Status(pool.table.columns["status"][row])
-        pool.leave_app(job, self.now)
-        pool.table.remove(serial)
-        del self._live[job.id], self._id[serial]
-        self._failures.pop(serial, None)
-        pool.touch(self.now)
 
     # Questions
 

@@ -65,6 +65,7 @@ class NodeGroup(_Strict):
     levels: dict[Name, Count] = {}
     rack: Count | None = None
     price: Annotated[Finite, Field(ge=0)] = 0.0
+    absent: Annotated[bool, Field(strict=True)] = False  # not there yet; it may join while others work
 
     def nodes(self) -> list[Node]:
         inner = tuple(sorted(self.levels.items(), key=lambda item: (item[1], item[0])))
@@ -132,7 +133,8 @@ def read_cluster(path: Path, check_policy: PolicyChecker, check_cells: CellCheck
     weights = {name: tenant.weight for name, tenant in file.value.tenants.items() if tenant.weight != 1}
     pools = _reserving_pools(file) or _owning_pools(file, cluster)
     _check_cells(file, cluster, pools, check_cells)
-    return Setup(cluster, tuple(pools), seed, weights)
+    absent = tuple(node.name for group in file.value.nodes if group.absent for node in group.nodes())
+    return Setup(cluster, tuple(pools), seed, weights, absent_nodes=absent)
 
 
 def _cluster(file: YamlFile[ClusterFile]) -> Cluster:
