@@ -88,7 +88,10 @@ def decision_to_plain(decision: Decision, names: Mapping[int, str]) -> Plain:
             shares = dict(sorted((names[row], share) for row, share in enumerate(decision.fraction.tolist())))
             return {"shares": shares, **_pairs_to_plain(decision, names), **_evidence_to_plain(decision)}
         case Grants():
-            return {"grants": to_plain(decision.grants), "rest": decision_to_plain(decision.rest, names)}
+            columns = (decision.row.tolist(), decision.option.tolist(), decision.lease_seconds.tolist())
+            grants = [[names[row], option, seconds] for row, option, seconds in zip(*columns, strict=True)]
+            said = {"notices": to_plain(decision.notices)} if decision.notices else {}
+            return {"grants": grants, "rest": decision_to_plain(decision.rest, names), **said}
 
 
 def _pairs_to_plain(shares: Shares, names: Mapping[int, str]) -> dict[str, Plain]:

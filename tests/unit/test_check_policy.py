@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from horae.model.decisions import Decision, Grant, Grants, Pairs, Ranking, Shares
+from horae.model.decisions import Decision, Grants, Pairs, Ranking, Shares
 from horae.model.errors import PolicyError
 from horae.model.view import View
 from horae.policies import POLICIES, PolicyFault, check_policy, find_policy, make_policy
@@ -51,8 +51,9 @@ class GrantsTooMuch(Sound):
     name = "grants-too-much"
 
     def decide(self, view: View) -> Decision:
-        grants = tuple(Grant(int(app), 1000, 60.0) for app in np.unique(view.jobs.app))
-        return Grants(grants, Ranking(everybody(view)))
+        rows = everybody(view)
+        option = (view.jobs.shape[rows] >= 0).argmax(axis=1)
+        return Grants(rows, option, np.full(len(rows), 60.0), Ranking(rows))
 
 
 class RanksTwice(Sound):

@@ -22,6 +22,7 @@ from horae.journal import VERSION, JournalWriter, parse_journal, read_journal
 from horae.model.commands import Command, Start, Stop, Survey
 from horae.model.errors import InputError
 from horae.model.events import (
+    CurveRevised,
     Ending,
     Event,
     Health,
@@ -37,7 +38,7 @@ from horae.model.events import (
     Surveyed,
     Tick,
 )
-from horae.model.jobs import Arrival, Job
+from horae.model.jobs import Arrival, Curve, Job
 from horae.model.plain import from_plain, to_plain
 from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
@@ -80,6 +81,7 @@ EVENTS: dict[type, st.SearchStrategy[Any]] = {
     ReservationsChanged: st.builds(
         ReservationsChanged, times, st.dictionaries(names, st.dictionaries(names, counts, max_size=2), max_size=2)
     ),
+    CurveRevised: st.builds(CurveRevised, times, names, st.builds(Curve, amounts, amounts, amounts)),
     SpeedRevised: st.builds(SpeedRevised, times, names, shapes, amounts),
     Surveyed: st.builds(Surveyed, times, st.lists(st.tuples(names, counts, amounts), max_size=3).map(tuple)),
     Tick: st.builds(Tick, times),

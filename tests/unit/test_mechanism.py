@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from builders import arrival, cluster, simulate
 
-from horae.mechanism.claims import claim, split
+from horae.mechanism.claims import claim
 from horae.mechanism.turns import Standing, round_priorities
-from horae.model.decisions import Grant, Grants, Pairs, Ranking, Shares
+from horae.model.decisions import Grants, Pairs, Ranking, Shares
 from horae.model.jobs import Job
 from horae.model.pools import Cadence, RoundRules
 from horae.model.shapes import Option, Shape
@@ -71,19 +71,14 @@ def test_who_runs_alone_without_a_share_may_go_on_unless_others_are_to_share() -
     assert [option for row, option in zip(paired.row.tolist(), paired.option.tolist(), strict=True) if row == 0] == [1]
 
 
-def test_an_apps_grant_goes_to_its_jobs_in_the_order_of_submission() -> None:
-    jobs = table([[0.0] * 3] * 4, gpus=2, apps=[7, 8, 7, 7])
-    rows, seconds = split(Grant(7, 5, 60.0), jobs)
-    assert rows.tolist() == [0, 2]  # two gangs of 2; a third would need 6
-    assert seconds.tolist() == [60.0, 60.0]
-
-
-def test_grants_come_before_the_rest() -> None:
+def test_grants_come_before_the_rest_and_the_rest_has_its_shapes_in_turn() -> None:
     jobs = table([[0.0] * 3] * 3, apps=[0, 1, 2])
-    claims = claim(Grants((Grant(2, 1, 60.0),), Ranking(np.array([1, 0, 2]))), jobs)
-    assert claims.row.tolist() == [2, 1, 0, 2]
+    won = np.array([2]), np.array([1]), np.array([60.0])
+    claims = claim(Grants(*won, Ranking(np.array([1, 0])), rest_lease_seconds=5.0), jobs)
+    assert claims.option is not None
     assert claims.lease_seconds is not None
-    assert claims.lease_seconds.tolist() == [60.0, 0.0, 0.0, 0.0]
+    pairs = list(zip(claims.row.tolist(), claims.option.tolist(), claims.lease_seconds.tolist(), strict=True))
+    assert pairs == [(2, 1, 60.0), (1, 0, 5.0), (1, 1, 5.0), (1, 2, 5.0), (0, 0, 5.0), (0, 1, 5.0), (0, 2, 5.0)]
 
 
 def test_equal_shares_give_two_jobs_half_the_time_each() -> None:

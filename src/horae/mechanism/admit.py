@@ -29,11 +29,9 @@ from horae.model.plans import (
 )
 from horae.model.reasons import BehindHead, Moved, NoRoom, Preempted, Won
 from horae.model.shapes import Demand, Shape
-from horae.model.status import Status
 from horae.model.table import NOBODY, JobColumns
 
 TAKEN = -1
-_RUNNING = int(Status.RUNNING)
 _NO_STANDINGS: Ints = np.empty(0, dtype=np.int64)
 UNCLAIMED = int(np.iinfo(np.int64).max)  # held by a job with no claim: it may stay until somebody needs the room
 
@@ -96,7 +94,7 @@ def _survey(claims: Claims, jobs: JobColumns, ground: Ground) -> tuple[Ints, Int
     assert claims.option is not None
     from horae.mechanism.turns_kernel import survey  # noqa: PLC0415  numba is slow to import
 
-    may = contestable(jobs)
+    may = jobs.contestable
     held = np.where(jobs.running, jobs.option, NOBODY)
     moves = np.zeros(len(claims.row), dtype=bool) if claims.moves is None else claims.moves
     where = jobs.epoch.copy(), ground.holder, ground.usable.copy()
@@ -147,21 +145,7 @@ def _present(claims: Claims, jobs: JobColumns) -> _Present:
     satisfied = _satisfied(claims, jobs)
     if not claims.preemptive:
         return _Present(nobody, satisfied, _NO_STANDINGS)
-    return _Present(contestable(jobs), satisfied, _kept_by(claims, jobs, satisfied))
-
-
-def contestable(jobs: JobColumns) -> Bools:
-    """Who may be asked to leave: beyond its minimum run time, its lease and within its budget of preemptions."""
-    may = (
-        (jobs.status == _RUNNING)
-        & (jobs.now >= jobs.protected_until)
-        & (jobs.now >= jobs.lease_until)
-        & (jobs.preemptions_left > 0)
-    )
-    if not jobs.bundles:
-        return may
-    # Two that share GPUs leave together or not at all.
-    return may & ((jobs.partner == NOBODY) | may[jobs.partner])
+    return _Present(jobs.contestable, satisfied, _kept_by(claims, jobs, satisfied))
 
 
 def _satisfied(claims: Claims, jobs: JobColumns) -> Bools:

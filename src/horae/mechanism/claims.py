@@ -7,8 +7,7 @@ from math import inf
 import numpy as np
 
 from horae.mechanism.turns import BY_PRIORITY, Standing, claims_of_shares, turns_go_on
-from horae.model.arrays import Floats, Ints
-from horae.model.decisions import Decision, Grant, Grants, Ranking, Shares
+from horae.model.decisions import Decision, Grants, Ranking, Shares
 from horae.model.plans import Claims
 from horae.model.table import JobColumns
 
@@ -60,29 +59,19 @@ def _from_ranking(ranking: Ranking) -> Claims:
 
 
 def _from_grants(decision: Grants, jobs: JobColumns) -> Claims:
-    rest = _from_ranking(decision.rest)
-    parts = [split(grant, jobs) for grant in decision.grants]
-    rows = [part for part, _ in parts]
-    seconds = [part for _, part in parts]
-    row = np.concatenate([*rows, rest.row])
+    """The gangs as they were won; the rest with what each accepts in turn, a holder with what it has."""
+    rest = decision.rest
+    accepted = jobs.shape[rest.order] >= 0
+    if rest.allowed is not None:
+        accepted &= rest.allowed[rest.order]
+    held = np.flatnonzero(jobs.running[rest.order])
+    accepted[held] = False
+    accepted[held, jobs.option[rest.order[held]]] = True
+    place, option = np.nonzero(accepted)
     return Claims(
-        row=row,
-        option=None,
-        lease_seconds=np.concatenate([*seconds, np.zeros(len(rest.row))]),
+        row=np.concatenate([decision.row, rest.order[place]]),
+        option=np.concatenate([decision.option, option]),
+        lease_seconds=np.concatenate([decision.lease_seconds, np.full(len(place), decision.rest_lease_seconds)]),
         preemptive=rest.preemptive,
         blocking=rest.blocking,
-        allowed=rest.allowed,
     )
-
-
-def split(grant: Grant, jobs: JobColumns) -> tuple[Ints, Floats]:
-    """An app's GPUs go to its jobs in the order of submission; what its holders have now counts first."""
-    rows = np.flatnonzero(jobs.app == grant.app)
-    rows = rows[np.lexsort((jobs.serial[rows], ~jobs.running[rows]))]
-    gangs = np.where(jobs.running[rows], jobs.held_gpus[rows], jobs.gpus[rows])
-    served, left = [], grant.gpus
-    for row, gpus in zip(rows.tolist(), gangs.tolist(), strict=True):  # the jobs of one app, not of the pool
-        if gpus <= left:
-            served.append(row)
-            left -= gpus
-    return np.array(served, dtype=np.int64), np.full(len(served), grant.lease_seconds)

@@ -71,19 +71,28 @@ class Shares(NamedTuple):
     isolated_speed: Floats | None = None  # by row: steps/s on a share of its own, to be counted up as isolated seconds
 
 
-class Grant(NamedTuple):
-    """An app has won GPUs for the length of a lease; its jobs share them."""
+class Notice(NamedTuple):
+    """Something that a policy met and did not believe, or that those who ask should know."""
 
     app: int
-    gpus: int
-    lease_seconds: float
+    text: str
 
 
 class Grants(NamedTuple):
-    """What was won, in order, and who comes after that."""
+    """Gangs that were won, best first, each for the length of a lease; and who comes after that.
 
-    grants: tuple[Grant, ...]
+    A row may be named several times in turn: it gets the first of the shapes that can be had. One that runs leaves what
+    it has for a shape that is named before it, or if that is not named at all.
+    """
+
+    row: Ints
+    option: Ints
+    lease_seconds: Floats
     rest: Ranking
+    rest_lease_seconds: float = 0.0  # for whoever of the rest runs after this
+    closed_apps: Ints = _NO_ROWS  # apps that may win nothing more
+    closed_until: float = -inf  # until then
+    notices: tuple[Notice, ...] = ()
 
     @property
     def stands_until(self) -> float:

@@ -10,7 +10,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from horae.model.jobs import Job
+from horae.model.jobs import Curve, Job
 from horae.model.shapes import Shape
 
 
@@ -83,6 +83,14 @@ class ReservationsChanged(NamedTuple):
     cells: Mapping[str, Mapping[str, int]]
 
 
+class CurveRevised(NamedTuple):
+    """A job's loss is believed to fall otherwise than was thought, by what it has reported."""
+
+    at: float
+    job_id: str
+    curve: Curve
+
+
 class SpeedRevised(NamedTuple):
     """Jobs of a model are believed to have another speed in a shape than when they were submitted."""
 
@@ -114,6 +122,7 @@ Event: TypeAlias = (
     | NodeChanged
     | PolicyChanged
     | ReservationsChanged
+    | CurveRevised
     | SpeedRevised
     | Surveyed
     | Tick

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf, isfinite, isnan
+from typing import NamedTuple
 
 from horae.model.errors import JobError
 from horae.model.shapes import Demand, Option
@@ -16,7 +17,21 @@ _NOT_NEGATIVE = (
     "retries_max",
     "cpus_per_gpu",
     "memory_bytes_per_gpu",
+    "later_gpu_seconds",
+    "later_seconds",
 )
+
+
+class Curve(NamedTuple):
+    """How a job's loss is believed to fall: 1 / (rate x step + start) + floor (Optimus, EuroSys'18)."""
+
+    rate: float
+    start: float
+    floor: float
+
+    @property
+    def is_sound(self) -> bool:
+        return self.rate >= 0 and self.start > 0 and all(map(isfinite, self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +57,11 @@ class Job:
     memory_bytes_per_gpu: float = 0.0
     command: str = ""  # for engines that run real processes
     workdir: str = ""
+    later_gpu_seconds: float = 0.0  # work that its app will bring along when this is done, as far as that is known
+    later_seconds: float = 0.0  # what that takes at least, with as many GPUs as it can use
+    curve: Curve | None = None  # None: unknown
 
-    def __post_init__(self) -> None:
+    def __post_init__(self) -> None:  # noqa: PLR0912  one branch a field
         if not self.id:
             raise JobError("the job has no id", field="id", remedy="give each job a name of its own")
         if not self.options:
@@ -74,6 +92,12 @@ class Job:
         for name in _NOT_NEGATIVE:
             if not getattr(self, name) >= 0:
                 raise JobError(f"job {self.id!r} has {name} {getattr(self, name)}", field=name, remedy="give 0 or more")
+        if not (self.curve is None or self.curve.is_sound):
+            raise JobError(
+                f"job {self.id!r} has loss curve {tuple(self.curve)}",
+                field="curve",
+                remedy="give a rate of 0 or more, a start above 0 and a floor",
+            )
         if isnan(self.deadline_at):
             raise JobError(
                 f"job {self.id!r} has deadline nan", field="deadline", remedy="give seconds, or leave it out"

@@ -52,6 +52,9 @@ _FLOATS = (
     "queued_at",  # when it last became pending
     "app_submitted_at",
     "app_integral",  # integral of the number of apps up to the app's first job
+    "curve_rate",  # its loss is believed to be 1 / (rate x step + start) + floor; nan: unknown
+    "curve_start",
+    "curve_floor",
     "steps_base",  # safe at the last report
     "since",  # start of the present lease
     "protected_until",  # before that it is not preempted
@@ -76,6 +79,9 @@ _OPTION_FLOATS = (
     "received_mark",  # seconds received when those were computed
     "deficit",  # seconds owed from earlier shares
 )
+
+
+_NO_CURVE = (nan, nan, nan)
 
 
 class _Lazy(Generic[Value]):
@@ -138,6 +144,9 @@ class JobColumns:
     queued_at = _floats("queued_at")
     app_submitted_at = _floats("app_submitted_at")
     app_integral = _floats("app_integral")
+    curve_rate = _floats("curve_rate")
+    curve_start = _floats("curve_start")
+    curve_floor = _floats("curve_floor")
     steps_base = _floats("steps_base")
     since = _floats("since")
     protected_until = _floats("protected_until")
@@ -196,6 +205,20 @@ class JobColumns:
         twins = np.flatnonzero(np.diff(self.epoch[rows]) == 0)
         partner[rows[twins]], partner[rows[twins + 1]] = rows[twins + 1], rows[twins]
         return partner
+
+    @_Lazy
+    def contestable(self) -> Bools:
+        """Who may be asked to leave: beyond its minimum run time, its lease and within its budget of preemptions."""
+        may = (
+            (self.status == _RUNNING)
+            & (self.now >= self.protected_until)
+            & (self.now >= self.lease_until)
+            & (self.preemptions_left > 0)
+        )
+        if not self.bundles:
+            return may
+        # Two that share GPUs leave together or not at all.
+        return may & ((self.partner == NOBODY) | may[self.partner])
 
     @_Lazy
     def lease_seconds(self) -> Floats:
@@ -332,7 +355,7 @@ class JobTable:
         floats[:_FLOATS_AT_START, row] = (
             job.submitted_at, job.weight, steps_total, job.deadline_at, job.restart_seconds,
             job.preemptions_max, job.gpus * job.cpus_per_gpu, job.gpus * job.memory_bytes_per_gpu, job.submitted_at,
-            entry.app_submitted_at, entry.app_integral,
+            entry.app_submitted_at, entry.app_integral, *(job.curve or _NO_CURVE),
         )  # fmt: skip
         option_ints[0, row] = NOBODY
         option_ints[0, row, : len(shapes)] = shapes

@@ -7,10 +7,20 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from horae.model.arrays import Floats, Ints
+from horae.model.arrays import Bools, Floats, Ints
 from horae.model.decisions import Decision
 from horae.model.shapes import Shape
 from horae.model.table import JobColumns
+
+
+class AppColumns(NamedTuple):
+    """What is known of apps, by the numbers in `jobs.app`: also of what they have done and what is yet to come."""
+
+    gpu_seconds: Floats  # of all its jobs so far, in their reference shapes; nan where one is of unknown length
+    gpus_max: Ints  # the most that its jobs asked for at a time
+    later_gpu_seconds: Floats  # what it will bring along yet
+    later_seconds: Floats  # and how long that takes at least
+    closed_until: Floats  # it may win nothing before
 
 
 class View(NamedTuple):
@@ -37,6 +47,9 @@ class View(NamedTuple):
     # By model, partner's model and shape: the part of its speed that a job keeps beside the other on the same GPUs.
     # 0: the two do not fit. Without any rows: nobody may share.
     kept: Floats = np.empty((0, 0, 0))
+    app: AppColumns = AppColumns(np.empty(0), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0), np.empty(0))
+    # The levels that gangs of a GPU type would get one after the other, if these rows were gone: -1 where none is left.
+    trial: Callable[[Bools, str, Ints], Ints] = lambda gone, accelerator, gangs: np.full(len(gangs), -1)
 
     def apps_average(self) -> Floats:
         """By job: the time-average number of apps contending over its app's life so far (Themis, section 4)."""

@@ -13,7 +13,7 @@ from horae.model.jobs import Job
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
 from horae.model.table import Entry, JobTable
-from horae.model.view import View
+from horae.model.view import AppColumns, View
 
 LEVELS = (GPU, NODE, "rack", CLUSTER)
 ACCELERATORS = ("K80", "V100")
@@ -74,7 +74,24 @@ class Case:
             price_per_hour=price,
             models=MODELS,
             kept=kept,
+            app=self._apps(),
+            trial=lambda gone, accelerator, gangs: np.where(gangs <= 4, 1, 3),
         )
+
+    def _apps(self) -> AppColumns:
+        """As a scheduler would have summed them up; one in three has more to come."""
+        names = sorted({job.app_id for job, _ in self.jobs})
+        floats, gpus = np.zeros((4, len(names))), np.zeros(len(names), dtype=np.int64)
+        for job, _ in self.jobs:
+            number = names.index(job.app_id)
+            seconds = nan if job.steps_total is None else job.steps_total / job.options[0].steps_per_second
+            gpus[number] += job.gpus
+            floats[0, number] += job.gpus * seconds
+        floats[2] = np.where(np.arange(len(names)) % 3 == 0, 3600.0, 0.0)
+        floats[1] = floats[2] * gpus
+        floats[3] = np.where(np.arange(len(names)) % 5 == 4, self.now + 600.0, -inf)
+        floats.flags.writeable = gpus.flags.writeable = False
+        return AppColumns(floats[0], gpus, floats[1], floats[2], floats[3])
 
     def _add(self, table: JobTable, serial: int) -> None:
         job, runs = self.jobs[serial]

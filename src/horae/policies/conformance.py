@@ -100,13 +100,27 @@ class _Trial:
             self._fail(f"answers with {type(decision).__name__}", "answer with Ranking, Shares or Grants")
         if isnan(decision.stands_until):
             self._fail("does not say until when its decision stands", "give a time, or infinity")
-        ranking = decision.rest if isinstance(decision, Grants) else decision
-        if isinstance(ranking, Ranking):
-            self._check_ranking(view.jobs, ranking)
-        elif np.shape(ranking.fraction) != np.shape(view.jobs.shape):
+        if isinstance(decision, Grants):
+            self._check_grants(view.jobs, decision)
+            self._check_ranking(view.jobs, decision.rest, decision.row)
+        elif isinstance(decision, Ranking):
+            self._check_ranking(view.jobs, decision, decision.order)
+        elif np.shape(decision.fraction) != np.shape(view.jobs.shape):
             self._fail("gives shares of another form than jobs and options", "give one by row and option")
 
-    def _check_ranking(self, jobs: JobColumns, ranking: Ranking) -> None:
+    def _check_grants(self, jobs: JobColumns, grants: Grants) -> None:
+        row, option = np.asarray(grants.row), np.asarray(grants.option)
+        if not row.shape == option.shape == np.shape(grants.lease_seconds):
+            self._fail("grants columns of different lengths", "give a row, an option and a lease for each")
+        if len(row) and not (row.min() >= 0 and row.max() < len(jobs)):
+            self._fail("grants something to rows that do not exist", "give row numbers of view.jobs")
+        exists = (option >= 0) & (option < jobs.shape.shape[1])
+        if not exists.all() or (jobs.shape[row, option] < 0).any():
+            self._fail("grants a shape that the job does not accept", "name options that it has")
+        if not (np.asarray(grants.lease_seconds) >= 0).all() or not grants.rest_lease_seconds >= 0:
+            self._fail("grants a lease that is no length of time", "give 0 or more seconds")
+
+    def _check_ranking(self, jobs: JobColumns, ranking: Ranking, named: Ints) -> None:
         order = np.asarray(ranking.order)
         if order.ndim != 1 or order.dtype.kind not in "iu":
             self._fail("ranks something other than rows", "give an array of row numbers")
@@ -114,17 +128,18 @@ class _Trial:
             self._fail("ranks rows that do not exist", "give row numbers of view.jobs")
         if len(np.unique(order)) < len(order):
             self._fail("over-allocates: it ranks a job twice", "name each job once")
-        if ranking.preemptive and not np.isin(np.flatnonzero(jobs.running), order).all():
+        if ranking.preemptive and not np.isin(np.flatnonzero(jobs.running), np.append(order, named)).all():
             self._fail("preempts and yet does not rank every job that runs", "name them all")
         if ranking.allowed is not None:
-            named = order[jobs.pending[order]]
-            if not (np.asarray(ranking.allowed) & (jobs.shape >= 0))[named].any(axis=1).all():
+            waiting = order[jobs.pending[order]]
+            if not (np.asarray(ranking.allowed) & (jobs.shape >= 0))[waiting].any(axis=1).all():
                 self._fail("ranks a job and allows it no shape", "leave it out, or allow it one")
 
     def _check_feasible(self, view: View, decision: Decision) -> None:
         total = int(view.capacity.sum())
         if isinstance(decision, Grants):
-            granted = sum(grant.gpus for grant in decision.grants)
+            row, first = np.unique(decision.row, return_index=True)
+            granted = int(view.shape_gpus[view.jobs.shape[row, decision.option[first]]].sum())
             if granted > total:
                 self._fail(f"over-allocates: it grants {granted} of {total} GPUs", "grant no more than there are")
         if isinstance(decision, Shares) and len(view.jobs):
@@ -209,7 +224,10 @@ def _by_serial(view: View, decision: Decision) -> tuple[object, ...]:
         company = () if decision.pairs is None else _pairs_by_serial(serial, decision.pairs)
         return (np.asarray(decision.fraction, dtype=np.float64)[back], decision.stands_until, *company)
     if isinstance(decision, Grants):
-        return (*decision.grants, *_by_serial(view, decision.rest))
+        closed = np.sort(decision.closed_apps), decision.closed_until, decision.rest_lease_seconds
+        return (
+            serial[decision.row], decision.option, decision.lease_seconds, *closed, *_by_serial(view, decision.rest)
+        )  # fmt: skip
     return (
         serial[decision.order],
         np.sort(serial[decision.promoted]),

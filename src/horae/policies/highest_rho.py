@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from horae.model.arrays import Floats, Ints
-from horae.model.decisions import Grant, Grants, Ranking
+from horae.model.decisions import Grants, Ranking
 from horae.model.errors import PolicyError
 from horae.model.view import View
 
@@ -33,20 +33,27 @@ class HighestRho:
         jobs = view.jobs
         apps, index = np.unique(jobs.app, return_inverse=True)
         rho = finish_time_fairness(view, index, len(apps))
-        wanted = np.bincount(index, weights=jobs.gpus, minlength=len(apps)).astype(np.int64)
-        order = np.lexsort((apps, -rho))
-        left = int(view.capacity.sum()) - (np.cumsum(wanted[order]) - wanted[order])
-        winners = order[left > 0]
-        grants = tuple(
-            Grant(int(apps[app]), int(min(wanted[app], gpus)), self.lease_seconds)
-            for app, gpus in zip(winners, left[left > 0], strict=True)
-        )
         position = np.empty(len(apps), dtype=np.int64)
-        position[order] = np.arange(len(apps))
+        position[np.lexsort((apps, -rho))] = np.arange(len(apps))
+        order = np.lexsort((jobs.serial, ~jobs.running, position[index]))
+        gangs = np.where(jobs.running, jobs.held_gpus, jobs.gpus)[order]
+        served = order[np.cumsum(gangs) <= int(view.capacity.sum())]
+        row, option = offers(view, served)
         # Whoever waits grows worse off continuously, and may pass another.
         stands_until = view.now if jobs.waiting.any() else inf
-        rest = Ranking(np.lexsort((jobs.serial, position[index])), preemptive=True, stands_until=stands_until)
-        return Grants(grants, rest)
+        rest = Ranking(order, preemptive=True, stands_until=stands_until)
+        return Grants(row, option, np.full(len(row), self.lease_seconds), rest)
+
+
+def offers(view: View, rows: Ints) -> tuple[Ints, Ints]:
+    """The shapes that these rows may have, in turn: for one that runs, what it has."""
+    jobs = view.jobs
+    accepted = (jobs.shape >= 0) & (view.shape_accelerator[jobs.shape] >= 0)
+    held = np.flatnonzero(jobs.running)
+    accepted[held] = False
+    accepted[held, jobs.option[held]] = True
+    place, option = np.nonzero(accepted[rows])
+    return rows[place], option
 
 
 def finish_time_fairness(view: View, index: Ints, apps: int) -> Floats:

@@ -17,6 +17,7 @@ from horae.model.arrays import Bools
 from horae.model.commands import Start, Stop
 from horae.model.errors import ClusterError, PolicyError
 from horae.model.events import (
+    CurveRevised,
     Ending,
     Event,
     Health,
@@ -70,6 +71,7 @@ class Scheduler(Leasing):
             NodeChanged: self._on_node,
             PolicyChanged: self._on_policy,
             ReservationsChanged: self._on_reservations,
+            CurveRevised: self._on_curve,
             SpeedRevised: self._on_speed,
             Surveyed: self._on_surveyed,
             Tick: self._on_tick,
@@ -127,8 +129,9 @@ class Scheduler(Leasing):
             cluster.accelerators, pool.capacity, pool.cpus, pool.memory_bytes,
             shapes.all, pool.accelerator_of(shapes), shapes.gpus, shapes.level, cluster.levels,
             pool.table.view(self.now), self._tenants.all, self._tenants.weight,
-            pool.apps, pool.app_seconds(self.now), partial(self._floor.fit, usable),
+            len(pool.apps), pool.apps.seconds(self.now), partial(self._floor.fit, usable),
             cluster.price_per_hour, self._models.all, self._sharing.kept(self._models.all, shapes.all),
+            pool.apps.columns(), partial(self._floor.trial, usable, pool.table.columns["epoch"]),
         )  # fmt: skip
 
     def _carry_out(self, pool: Pool, plan: RoundPlan) -> None:
@@ -184,7 +187,7 @@ class Scheduler(Leasing):
         self._enter(pool, job, serial)
 
     def _enter(self, pool: Pool, job: Job, serial: int) -> None:
-        app = pool.join_app(job, self.now)
+        app = pool.apps.join(job, self.now)
         tenant, user = self._tenants.number(job.tenant), self._users.number(job.owner)
         demand, model = self._demands.number(job.demand), self._models.number(job.model)
         shapes = tuple([self._shapes.number(option.shape) for option in job.options])
@@ -336,7 +339,7 @@ class Scheduler(Leasing):
             return
         kept = {name: pool.table.columns[name][row : row + 1].copy() for name in KEPT_ON_THE_WAY}
         pool.unsettled -= 1
-        pool.leave_app(job, self.now)
+        pool.apps.leave(job, self.now)
         pool.table.remove(serial)
         pool.touch(self.now)
         other = self._pools.for_all_else
@@ -362,6 +365,16 @@ class Scheduler(Leasing):
         for pool in self._pool:
             if pool.table.revise(model, shape, event.steps_per_second, self.now):
                 pool.touch(self.now)
+
+    def _on_curve(self, event: CurveRevised) -> None:
+        found = self._live.get(event.job_id)
+        if found is None or not event.curve.is_sound:
+            self.ignored += 1
+            return
+        pool, serial = found
+        columns, row = pool.table.columns, pool.table.row[serial]
+        columns["curve_rate"][row], columns["curve_start"][row], columns["curve_floor"][row] = event.curve
+        pool.touch(self.now)
 
     def _on_surveyed(self, event: Surveyed) -> None:
         """Believe the engine: what it does not run any more has ended, whatever became of the message."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from horae.model.arrays import Floats
-from horae.model.decisions import Grants, Ranking, Shares
+from horae.model.decisions import Ranking, Shares
 from horae.model.explanations import Explanation, Holder, Unblocking
 from horae.model.plans import Lease
 from horae.model.reasons import AwaitsDecision, AwaitsVictims, Reason, Unclaimed
@@ -134,12 +134,11 @@ def _ahead(pool: Pool, serial: int) -> tuple[str, ...]:
     if round_ is None or isinstance(round_.decision, Shares):
         return ()
     decision = round_.decision
-    ranking = decision.rest if isinstance(decision, Grants) else decision
-    assert isinstance(ranking, Ranking)
+    order = decision.order if isinstance(decision, Ranking) else np.append(decision.row, decision.rest.order)
     names = dict(zip(round_.rows.tolist(), zip(round_.serials.tolist(), round_.job_ids, strict=True), strict=True))
     status, row = pool.table.columns["status"], pool.table.row
     ahead: list[str] = []
-    for each in ranking.order.tolist():
+    for each in dict.fromkeys(order.tolist()):
         other, job_id = names[each]
         if other == serial:
             return tuple(ahead)

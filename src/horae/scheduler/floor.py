@@ -16,6 +16,7 @@ from horae.model.table import NOBODY
 from horae.placement.evict import place_over
 from horae.placement.fit import place
 from horae.placement.flat import place_flat, place_over_flat, settle_flat, sizes_of, with_more
+from horae.placement.trial import levels_of
 
 if TYPE_CHECKING:
     from horae.placement.flat_kernel import Sizes
@@ -224,6 +225,13 @@ class Floor:
         shape = Shape(accelerator, gpus, self.cluster.levels[-1])
         found = self.place(free, self.loads(), Demand((shape,), 1, 0.0, 0.0), shape)
         return None if found is None else self.cluster.levels[found.level]
+
+    def trial(self, usable: Bools, epochs: Ints, gone: Bools, accelerator: str, gangs: Ints) -> Ints:
+        """The levels that gangs would get one after the other, if these rows were gone; -1 where too little is left."""
+        epoch = epochs[: len(gone)]
+        leaving = epoch[gone & (epoch != NOBODY)]
+        free = usable & ((self.holder == NOBODY) | np.isin(self.holder, leaving))
+        return levels_of(self.cluster, free, accelerator, gangs)
 
     def largest(self, pool_gpus: Bools, demand: Demand, shape: Shape) -> int:
         """The largest gang of this kind that an empty pool can hold."""

@@ -188,7 +188,7 @@ class Leasing:
         row = pool.table.row[serial]
         job = pool.table.jobs[row]
         self._ended[job.id] = Status(pool.table.columns["status"][row])
-        pool.leave_app(job, self.now)
+        pool.apps.leave(job, self.now)
         pool.table.remove(serial)
         del self._live[job.id], self._id[serial]
         self._failures.pop(serial, None)

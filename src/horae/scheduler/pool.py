@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf, isfinite
 
 import numpy as np
 
 from horae.mechanism.turns import BY_PRIORITY, Standing, bounded_debts, in_company, pairs_held, time_targets
 from horae.model.arrays import Bools, Floats, Ints
-from horae.model.decisions import Decision, Pairs, Ranking, Shares
+from horae.model.decisions import Decision, Grants, Pairs, Ranking, Shares
 from horae.model.errors import PolicyError
-from horae.model.jobs import Job
 from horae.model.plans import Placement, Round, RoundPlan
 from horae.model.pools import Cadence, PoolSpec
 from horae.model.reasons import Never
@@ -19,21 +17,12 @@ from horae.model.shapes import Demand
 from horae.model.table import NOBODY, JobTable
 from horae.model.view import Policy, View
 from horae.policies.solve.answers import Unsolved
+from horae.scheduler.apps import AppBook
 from horae.scheduler.books import ShapeBook
 from horae.scheduler.floor import Floor
 
 _HAIR = 1e-6
 _NOTHING: Ints = np.empty(0, dtype=np.int64)
-
-
-@dataclass
-class App:
-    """An app while any of its jobs is alive."""
-
-    number: int
-    jobs: int
-    submitted_at: float
-    integral: float
 
 
 class Pool:
@@ -62,10 +51,7 @@ class Pool:
         self.decision: Decision | None = None
         self.plan = RoundPlan()
         self.round: Round | None = None  # the last
-        self._apps: dict[str, App] = {}
-        self._app_next = 0
-        self._app_seconds = 0.0
-        self._app_counted_at = 0.0
+        self.apps = AppBook()
 
     def count_capacity(self, floor: Floor) -> None:
         cluster = floor.cluster
@@ -228,7 +214,9 @@ class Pool:
                 columns["isolated_base"][:count] = view.jobs.isolated_seconds
                 columns["isolated_mark"][:count] = view.jobs.steps_done
                 columns["isolated_speed"][:count] = decision.isolated_speed
-        elif isinstance(decision, Ranking) and len(decision.promoted):
+        elif isinstance(decision, Grants):
+            self.apps.close(decision.closed_apps, decision.closed_until)
+        elif len(decision.promoted):
             rows = decision.promoted
             columns["service_mark"][rows] = view.jobs.service_gpu_seconds[rows]
 
@@ -310,8 +298,8 @@ class Pool:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether a decision could change nothing: under a ranking, if nobody waits, all keep what they have."""
-        return not self.unsettled and isinstance(self.decision, Ranking)
+        """Whether a decision could change nothing: but for shares, if nobody waits, all keep what they have."""
+        return not self.unsettled and isinstance(self.decision, Ranking | Grants)
 
     def touch(self, now: float) -> None:
         """Something happened that may change the decision."""
@@ -342,38 +330,3 @@ class Pool:
             self.wake_at = max(changes_at, self.spec.boundary_after(now))
         if self.is_at_rest:
             self.wake_at = inf
-
-    # Who contends
-
-    @property
-    def apps(self) -> int:
-        return len(self._apps)
-
-    def app_seconds(self, now: float) -> float:
-        """Integral of the number of contending apps over time."""
-        return self._app_seconds + len(self._apps) * (now - self._app_counted_at)
-
-    def contention(self) -> list[str]:
-        """Who contends and since when, for those who compare two pools."""
-        return [*sorted(str(item) for item in self._apps.items()), f"{self._app_seconds} at {self._app_counted_at}"]
-
-    def join_app(self, job: Job, now: float) -> App:
-        self._count_apps(now)
-        app = self._apps.get(job.app_id)
-        if app is None:
-            app = App(self._app_next, 0, now, self._app_seconds)
-            self._apps[job.app_id] = app
-            self._app_next += 1
-        app.jobs += 1
-        return app
-
-    def leave_app(self, job: Job, now: float) -> None:
-        self._count_apps(now)
-        app = self._apps[job.app_id]
-        app.jobs -= 1
-        if not app.jobs:
-            del self._apps[job.app_id]
-
-    def _count_apps(self, now: float) -> None:
-        self._app_seconds = self.app_seconds(now)
-        self._app_counted_at = now

@@ -45,7 +45,7 @@ def _pool(pool: Pool) -> Plain:
         "shared_at": pool.shared_at,
         "dirty": pool.dirty,
         "unsettled": pool.unsettled,
-        "apps": pool.contention(),
+        "apps": pool.apps.contents(),
         # Rows in the order of submission: where a job stands in the table says nothing.
         "jobs": {
             serial: {name: str(column[row].tolist()) for name, column in table.columns.items()}

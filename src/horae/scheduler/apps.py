@@ -1,0 +1,90 @@
+"""Who contends in a pool: its apps, since when, and what is known of them as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, nan
+
+import numpy as np
+
+from horae.model.arrays import Ints
+from horae.model.jobs import Job
+from horae.model.view import AppColumns
+
+
+@dataclass
+class App:
+    """An app while any of its jobs is alive."""
+
+    number: int
+    jobs: int
+    gpus: int
+    submitted_at: float
+    integral: float
+
+
+class AppBook:
+    def __init__(self) -> None:
+        self._apps: dict[str, App] = {}
+        self._next = 0
+        self._seconds = 0.0
+        self._counted_at = 0.0
+        self._floats = np.zeros((4, 16))  # GPU-seconds, those to come, seconds to come, closed until
+        self._gpus: Ints = np.zeros(16, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._apps)
+
+    def seconds(self, now: float) -> float:
+        """Integral of the number of contending apps over time."""
+        return self._seconds + len(self._apps) * (now - self._counted_at)
+
+    def join(self, job: Job, now: float) -> App:
+        self._count(now)
+        app = self._apps.get(job.app_id)
+        if app is None:
+            app = App(self._next, 0, 0, now, self._seconds)
+            self._apps[job.app_id] = app
+            self._next += 1
+            self._make_room()
+            self._floats[3, app.number] = -inf
+        app.jobs += 1
+        app.gpus += job.gpus
+        number = app.number
+        seconds = nan if job.steps_total is None else job.steps_total / job.options[0].steps_per_second
+        self._gpus[number] = max(self._gpus[number], app.gpus)
+        self._floats[0, number] += job.gpus * seconds
+        self._floats[1:3, number] = job.later_gpu_seconds, job.later_seconds
+        return app
+
+    def leave(self, job: Job, now: float) -> None:
+        self._count(now)
+        app = self._apps[job.app_id]
+        app.jobs -= 1
+        app.gpus -= job.gpus
+        if not app.jobs:
+            del self._apps[job.app_id]
+
+    def close(self, numbers: Ints, until: float) -> None:
+        """These may win nothing more until then."""
+        self._floats[3, numbers] = until
+
+    def columns(self) -> AppColumns:
+        floats, gpus = self._floats[:, : self._next], self._gpus[: self._next]
+        floats.flags.writeable = gpus.flags.writeable = False
+        return AppColumns(floats[0], gpus, floats[1], floats[2], floats[3])
+
+    def contents(self) -> list[str]:
+        """For those who compare two pools."""
+        closed = self._floats[3, : self._next].tolist()
+        alive = [f"{name}: {app}, closed until {closed[app.number]}" for name, app in sorted(self._apps.items())]
+        return [*alive, f"{self._seconds} at {self._counted_at}"]
+
+    def _count(self, now: float) -> None:
+        self._seconds = self.seconds(now)
+        self._counted_at = now
+
+    def _make_room(self) -> None:
+        if self._next > len(self._gpus):
+            self._gpus = np.concatenate([self._gpus, np.zeros_like(self._gpus)])
+            self._floats = np.concatenate([self._floats, np.zeros_like(self._floats)], axis=1)
