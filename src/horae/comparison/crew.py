@@ -15,7 +15,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing import connection as pipes
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
@@ -144,7 +144,9 @@ def run_in_processes(
 ) -> Results[Result]:
     """Each result as it comes, with its number."""
     crew: list[Worker[Task]] = []
-    with tempfile.TemporaryDirectory(prefix="horae-") as folder:
+    with ExitStack() as stack:
+        with _signals_later(signal.SIGINT, signal.SIGTERM):  # or the folder might be made and not be remembered
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="horae-"))
         file = Path(folder) / "trade"
         file.write_bytes(pickle.dumps(trade, protocol=5))
         try:
