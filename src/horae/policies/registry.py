@@ -31,6 +31,7 @@ from horae.policies.partial_allocation import PartialAllocation
 from horae.policies.sjf import Sjf
 from horae.policies.srsf import Srsf
 from horae.policies.srtf import Srtf
+from horae.policies.themis import Themis
 from horae.policies.throughput_per_dollar import ThroughputPerDollar
 from horae.policies.tiresias import Tiresias
 from horae.policies.total_throughput import TotalThroughput
@@ -52,6 +53,7 @@ POLICIES: dict[str, type[Policy]] = {
         YarnCs,
         EqualShare,
         HighestRho,
+        Themis,
         MaxMin,
         FinishTimeFairness,
         Makespan,

@@ -1,0 +1,191 @@
+"""What an app's agent knows and bids (Themis, NSDI'20, section 4): how much earlier it would finish with so many GPUs.
+
+Finish-time fairness is rho = T_sh / T_id. Every bid, that for nothing too, goes on in the same way: one lease with what
+is won, and what is left after it on the share to which the app is entitled. So more GPUs never make it worse, and all
+logarithms are finite:
+
+    T_sh(G) = its age + one lease at G + max(work left / entitled GPUs, the longest of its jobs)
+
+A restart is time without progress, so nobody bids for a move that is not worth it. `T_id` is the whole work on the
+whole cluster, as far as the app can use it, times the number of apps (`paper`); or on the GPUs to which it is entitled
+(`private`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from horae.model.arrays import Bools, Floats, Ints
+from horae.model.status import Status
+from horae.model.table import JobColumns
+from horae.model.view import View
+from horae.policies.solve.auction import Bid
+
+_HOLDING, _STOPPING = int(Status.HOLDING), int(Status.STOPPING)
+_TINY = 1e-9  # seconds: what is shorter is no time
+
+
+class Terms(NamedTuple):
+    """What all agents of an auction go by."""
+
+    lease_seconds: float
+    aim: str = "paper"  # or private: which T_id
+    to_the_end: bool = False  # the paper's variant: what is won is held until the app has finished
+    restarts: bool = True  # whether a restart counts
+    by_tenant: bool = False  # entitlement by tenant first, so that to split an app gains nothing
+    band: float = 0.0  # of a job of unknown length, more than what it has had is taken to be left by this part
+
+
+class Books(NamedTuple):
+    """All apps of a pool. Rows are sorted by app; within one, those that keep their GPUs anyway come first."""
+
+    app: Ints  # numbers, by app
+    first: Ints  # where the rows of each app begin, and the end
+    row: Ints
+    gang: Ints  # by sorted row, as are all below
+    standing: Ints  # how it takes part: one of the four below
+    left_seconds: Floats  # in the reference shape
+    work_left: Floats  # GPU-seconds, by app, with what is yet to come
+    later_seconds: Floats  # by app
+    age_seconds: Floats  # by app
+    entitled_gpus: Floats  # by app
+    ideal_seconds: Floats  # by app: T_id
+    rank: Ints  # by row of the view: its place in these books
+
+
+KEEPS, RENEWS, WAITS, LEAVES = range(4)
+
+
+def open_books(view: View, terms: Terms, error: Floats | None = None) -> Books:
+    """`error` is by app number: the factor by which its agent is wrong about what is left, or lies."""
+    jobs = view.jobs
+    left = _seconds_left(view, terms)
+    standing = np.where(jobs.contestable, RENEWS, np.where(jobs.running | (jobs.status == _HOLDING), KEEPS, WAITS))
+    standing[jobs.status == _STOPPING] = LEAVES
+    row = np.lexsort((jobs.serial, -left, standing, jobs.app))
+    app, first = np.unique(jobs.app[row], return_index=True)
+    columns = view.app
+    later_seconds = columns.later_seconds[app]
+    work_later = columns.later_gpu_seconds[app]
+    factor = np.ones(len(app)) if error is None else error[app]
+    left = left[row] * np.repeat(factor, np.diff(np.append(first, len(row))))
+    gang = np.where(jobs.running, jobs.held_gpus, jobs.gpus)[row]
+    work = np.add.reduceat(gang * left, first) if len(row) else np.empty(0)
+    work_left = work + work_later * factor
+    contending = _contending(view, terms, row[first])
+    capacity = max(int(view.capacity.sum()), 1)
+    demand = np.add.reduceat(gang, first) if len(row) else np.empty(0)
+    done = np.add.reduceat((jobs.gpus * jobs.run_seconds)[row], first) if len(row) else np.empty(0)
+    total = columns.gpu_seconds[app] + work_later
+    total = np.where(np.isfinite(total), total, done + work_left)  # of unknown length
+    at_most = np.maximum(np.minimum(columns.gpus_max[app], capacity), 1)
+    entitled = capacity / contending
+    ideal = total / at_most * contending if terms.aim == "paper" else total / np.minimum(entitled, at_most)
+    rank = np.empty(len(row), dtype=np.int64)
+    rank[row] = np.arange(len(row))
+    return Books(
+        app, np.append(first, len(row)), row, gang, standing[row], left, work_left, later_seconds * factor,
+        (view.now - jobs.app_submitted_at)[row[first]], np.minimum(entitled, np.maximum(demand, 1)),
+        np.maximum(ideal, _TINY), rank,
+    )  # fmt: skip
+
+
+def _seconds_left(view: View, terms: Terms) -> Floats:
+    """Of jobs of unknown length as much is left as they have had, and never less than a lease."""
+    jobs = view.jobs
+    unknown = np.maximum(jobs.run_seconds, terms.lease_seconds) * (1 + terms.band)
+    return np.where(np.isfinite(jobs.seconds_left), jobs.seconds_left, unknown)
+
+
+def _contending(view: View, terms: Terms, example: Ints) -> Floats:
+    """By app: into how many parts the cluster is divided, averaged over its life; at least one."""
+    average = np.maximum(view.apps_average()[example], 1.0)
+    if not terms.by_tenant:
+        return average
+    tenant = view.jobs.tenant[example]
+    apps_of = np.bincount(tenant, minlength=len(view.tenants))
+    weight = np.where(apps_of > 0, view.tenant_weight, 0.0)
+    now = weight.sum() / weight[tenant] * apps_of[tenant]
+    return np.maximum(average * now / max(len(example), 1), 1.0)
+
+
+class Prospects(NamedTuple):
+    """By sorted row: what one lease would bring it."""
+
+    pace: Floats  # of its reference speed, where it is or would be
+    restart_seconds: Floats
+    done_seconds: Floats  # of its reference time
+    after_seconds: Floats  # left then
+    takes_seconds: Floats  # until it has finished, if it went on
+
+
+def prospects(view: View, books: Books, terms: Terms, option: Ints) -> Prospects:
+    """With the option that each would have; -1: none."""
+    jobs, row = view.jobs, books.row
+    reference = jobs.reference_speed[row]
+    pace = np.where(option >= 0, jobs.speed[row, option], 0.0) / np.where(reference > 0, reference, 1.0)
+    resumes = (jobs.run_base[row] > 0) & (books.standing == WAITS) & terms.restarts
+    restart = np.where(resumes, jobs.restart_seconds[row], 0.0)
+    done = np.minimum(np.maximum(terms.lease_seconds - restart, 0.0) * pace, books.left_seconds)
+    takes = restart + books.left_seconds / np.where(pace > 0, pace, _TINY)
+    return Prospects(pace, restart, done, books.left_seconds - done, takes)
+
+
+def option_of(jobs: JobColumns, books: Books) -> Ints:
+    """By sorted row: the option that it has, or the first that it accepts."""
+    accepted = (jobs.shape >= 0).argmax(axis=1)
+    option: Ints = np.where(jobs.running, jobs.option, accepted)[books.row]
+    return option
+
+
+def poll(books: Books, seen: Prospects, terms: Terms) -> Floats:
+    """By app: rho with what it keeps anyway."""
+    keeps = books.standing == KEEPS
+    done = np.add.reduceat(np.where(keeps, books.gang * seen.done_seconds, 0.0), books.first[:-1])
+    after = np.where(keeps, seen.after_seconds, books.left_seconds)
+    longest = np.maximum.reduceat(after, books.first[:-1]) + books.later_seconds
+    left = np.maximum(books.work_left - done, 0.0)
+    shared = books.age_seconds + terms.lease_seconds + np.maximum(left / books.entitled_gpus, longest)
+    rho: Floats = shared / books.ideal_seconds
+    return rho
+
+
+def bid(books: Books, seen: Prospects, terms: Terms, app: int) -> tuple[Bid, int]:
+    """What one app offers for its next gangs, in its own order; and how many of its rows come before those."""
+    low, high = int(books.first[app]), int(books.first[app + 1])
+    standing = books.standing[low:high]
+    kept = int(np.searchsorted(standing, KEEPS, side="right"))
+    able = int(np.searchsorted(standing, WAITS, side="right"))
+    gang, left = books.gang[low:high], books.left_seconds[low:high]
+    # One place for every number of gangs served: none, the first, the first two, ...
+    done = _sums(gang * seen.done_seconds[low:high])
+    after = np.maximum(_largest_before(seen.after_seconds[low:high]), _largest_from(left)) + books.later_seconds[app]
+    work = np.maximum(books.work_left[app] - done, 0.0)
+    shared = terms.lease_seconds + np.maximum(work / books.entitled_gpus[app], after)
+    takes = _largest_before(seen.takes_seconds[low:high])
+    if terms.to_the_end:
+        shared = np.minimum(shared, np.maximum(takes, work / np.maximum(_sums(gang), 1)) + books.later_seconds[app])
+    shared = np.where(work <= _TINY, np.minimum(takes, shared), shared)
+    rho = (books.age_seconds[app] + np.minimum.accumulate(shared)) / books.ideal_seconds[app]
+    places = slice(kept, able + 1)
+    gpus = _sums(gang)[places] - _sums(gang)[kept]
+    return Bid(gpus.astype(np.int64), -np.log(np.maximum(rho[places], _TINY))), kept
+
+
+def _sums(values: Floats | Ints) -> Floats:
+    return np.concatenate([[0.0], np.cumsum(values)])
+
+
+def _largest_before(values: Floats) -> Floats:
+    return np.concatenate([[0.0], np.maximum.accumulate(values)])
+
+
+def _largest_from(values: Floats) -> Floats:
+    return np.concatenate([np.maximum.accumulate(values[::-1])[::-1], [0.0]])
+
+
+def held(view: View) -> Bools:
+    """Rows on GPUs that no auction may give away."""
+    return view.jobs.on_gpus & ~view.jobs.contestable

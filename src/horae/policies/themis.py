@@ -1,0 +1,204 @@
+"""Themis (NSDI'20): finish-time fairness by auction.
+
+Whenever GPUs are there to be had, the apps that are worst off see them all, and bid. The auction gives them to whom
+they help most in proportion; each winner keeps its gangs for a lease, shortened by what its being there costs the
+others, and may not win again before the whole lease would have ended. What none of them wants is auctioned among the
+rest, and what is left after that goes to anybody, so that nothing idles.
+
+The higher `f`, the fewer see an offer: fairer, and less efficient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, inf
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from horae.model.arrays import Bools, Floats, Ints
+from horae.model.decisions import Grants, Ranking
+from horae.model.errors import PolicyError
+from horae.model.view import View
+from horae.policies import agents
+from horae.policies.agents import RENEWS, WAITS, Books, Prospects, Terms
+from horae.policies.solve.auction import settle_bids
+
+_TRIALS = 3  # how often levels are assumed, found to be others, and assumed again
+_WHOLE = 1 - 1e-9  # of a lease
+
+
+class _Won(NamedTuple):
+    """By app, in an auction: how many of its rows have GPUs then, and the part of its lease that it keeps."""
+
+    rows: Ints
+    kept: Floats
+
+
+@dataclass(frozen=True)
+class Themis:
+    name: ClassVar[str] = "themis"
+    f: float = 0.8  # the worst (1 - f) of the apps see an offer
+    lease_seconds: float = 1200.0
+    payments: bool = True  # without: every winner keeps its whole lease
+    aim: str = "paper"  # which T_id: of the paper, or of a private cluster of one's share (private)
+    to_the_end: bool = False  # the paper's bids: what is won is held until the app has finished
+    restarts: bool = True  # whether bids count the restart
+    by_tenant: bool = False  # shares by tenant first, so that to split an app gains nothing
+    window_leases: float = 1.0  # how many leases ahead a bid looks
+    band: float = 0.0  # jobs of unknown length have so much more left than they have had
+    noise: float = 0.0  # what agents believe to be left is wrong by up to this part, drawn anew for every auction
+    liar: int = -1  # the number of an app that says more is left than there is,
+    overstates: float = 0.0  # by this part
+
+    def __post_init__(self) -> None:
+        for field, is_right, remedy in (
+            ("f", 0 <= self.f <= 1, "give a number from 0 to 1"),
+            ("lease_seconds", 0 < self.lease_seconds < inf, "give a positive number"),
+            ("aim", self.aim in ("paper", "private"), "choose paper or private"),
+            ("window_leases", 1 <= self.window_leases < inf, "give 1 or more"),
+            ("band", 0 <= self.band < inf, "give 0 or more"),
+            ("noise", 0 <= self.noise < 1, "give a number from 0, below 1"),
+            ("overstates", -1 < self.overstates < inf, "give a number above -1"),
+        ):
+            if not is_right:
+                raise PolicyError(f"{field} is {getattr(self, field)}", field=field, remedy=remedy)
+
+    def decide(self, view: View) -> Grants:
+        jobs = view.jobs
+        nothing: Ints = np.empty(0, dtype=np.int64)
+        if not len(jobs):
+            return Grants(nothing, nothing, np.empty(0), Ranking(nothing, preemptive=True))
+        terms = Terms(
+            self.lease_seconds * self.window_leases, self.aim, self.to_the_end, self.restarts, self.by_tenant, self.band
+        )
+        books = agents.open_books(view, terms, self._error(view))
+        option = agents.option_of(jobs, books)
+        offer = int(view.capacity.sum() - jobs.held_gpus[agents.held(view)].sum())
+        seen = agents.prospects(view, books, terms, option)
+        rho = agents.poll(books, seen, terms)
+        won = self._auctions(view, books, (seen, option, terms), rho, offer)
+        return self._grants(view, books, won, rho)
+
+    def _error(self, view: View) -> Floats | None:
+        """By app number: the factor by which its agent is wrong, or lies."""
+        if not self.noise and self.liar < 0:
+            return None
+        factor = np.ones(len(view.app.gpus_max))
+        if self.noise:
+            draw = np.random.default_rng((view.seed, int(view.now * 1000) % 2**63))
+            factor += draw.uniform(-self.noise, self.noise, len(factor))
+        if 0 <= self.liar < len(factor):
+            factor[self.liar] *= 1 + self.overstates
+        return factor
+
+    def _auctions(
+        self, view: View, books: Books, assumed: tuple[Prospects, Ints, Terms], rho: Floats, offer: int
+    ) -> _Won:
+        """One among those who are worst off, one among the others; then levels are tried, and if need be all again."""
+        seen, option, terms = assumed
+        able = np.add.reduceat((books.standing == RENEWS) | (books.standing == WAITS), books.first[:-1]) > 0
+        is_open = able & (view.app.closed_until[books.app] <= view.now)
+        candidates = np.flatnonzero(is_open)
+        candidates = candidates[np.lexsort((books.app[candidates], -rho[candidates]))]
+        visible = max(ceil((1 - self.f) * len(candidates) - 1e-9), 1)
+        won = self._two(books, seen, terms, (candidates[:visible], candidates[visible:]), offer)
+        for _ in range(_TRIALS - 1):
+            obtained = self._obtained(view, books, won, option)
+            if (obtained == option).all():
+                break
+            option = obtained
+            seen = agents.prospects(view, books, terms, option)
+            won = self._two(books, seen, terms, (candidates[:visible], candidates[visible:]), offer)
+        return won
+
+    def _two(self, books: Books, seen: Prospects, terms: Terms, bidders: tuple[Ints, Ints], offer: int) -> _Won:
+        rows, kept = np.zeros(len(books.app), dtype=np.int64), np.ones(len(books.app))
+        for group in bidders:
+            if offer <= 0 or not len(group):
+                continue
+            tables = [agents.bid(books, seen, terms, app) for app in group.tolist()]
+            outcome = settle_bids([table for table, _ in tables], offer)
+            rows[group] = outcome.choice + [before for _, before in tables]
+            kept[group] = outcome.kept if self.payments else 1.0
+            offer -= int(outcome.gpus.sum())
+        return _Won(rows, kept)
+
+    def _obtained(self, view: View, books: Books, won: _Won, option: Ints) -> Ints:
+        """By sorted row: the option of the level that it would get, if it won and waits; the largest gang first."""
+        jobs = view.jobs
+        place = np.arange(len(books.row)) - np.repeat(books.first[:-1], np.diff(books.first))
+        is_winner = place < np.repeat(won.rows, np.diff(books.first))
+        starts = np.flatnonzero(is_winner & (books.standing == WAITS) & (books.gang > 1))
+        if not len(starts):
+            return option
+        starts = starts[np.argsort(-books.gang[starts], kind="stable")]
+        loses = np.zeros(len(jobs), dtype=bool)
+        loses[books.row[~is_winner & (books.standing == RENEWS)]] = True
+        obtained = option.copy()
+        kind = view.shape_accelerator[jobs.shape[books.row[starts], option[starts]]]
+        for number in np.unique(kind[kind >= 0]).tolist():
+            these = starts[kind == number]
+            level = view.trial(loses, view.accelerators[number], books.gang[these])
+            obtained[these] = _option_at(view, books.row[these], number, level)
+        return obtained
+
+    def _grants(self, view: View, books: Books, won: _Won, rho: Floats) -> Grants:
+        jobs = view.jobs
+        sizes = np.diff(books.first)
+        place = np.arange(len(books.row)) - np.repeat(books.first[:-1], sizes)
+        is_winner = (place < np.repeat(won.rows, sizes)) & (books.standing != agents.KEEPS)
+        is_winner &= books.standing != agents.LEAVES
+        badness = np.empty(len(books.app), dtype=np.int64)
+        badness[np.lexsort((books.app, -rho))] = np.arange(len(books.app))
+        turn = np.repeat(badness, sizes)
+        winners = np.flatnonzero(is_winner)
+        # Large gangs first, for they find room least easily.
+        winners = winners[np.lexsort((place[winners], turn[winners], -books.gang[winners]))]
+        lease = np.repeat(won.kept, sizes)[winners] * self.lease_seconds
+        position, option = _choices(view, books.row[winners], self.lease_seconds)
+        closed = np.repeat(view.app.closed_until[books.app] > view.now, sizes)
+        rest = np.flatnonzero(~is_winner)
+        waits = ~jobs.running[books.row[rest]]
+        rest = rest[np.lexsort((place[rest], turn[rest], closed[rest] & waits, waits))]
+        paid = np.flatnonzero((won.kept < _WHOLE) & (np.bincount(_app_of(books, winners), minlength=len(won.kept)) > 0))
+        return Grants(
+            row=books.row[winners][position],
+            option=option,
+            lease_seconds=lease[position],
+            rest=Ranking(books.row[rest], preemptive=True),
+            rest_lease_seconds=self.lease_seconds,
+            closed_apps=books.app[paid],
+            closed_until=view.now + self.lease_seconds,
+        )
+
+
+def _app_of(books: Books, places: Ints) -> Ints:
+    return np.searchsorted(books.first, places, side="right") - 1
+
+
+def _option_at(view: View, rows: Ints, accelerator: int, level: Ints) -> Ints:
+    """By row: the fastest option of this type that such a place satisfies; -1 where there is none."""
+    jobs = view.jobs
+    shape = jobs.shape[rows]
+    fits = (shape >= 0) & (view.shape_accelerator[shape] == accelerator) & (level >= 0)[:, None]
+    fits &= view.shape_level[shape] >= level[:, None]
+    speed = np.where(fits, jobs.speed[rows], 0.0)
+    return np.where(speed.max(axis=1, initial=0.0) > 0, speed.argmax(axis=1), -1)
+
+
+def _choices(view: View, rows: Ints, lease_seconds: float) -> tuple[Ints, Ints]:
+    """What each may have in turn, as positions in these rows and options: whoever runs moves only if it pays."""
+    jobs = view.jobs
+    accepted: Bools = (jobs.shape[rows] >= 0) & (view.shape_accelerator[jobs.shape[rows]] >= 0)
+    runs = jobs.running[rows]
+    here = np.where(runs, jobs.option[rows], 0)
+    speed = jobs.speed[rows]
+    now = speed[np.arange(len(rows)), here]
+    moved = speed * np.maximum(lease_seconds - jobs.restart_seconds[rows], 0.0)[:, None]
+    accepted &= ~runs[:, None] | (moved > (now * lease_seconds)[:, None])
+    accepted[np.flatnonzero(runs), here[runs]] = True
+    position, option = np.nonzero(accepted)
+    # The fastest first; of equals, the one that the job names first.
+    order = np.lexsort((option, -speed[position, option], position))
+    return position[order], option[order]
