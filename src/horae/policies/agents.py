@@ -21,7 +21,7 @@ from horae.model.arrays import Bools, Floats, Ints
 from horae.model.status import Status
 from horae.model.table import JobColumns
 from horae.model.view import View
-from horae.policies.solve.auction import Bid
+from horae.policies.solve.auction import Bids
 
 _HOLDING, _STOPPING = int(Status.HOLDING), int(Status.STOPPING)
 _TINY = 1e-9  # seconds: what is shorter is no time
@@ -152,38 +152,18 @@ def poll(books: Books, seen: Prospects, terms: Terms) -> Floats:
     return rho
 
 
-def bid(books: Books, seen: Prospects, terms: Terms, app: int) -> tuple[Bid, int]:
-    """What one app offers for its next gangs, in its own order; and how many of its rows come before those."""
-    low, high = int(books.first[app]), int(books.first[app + 1])
-    standing = books.standing[low:high]
-    kept = int(np.searchsorted(standing, KEEPS, side="right"))
-    able = int(np.searchsorted(standing, WAITS, side="right"))
-    gang, left = books.gang[low:high], books.left_seconds[low:high]
-    # One place for every number of gangs served: none, the first, the first two, ...
-    done = _sums(gang * seen.done_seconds[low:high])
-    after = np.maximum(_largest_before(seen.after_seconds[low:high]), _largest_from(left)) + books.later_seconds[app]
-    work = np.maximum(books.work_left[app] - done, 0.0)
-    shared = terms.lease_seconds + np.maximum(work / books.entitled_gpus[app], after)
-    takes = _largest_before(seen.takes_seconds[low:high])
-    if terms.to_the_end:
-        shared = np.minimum(shared, np.maximum(takes, work / np.maximum(_sums(gang), 1)) + books.later_seconds[app])
-    shared = np.where(work <= _TINY, np.minimum(takes, shared), shared)
-    rho = (books.age_seconds[app] + np.minimum.accumulate(shared)) / books.ideal_seconds[app]
-    places = slice(kept, able + 1)
-    gpus = _sums(gang)[places] - _sums(gang)[kept]
-    return Bid(gpus.astype(np.int64), -np.log(np.maximum(rho[places], _TINY))), kept
+def bid(books: Books, seen: Prospects, terms: Terms, apps: Ints) -> tuple[Bids, Ints]:
+    """What these apps offer for their next gangs, each in its own order; and how many rows of each come before those."""
+    from horae.policies.agents_kernel import tables  # noqa: PLC0415  numba is slow to import
 
-
-def _sums(values: Floats | Ints) -> Floats:
-    return np.concatenate([[0.0], np.cumsum(values)])
-
-
-def _largest_before(values: Floats) -> Floats:
-    return np.concatenate([[0.0], np.maximum.accumulate(values)])
-
-
-def _largest_from(values: Floats) -> Floats:
-    return np.concatenate([np.maximum.accumulate(values[::-1])[::-1], [0.0]])
+    rows = np.stack([books.left_seconds, seen.done_seconds, seen.after_seconds, seen.takes_seconds])
+    whole = np.stack(
+        [books.work_left, books.later_seconds, books.age_seconds, books.entitled_gpus, books.ideal_seconds]
+    )
+    first, gpus, value, before = tables(
+        apps, books.first, books.standing, books.gang, rows, whole, terms.lease_seconds, terms.to_the_end
+    )
+    return Bids(first, gpus, value), before
 
 
 def held(view: View) -> Bools:

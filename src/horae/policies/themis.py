@@ -117,9 +117,9 @@ class Themis:
         for group in bidders:
             if offer <= 0 or not len(group):
                 continue
-            tables = [agents.bid(books, seen, terms, app) for app in group.tolist()]
-            outcome = settle_bids([table for table, _ in tables], offer)
-            rows[group] = outcome.choice + [before for _, before in tables]
+            bids, before = agents.bid(books, seen, terms, group)
+            outcome = settle_bids(bids, offer)
+            rows[group] = before + outcome.choice
             kept[group] = outcome.kept if self.payments else 1.0
             offer -= int(outcome.gpus.sum())
         return _Won(rows, kept)

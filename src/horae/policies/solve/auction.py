@@ -26,6 +26,25 @@ class Bid(NamedTuple):
     value: Floats  # log 1 / rho
 
 
+class Bids(NamedTuple):
+    """Those of several apps, one after the other."""
+
+    first: Ints  # where the bids of each app begin, and the end
+    gpus: Ints
+    value: Floats
+
+    def of(self, app: int) -> Bid:
+        mine = slice(int(self.first[app]), int(self.first[app + 1]))
+        return Bid(self.gpus[mine], self.value[mine])
+
+
+def together(bids: Sequence[Bid]) -> Bids:
+    first = np.cumsum([0, *(len(bid.gpus) for bid in bids)])
+    nothing = np.empty(0, dtype=np.int64), np.empty(0)
+    gpus = np.concatenate([nothing[0], *(bid.gpus for bid in bids)])
+    return Bids(first, gpus.astype(np.int64), np.concatenate([nothing[1], *(bid.value for bid in bids)]))
+
+
 class Outcome(NamedTuple):
     """By app."""
 
@@ -34,14 +53,15 @@ class Outcome(NamedTuple):
     kept: Floats  # the part of its lease that it keeps
 
 
-def settle_bids(bids: Sequence[Bid], offer: int) -> Outcome:
+def settle_bids(bids: Bids | Sequence[Bid], offer: int) -> Outcome:
     from horae.policies.solve.auction_kernel import settle  # noqa: PLC0415  numba is slow to import
 
-    if not bids:
+    if not isinstance(bids, Bids):
+        bids = together(bids)
+    first, gpus, value = bids
+    if len(first) == 1:
         return Outcome(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
-    first = np.cumsum([0, *(len(bid.gpus) for bid in bids)])
-    gpus, value = np.concatenate([bid.gpus for bid in bids]), np.concatenate([bid.value for bid in bids])
-    most = int(np.add.reduce([bid.gpus[-1] for bid in bids]))
+    most = int(gpus[first[1:] - 1].sum())
     choice, others, without = settle(first, gpus, value, min(max(offer, 0), most))
     # The others cannot do worse without an app; a hair is rounding.
     return Outcome(choice, gpus[first[:-1] + choice], np.exp(np.minimum(others - without, 0.0)))
