@@ -11,6 +11,7 @@ from pathlib import Path
 
 from horae.driver import Observer, run
 from horae.engines.engine import Engine
+from horae.engines.searching import SearchEngine
 from horae.engines.simulated import SimulatedEngine
 from horae.journal import Entry, Journal, JournalWriter, parse_journal, read_journal
 from horae.model.commands import Command, Survey
@@ -19,6 +20,7 @@ from horae.model.events import Event
 from horae.model.jobs import Arrival
 from horae.model.pools import Setup
 from horae.model.reasons import Reason, Refusal
+from horae.model.searches import Search
 from horae.reports.log import RunLog
 from horae.reports.records import Recorder
 from horae.scheduler import Scheduler
@@ -47,16 +49,18 @@ def simulate(
     observers: Sequence[Observer] = (),
     enough: Callable[[], bool] = lambda: False,
     wrap: Callable[[Engine], Engine] = lambda engine: engine,
+    searches: Sequence[Search] = (),
 ) -> Run:
     """Run a workload in virtual time to its end, or until somebody has seen enough.
 
     The scheduler is made first: bad input leaves no file behind. `wrap` puts something around the engine, such as one
-    that learns speeds by watching.
+    that learns speeds by watching. Of `searches`, the arrivals have the first jobs only.
     """
     recorder = Recorder(setup)
     scheduler = Scheduler(setup)
     expected = recorder.expecting(arrivals)
-    engine = wrap(SimulatedEngine(setup.cluster, expected, outside, checkpoint_seconds, setup.sharing))
+    simulated = SimulatedEngine(setup.cluster, expected, outside, checkpoint_seconds, setup.sharing)
+    engine = wrap(SearchEngine(simulated, searches, recorder.expect) if searches else simulated)
     if journal is None:
         run(scheduler, engine, [recorder, *observers], enough=enough)
         return _outcome(recorder, scheduler)

@@ -90,6 +90,10 @@ class SimulatedEngine:
         self._ended: dict[str, JobEnded] = {}  # by job that has not finished: how its latest run ended
         self._leaving: dict[str, tuple[int, float, float]] = {}  # by job that saves its work: epoch, until when, steps
 
+    def expect(self, arrival: Arrival) -> None:
+        """A job that somebody else submits."""
+        self._jobs[arrival.job.id] = arrival
+
     def wait(self, until: float) -> Moment | None:
         ends_at = self._ends[0][0] if self._ends else inf
         outside_at = self._outside[-1].at if self._outside else inf

@@ -153,7 +153,7 @@ def poll(books: Books, seen: Prospects, terms: Terms) -> Floats:
 
 
 def bid(books: Books, seen: Prospects, terms: Terms, apps: Ints) -> tuple[Bids, Ints]:
-    """What these apps offer for their next gangs, each in its own order; and how many rows of each come before those."""
+    """What these apps offer for their next gangs, each in its order; and how many rows of each have theirs anyway."""
     from horae.policies.agents_kernel import tables  # noqa: PLC0415  numba is slow to import
 
     rows = np.stack([books.left_seconds, seen.done_seconds, seen.after_seconds, seen.takes_seconds])

@@ -22,7 +22,7 @@ class AppColumns:
     submitted_at: Floats  # of the first of its jobs
     ended_at: Floats  # of the last; the end of the log where one has not ended
     gpu_seconds: Floats  # W: what its jobs take alone in their reference shapes
-    gpus: Ints  # sum of the gangs
+    gpus: Ints  # the most that its jobs asked for at a time
     apps_average: Floats  # N: apps alive in the pool, averaged over this app's life
     static_contention: Floats  # the pool's jobs of the whole run for each of its GPUs, at least 1
     pool_gpus: Ints  # C
@@ -43,7 +43,7 @@ def apps(log: RunLog) -> AppColumns:
     np.minimum.at(submitted, app, jobs.submitted_at[rows])
     np.maximum.at(ended, app, ended_at)
     work = sums_by(app, jobs.ideal_seconds[rows] * jobs.gpus[rows], count)
-    gangs = sums_by(app, jobs.gpus[rows], count).astype(np.int64)
+    gangs = _peak(app, count, jobs.gpus[rows], jobs.submitted_at[rows], ended_at)
     whole = np.isin(jobs.outcome[rows], (FINISHED, CANCELLED))
     pool = jobs.pool[first_job]
     pool_gpus = log.cluster.gpus_by_pool[pool]
@@ -69,6 +69,20 @@ def _number_apps(log: RunLog, rows: Ints) -> tuple[Ints, int]:
     used = np.zeros((len(log.apps) + len(jobs)) * pools, dtype=bool)
     used[key] = True
     return (np.cumsum(used) - 1)[key], int(used.sum())
+
+
+def _peak(app: Ints, apps: int, gpus: Ints, submitted_at: Floats, ended_at: Floats) -> Ints:
+    """By app: the largest sum of the gangs of its jobs that were there at a time."""
+    owner = np.concatenate([app, app])
+    change = np.concatenate([gpus, -gpus])
+    times = np.concatenate([submitted_at, ended_at])
+    order = np.lexsort((change > 0, times, owner))  # whoever ends makes room for whoever comes
+    owner, running = owner[order], np.cumsum(change[order])  # every app comes to nothing at its end
+    peak = np.zeros(apps, dtype=np.int64)
+    np.maximum.at(peak, owner, running)
+    # A job that ends as it comes is there nevertheless.
+    np.maximum.at(peak, app, gpus)
+    return peak
 
 
 def _average_alive(pool: Ints, submitted_at: Floats, ended_at: Floats) -> Floats:

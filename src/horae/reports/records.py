@@ -114,8 +114,11 @@ class Recorder:
     def expecting(self, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
         """The same arrivals; the truth about each is noted on its way to the engine."""
         for arrival in arrivals:
-            self._expected[arrival.job.id] = arrival.truth
+            self.expect(arrival)
             yield arrival
+
+    def expect(self, arrival: Arrival) -> None:
+        self._expected[arrival.job.id] = arrival.truth
 
     def reacted(self, event: Event, reaction: Reaction) -> None:
         self._now = event.at

@@ -6,8 +6,9 @@ random and bring all their jobs along; 1 job with probability 0.1, otherwise log
 apps, 40% (34 of 85, drawn) are network-intensive. The gaps between arrivals are scaled so that the GPU-hours are
 exactly 0.8 of what 256 GPUs give between the first arrival and the last.
 
-W2's apps are searches by successive halving. That belongs to the apps' optimisers, which do not exist yet: until then
-every job of a W2 app runs to its end.
+W2's apps are searches by successive halving (`model.searches`): its rows are whole trials, most of which are ended long
+before. Which ones go on depends on their curves and not on the schedule, so the work that will be done is known, and
+it is this that sets the load.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ import numpy as np
 
 from horae.model.arrays import Floats, Ints
 from horae.model.cells import CLUSTER, Cluster, Node
+from horae.model.jobs import Arrival, Job, Truth
+from horae.model.searches import Method, searches_of
+from horae.model.shapes import Option, Shape
 from horae.traces.generators.draw import (
     HOUR,
     gangs_of,
@@ -78,13 +82,15 @@ class Themis:
         app = np.repeat(np.arange(self.apps), jobs_of_app)
         gpus = gangs_of(seed, len(app), *GANGS[self.workload])
         gpu_hours = _lognormal(seed, "gpu_hours", GPU_HOURS_MEDIAN, GPU_HOURS_SIGMA, len(app))
-        submit = self._submit(seed, float(gpu_hours.sum()))
         place = np.concatenate([np.arange(count) for count in jobs_of_app])
+        names = [f"app{owner:02}-{index:02}" for owner, index in zip(app.tolist(), place.tolist(), strict=True)]
+        done_hours = _halved_hours(seed, app, names, gpus, gpu_hours) if self.is_search else float(gpu_hours.sum())
+        submit = self._submit(seed, done_hours)
         slowdown = np.where(self._is_network_intensive(seed)[app], NETWORK_INTENSIVE, COMPUTE_INTENSIVE)
         # One GPU is never spread: neither level nor slowdown has a meaning for it.
         is_gang = (gpus > 1).tolist()
         columns = {
-            "id": [f"app{owner:02}-{index:02}" for owner, index in zip(app.tolist(), place.tolist(), strict=True)],
+            "id": names,
             "submit": submit[app],
             "gpus": gpus,
             "duration": gpu_hours * HOUR / gpus,
@@ -93,6 +99,10 @@ class Themis:
             "slowdown": [text if gang else None for text, gang in zip(slowdown.tolist(), is_gang, strict=True)],
         }
         return made_trace(f"{self.name} {self.workload}", seed, columns)
+
+    @property
+    def is_search(self) -> bool:
+        return self.workload == "w2"
 
     def _jobs_of_app(self, seed: int) -> Ints:
         is_single = stream(seed, "is_single").random(self.apps) < SINGLE_JOB_PROBABILITY
@@ -108,6 +118,16 @@ class Themis:
     def _is_network_intensive(self, seed: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         count = round(self.network_intensive * self.apps)
         return stream(seed, "network").permutation(self.apps) < count
+
+
+def _halved_hours(seed: int, app: Ints, names: list[str], gpus: Ints, gpu_hours: Floats) -> float:
+    """GPU-hours that remain to be done when every app halves its trials."""
+    jobs = zip(names, app.tolist(), gpus.tolist(), (gpu_hours * HOUR / gpus).tolist(), strict=True)
+    trials = []
+    for name, owner, gang, seconds in jobs:
+        options = (Option(Shape(ACCELERATOR, gang, CLUSTER), 1.0),)
+        trials.append(Arrival(Job(name, 0.0, options, app=f"app{owner:02}"), Truth(seconds, options)))
+    return sum(search.gpu_seconds for search in searches_of(trials, Method.HALVING, seed)) / HOUR
 
 
 def _lognormal(seed: int, column: str, median: float, sigma: float, count: int) -> Floats:

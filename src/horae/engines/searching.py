@@ -1,0 +1,175 @@
+"""An engine whose apps search: their optimisers hear what has ended, and bring along what comes next.
+
+What is promoted is submitted before the end of the last of a rung is told, so that an app is never without a job until
+it has found what it looks for. An optimiser that kills all of its jobs has ended its app; nobody waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Protocol
+
+from horae.engines.engine import Engine, Moment
+from horae.model.commands import Command, Survey
+from horae.model.events import Ending, Event, JobCancelled, JobEnded, JobSubmitted, Surveyed
+from horae.model.jobs import Arrival, Truth
+from horae.model.searches import Bracket, Method, Search, Trial
+
+
+class Expecting(Engine, Protocol):
+    """An engine to which jobs can be added while it runs."""
+
+    def expect(self, arrival: Arrival) -> None: ...
+
+
+class SearchEngine:
+    def __init__(
+        self, engine: Expecting, searches: Sequence[Search], noted: Callable[[Arrival], object] = lambda arrival: None
+    ) -> None:
+        """`noted` is told of every job before it is submitted."""
+        self._engine = engine
+        self._noted = noted
+        self._halving: dict[str, _Halving] = {}  # by job of a rung
+        self._watched = [_Curves(search) for search in searches if search.method is Method.CURVES]
+        for search in searches:
+            if search.method in (Method.HALVING, Method.HYPERBAND):
+                for number, bracket in enumerate(search.brackets):
+                    halving = _Halving(bracket, f"{number}" if len(search.brackets) > 1 else "")
+                    self._halving.update(dict.fromkeys(halving.job_ids, halving))
+
+    def wait(self, until: float) -> Moment | None:
+        look_at = min((curves.look_at for curves in self._watched), default=inf)
+        moment = self._engine.wait(min(until, look_at))
+        if moment is None:
+            return None
+        events = self._with_orders(moment.at, moment.events)
+        if look_at <= moment.at:
+            events = [*events, *self._looks(moment.at)]
+        return Moment(moment.at, events)
+
+    def execute(self, commands: Sequence[Command]) -> Sequence[Event]:
+        replies = self._engine.execute(commands)
+        at = max((event.at for event in replies), default=0.0)
+        return self._with_orders(at, replies)
+
+    def _with_orders(self, at: float, events: Sequence[Event]) -> list[Event]:
+        """What optimisers order in answer to these comes before them."""
+        orders: list[Event] = []
+        for event in events:
+            if isinstance(event, JobEnded) and event.ending is Ending.FINISHED:
+                for curves in self._watched:
+                    curves.ended(event.job_id)
+                halving = self._halving.get(event.job_id)
+                if halving is not None:
+                    orders.extend(self._promote(halving, event.job_id, at))
+        return [*orders, *events]
+
+    def _promote(self, halving: _Halving, job_id: str, at: float) -> list[Event]:
+        submitted: list[Event] = []
+        for arrival in halving.ended(job_id, at):
+            self._halving[arrival.job.id] = halving
+            self._noted(arrival)
+            self._engine.expect(arrival)
+            submitted.append(JobSubmitted(at, arrival.job))
+        return submitted
+
+    def _looks(self, at: float) -> list[Event]:
+        running: dict[str, float] = {}
+        for reply in self._engine.execute((Survey(),)):
+            if isinstance(reply, Surveyed):
+                running = {job_id: steps for job_id, _, steps in reply.running}
+        killed = [job_id for curves in self._watched if curves.look_at <= at for job_id in curves.look(at, running)]
+        self._watched = [curves for curves in self._watched if curves.is_alive]
+        return [JobCancelled(at, job_id) for job_id in killed]
+
+
+class _Halving:
+    """One bracket on its way."""
+
+    def __init__(self, bracket: Bracket, prefix: str) -> None:
+        self._bracket, self._prefix = bracket, prefix
+        self._rung, self._trials = 0, bracket.trials
+        self._running = set(self.job_ids)
+
+    @property
+    def job_ids(self) -> list[str]:
+        return [rung_id(trial, self._prefix, self._rung) for trial in self._trials]
+
+    def ended(self, job_id: str, at: float) -> list[Arrival]:
+        """The jobs of the next rung, if this was the last of the present one."""
+        self._running.discard(job_id)
+        if self._running or self._rung + 1 == self._bracket.rungs:
+            return []
+        self._trials = self._bracket.survivors(self._rung, self._trials)
+        self._rung += 1
+        self._running = set(self.job_ids)
+        return rung_jobs(self._bracket, self._trials, self._rung, at, self._prefix)
+
+
+class _Curves:
+    """A search that ends what is hopeless."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._alive = {trial.arrival.job.id: trial for trial in search.trials}
+        self._best = inf  # the best forecast or result so far
+        self.look_at = search.submitted_at + search.look_seconds
+
+    @property
+    def is_alive(self) -> bool:
+        return bool(self._alive)
+
+    def ended(self, job_id: str) -> None:
+        trial = self._alive.pop(job_id, None)
+        if trial is not None:
+            self._best = min(self._best, trial.loss(1.0))
+
+    def look(self, at: float, running: dict[str, float]) -> list[str]:
+        """Whom to kill: the forecast of those who have shown enough of their curves."""
+        self.look_at = at + self._search.look_seconds
+        forecast = {}
+        for job_id, steps in running.items():
+            trial = self._alive.get(job_id)
+            if trial is not None and steps >= self._search.patience * trial.arrival.truth.steps_total:
+                forecast[job_id] = trial.loss(1.0)
+        self._best = min([self._best, *forecast.values()])
+        killed = sorted(name for name, loss in forecast.items() if loss > self._best * (1 + self._search.margin))
+        for job_id in killed:
+            del self._alive[job_id]
+        return killed
+
+
+def rung_id(trial: Trial, prefix: str, rung: int) -> str:
+    """Trials keep their names in their first run."""
+    return f"{trial.arrival.job.id}.{prefix}{rung}" if rung else trial.arrival.job.id
+
+
+def rung_jobs(bracket: Bracket, trials: Sequence[Trial], rung: int, at: float, prefix: str = "") -> list[Arrival]:
+    """The jobs of one rung: as much of each trial as that takes, and what comes after it, as far as that is known."""
+    part = bracket.part_until(rung) - (bracket.part_until(rung - 1) if rung else 0.0)
+    later_gpu_seconds, later_seconds = bracket.later(rung, trials)
+    jobs = []
+    for trial in trials:
+        job, truth = trial.arrival.job, trial.arrival.truth
+        believed = None if job.steps_total is None else job.steps_total * part
+        made = replace(
+            job, id=rung_id(trial, prefix, rung), submitted_at=at, steps_total=believed, curve=trial.curve,
+            later_gpu_seconds=later_gpu_seconds, later_seconds=later_seconds,
+        )  # fmt: skip
+        jobs.append(Arrival(made, Truth(truth.steps_total * part, truth.options)))
+    return jobs
+
+
+def first_jobs(search: Search) -> list[Arrival]:
+    """What a search submits when it begins."""
+    if search.method in (Method.GRID, Method.CURVES):
+        return [replace(trial.arrival, job=replace(trial.arrival.job, curve=trial.curve)) for trial in search.trials]
+    return [
+        arrival
+        for number, bracket in enumerate(search.brackets)
+        for arrival in rung_jobs(
+            bracket, bracket.trials, 0, search.submitted_at, f"{number}" if len(search.brackets) > 1 else ""
+        )
+    ]

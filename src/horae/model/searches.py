@@ -1,0 +1,161 @@
+"""Apps that try many jobs to find one: a search has trials, and an optimiser that goes on with the better ones.
+
+Successive halving runs all trials for a while, goes on with the better half for twice as long, and so on until one is
+left. HyperBand is several of these side by side: with many trials and a short first run, or with few and a long one. A
+curve-based search (HyperDrive-like) runs all of them, and ends those whose forecast is hopeless. A grid runs all to the
+end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from hashlib import blake2b
+from math import inf
+
+import numpy as np
+
+from horae.model.errors import JobError
+from horae.model.jobs import Arrival, Curve
+
+
+class Method(Enum):
+    GRID = "grid"
+    HALVING = "halving"
+    HYPERBAND = "hyperband"
+    CURVES = "curves"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One job of a search, as long as it would be if it went on to its end; and how its loss would fall."""
+
+    arrival: Arrival
+    curve: Curve
+
+    @property
+    def seconds(self) -> float:
+        """In its reference shape."""
+        return self.arrival.truth.steps_total / self.arrival.truth.options[0].steps_per_second
+
+    @property
+    def gpu_seconds(self) -> float:
+        return self.seconds * self.arrival.job.gpus
+
+    def loss(self, part: float) -> float:
+        """After this part of its steps, as it would be measured: the same whenever it is asked."""
+        exact = 1 / (self.curve.rate * part * self.arrival.truth.steps_total + self.curve.start) + self.curve.floor
+        return exact * (1 + 0.01 * _lot(f"{self.arrival.job.id} {part:.9f}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """Trials that are halved together; the fewer they are, the longer is their first run."""
+
+    trials: tuple[Trial, ...]
+
+    @property
+    def rungs(self) -> int:
+        return len(self.trials).bit_length()
+
+    def trials_at(self, rung: int) -> int:
+        return len(self.trials) >> rung
+
+    def part_until(self, rung: int) -> float:
+        """The part of a trial that is done at the end of a rung."""
+        return float((2 << rung) - 1) / ((1 << self.rungs) - 1)
+
+    def survivors(self, rung: int, trials: Sequence[Trial]) -> tuple[Trial, ...]:
+        """Who goes on to the rung after this one; of equals, whoever comes first."""
+        part = self.part_until(rung)
+        order = sorted(range(len(trials)), key=lambda index: (trials[index].loss(part), index))
+        chosen = sorted(order[: self.trials_at(rung + 1)])
+        return tuple(trials[index] for index in chosen)
+
+    def later(self, rung: int, trials: Sequence[Trial]) -> tuple[float, float]:
+        """What comes after a rung, believed: GPU-seconds and seconds. Who is left is unknown: by the median trial."""
+        work = float(np.median([trial.gpu_seconds for trial in trials]))
+        seconds = float(np.median([trial.seconds for trial in trials]))
+        parts = [self.part_until(each) - self.part_until(each - 1) for each in range(rung + 1, self.rungs)]
+        counts = [self.trials_at(each) for each in range(rung + 1, self.rungs)]
+        whole = sum(part * count for part, count in zip(parts, counts, strict=True))
+        return work * whole, seconds * sum(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """An app with its trials, all submitted at one time."""
+
+    app: str
+    submitted_at: float
+    method: Method
+    trials: tuple[Trial, ...]
+    look_seconds: float = 600.0  # how often a curve-based search looks at its curves
+    margin: float = 0.1  # it ends trials whose forecast is worse than the best by this part,
+    patience: float = 0.1  # as soon as they have done this part of their steps
+
+    def __post_init__(self) -> None:
+        if not self.trials:
+            raise JobError(f"app {self.app!r} has no jobs", field="app", remedy="give it at least one")
+        if not (0 < self.look_seconds < inf and self.margin >= 0 and 0 < self.patience <= 1):
+            raise JobError(
+                f"app {self.app!r} looks every {self.look_seconds} s, with margin {self.margin} after {self.patience}",
+                field="search",
+                remedy="look at intervals above 0, with a margin of 0 or more, after a part above 0 and up to 1",
+            )
+
+    @property
+    def brackets(self) -> tuple[Bracket, ...]:
+        if self.method is not Method.HYPERBAND:
+            return (Bracket(self.trials),)
+        # Half of the trials are halved together, then a quarter, and so on: the fewer, the longer their first run.
+        brackets, left = [], self.trials
+        while left:
+            count = len(left) if len(left) <= 2 else (len(left) + 1) // 2
+            brackets.append(Bracket(left[:count]))
+            left = left[count:]
+        return tuple(brackets)
+
+    @property
+    def gpu_seconds(self) -> float:
+        """The work that will be done, which does not depend on when it is done; of a curve-based search, at most."""
+        if self.method in (Method.GRID, Method.CURVES):
+            return sum(trial.gpu_seconds for trial in self.trials)
+        return sum(_halving_gpu_seconds(bracket) for bracket in self.brackets)
+
+
+def _halving_gpu_seconds(bracket: Bracket) -> float:
+    total, trials, before = 0.0, bracket.trials, 0.0
+    for rung in range(bracket.rungs):
+        part = bracket.part_until(rung)
+        total += sum(trial.gpu_seconds for trial in trials) * (part - before)
+        trials, before = bracket.survivors(rung, trials), part
+    return total
+
+
+def searches_of(arrivals: Iterable[Arrival], method: Method, seed: int) -> tuple[Search, ...]:
+    """Every app as a search, with curves that are drawn for its jobs; in the order in which they come."""
+    trials: dict[str, list[Trial]] = {}
+    for arrival in arrivals:
+        curve = synthetic_curve(f"{seed} {arrival.job.id}", arrival.truth.steps_total)
+        trials.setdefault(arrival.job.app_id, []).append(Trial(arrival, curve))
+    return tuple(
+        Search(app, min(trial.arrival.job.submitted_at for trial in own), method, tuple(own))
+        for app, own in trials.items()
+    )
+
+
+def synthetic_curve(name: str, steps_total: float) -> Curve:
+    """A learning curve of realistic shape for a trial of this name: a fast fall, a long tail, a floor of its own."""
+    first = 2.0 + _lot(f"{name} first") * 0.5  # the loss before any step
+    floor = 0.6 + 0.45 * _lot(f"{name} floor")
+    last = 0.02 + 0.06 * (1 + _lot(f"{name} last"))  # above the floor after the last step
+    start = 1 / (first - floor)
+    return Curve((1 / last - start) / steps_total, start, floor)
+
+
+def _lot(text: str) -> float:
+    """A number from -1 to 1, the same for the same text in every process."""
+    digest = blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**63 - 1
