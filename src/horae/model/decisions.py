@@ -93,6 +93,7 @@ class Grants(NamedTuple):
     closed_apps: Ints = _NO_ROWS  # apps that may win nothing more
     closed_until: float = -inf  # until then
     notices: tuple[Notice, ...] = ()
+    resizes: bool = False  # those who run may be given other shapes although nobody waits
 
     @property
     def stands_until(self) -> float:

@@ -9,6 +9,8 @@ so that few pairs change when a job comes or goes.
 The public code of Gavel pairs everybody as soon as one gang too many is there, and leaves half of the cluster idle
 then. It also adds the speeds of a pair up over all GPU types, and so keeps almost any that fits; `packing_min` 0 comes
 close to that. Weights are not known to it.
+
+`variant = "themis-paper"` is the form in which the evaluation of Themis (NSDI'20) ran it: the best placement first.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
-from horae.model.decisions import Pairs, Shares
+from horae.model.decisions import Grants, Pairs, Shares
 from horae.model.errors import PolicyError
 from horae.model.view import View
+from horae.policies.app_greedy import THEMIS_PAPER, check_variant
+from horae.policies.best_placement import best_placements_first
 from horae.policies.pairing import combined, random_pairs
 
 _HAIR = 1e-12  # two halves are a whole
@@ -31,12 +35,20 @@ _HAIR = 1e-12  # two halves are a whole
 class Gandiva:
     name: ClassVar[str] = "gandiva"
     packing_min: float = 1.0  # two share while the parts of their speeds that they keep add up to this
+    variant: str = "gavel"  # or themis-paper: gangs by how tightly they can be placed, with leases
+    lease_seconds: float = 1200.0  # of the variant themis-paper
 
     def __post_init__(self) -> None:
+        check_variant(self.variant, "gavel", self.lease_seconds)
         if not self.packing_min >= 0:
             raise PolicyError(f"packing_min is {self.packing_min}", field="packing_min", remedy="give 0 or more")
 
-    def decide(self, view: View) -> Shares:
+    def decide(self, view: View) -> Shares | Grants:
+        if self.variant == THEMIS_PAPER:
+            return best_placements_first(view, self.lease_seconds)
+        return self.equal_parts(view)
+
+    def equal_parts(self, view: View) -> Shares:
         jobs, choices = view.jobs, _choices(view)
         rows = np.flatnonzero((choices.option >= 0).any(axis=1))
         excess_gpus = int(jobs.gpus[rows].sum() - view.capacity.sum())

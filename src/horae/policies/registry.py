@@ -27,8 +27,10 @@ from horae.policies.makespan import Makespan
 from horae.policies.max_min import MaxMin
 from horae.policies.min_cost import MinCost
 from horae.policies.on_fastest import FifoOnFastest, SjfOnFastest
+from horae.policies.optimus import Optimus
 from horae.policies.partial_allocation import PartialAllocation
 from horae.policies.sjf import Sjf
+from horae.policies.slaq import Slaq
 from horae.policies.srsf import Srsf
 from horae.policies.srtf import Srtf
 from horae.policies.themis import Themis
@@ -66,6 +68,8 @@ POLICIES: dict[str, type[Policy]] = {
         SjfOnFastest,
         Allox,
         Gandiva,
+        Optimus,
+        Slaq,
     )
 }
 _LOADED: dict[str, type[Policy]] = {}  # from other packages, checked

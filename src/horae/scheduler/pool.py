@@ -298,8 +298,12 @@ class Pool:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether a decision could change nothing: but for shares, if nobody waits, all keep what they have."""
-        return not self.unsettled and isinstance(self.decision, Ranking | Grants)
+        """Whether a decision could change nothing: if nobody waits, all keep what they have, unless it resizes them."""
+        if self.unsettled:
+            return False
+        if isinstance(self.decision, Grants):
+            return not self.decision.resizes
+        return isinstance(self.decision, Ranking)
 
     def touch(self, now: float) -> None:
         """Something happened that may change the decision."""

@@ -1,0 +1,181 @@
+"""Gang by gang to the best app: the form in which the evaluation of Themis (NSDI'20, section 8) ran its baselines.
+
+At each decision every app reports one scalar and GPUs go greedily to the best. A winner has its gang for the length of
+a lease; whoever runs under a lease that has not ended keeps what it has and counts as GPUs of its app, and whoever's
+has ended contends like the others. All that is left of an order comes after the winners, with a lease as well, so that
+nothing idles which somebody could use.
+
+Since every job that runs has a lease, and every lease that has ended is renewed or lost at a decision, nothing can
+change between two ends of leases unless something happens: the answers stand for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heapreplace
+from math import inf
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from horae.model.arrays import Bools, Floats, Ints
+from horae.model.decisions import Grants, Ranking
+from horae.model.errors import PolicyError
+from horae.model.view import View
+from horae.policies.ladders import gpus_left
+
+THEMIS_PAPER = "themis-paper"
+
+# Of an app by its position, with so many GPUs, for a gang of so many more (of that row): the larger, the better.
+Scalar: TypeAlias = Callable[[int, float, int, int], float]
+
+
+class Field(NamedTuple):
+    """Who contends at a decision, and for what."""
+
+    apps: Ints  # the numbers of the apps
+    app: Ints  # by row: the position of its app
+    contends: Bools  # by row
+    offers: Bools  # by row and option: what it may have; who runs may only keep what it has
+    gpus_left: list[int]  # by accelerator: of nobody, or of those who contend
+    app_gpus: list[float]  # by app: of its jobs that keep theirs
+
+
+class Win(NamedTuple):
+    row: int
+    option: int  # the first of its shapes that was left
+
+
+def check_variant(variant: str, own: str, lease_seconds: float) -> None:
+    """What the policies with a form of that evaluation ask of their options."""
+    if variant not in (own, THEMIS_PAPER):
+        raise PolicyError(f"variant is {variant!r}", field="variant", remedy=f"choose {own} or {THEMIS_PAPER}")
+    if not 0 < lease_seconds < inf:
+        raise PolicyError(f"a lease of {lease_seconds} seconds", field="lease_seconds", remedy="give a positive number")
+
+
+def field_of(view: View) -> Field:
+    jobs = view.jobs
+    apps, app = np.unique(jobs.app, return_inverse=True)
+    accelerator = view.shape_accelerator[jobs.shape]
+    offers = (jobs.shape >= 0) & (accelerator >= 0)
+    held = np.flatnonzero(jobs.running)
+    offers[held] = False
+    offers[held, jobs.option[held]] = True
+    keeps = jobs.on_gpus & ~jobs.contestable
+    app_gpus = np.bincount(app[keeps], jobs.held_gpus[keeps], minlength=len(apps))
+    left = gpus_left(view, jobs.contestable)
+    return Field(apps, app, jobs.pending | jobs.contestable, offers, left.tolist(), app_gpus.tolist())
+
+
+def by_app(view: View, field: Field, amount: Floats | Ints) -> Floats:
+    """The sums of something over the jobs of each app, added up in the same order whatever the order of rows."""
+    order = np.argsort(view.jobs.serial)
+    return np.bincount(field.app[order], amount[order], minlength=len(field.apps)).astype(np.float64)
+
+
+def longest_first(view: View) -> Ints:
+    """All rows as their apps would start them: who runs goes on, then the longest that is left."""
+    jobs = view.jobs
+    return np.lexsort((jobs.serial, -jobs.seconds_left, ~jobs.running))
+
+
+def greedy(view: View, field: Field, scalar: Scalar, order: Ints, lease_seconds: float) -> Grants:
+    """Gang by gang to the app of the largest scalar; `order` has all rows, and within an app they are served in it."""
+    contenders = order[field.contends[order]]
+    contenders = contenders[np.argsort(field.app[contenders], kind="stable")]
+    first = np.searchsorted(field.app[contenders], np.arange(len(field.apps) + 1))
+    run = _Run(view, field, contenders, first)
+    # Ties go to the app that came first: numbers are given out in that order.
+    heap = [
+        (-scalar(app, run.app_gpus[app], run.gang[at], run.row[at]), app) for app, at in enumerate(run.at) if at >= 0
+    ]
+    heapify(heap)
+    while heap:
+        app = heap[0][1]
+        if run.serve(app):
+            at = run.at[app]
+            heapreplace(heap, (-scalar(app, run.app_gpus[app], run.gang[at], run.row[at]), app))
+        else:
+            heappop(heap)
+    return grants(view, field, run.wins, _rest(field, scalar, order, run), lease_seconds)
+
+
+class _Run:
+    """What is left while gangs are given out, in plain numbers: a decision takes a few hundred small steps."""
+
+    def __init__(self, view: View, field: Field, contenders: Ints, first: Ints) -> None:
+        jobs, shape = view.jobs, view.jobs.shape[contenders]
+        self.offers = field.offers[contenders]
+        self.kind, self.size = view.shape_accelerator[shape], view.shape_gpus[shape]
+        self.row: list[int] = contenders.tolist()
+        self.accelerator = np.where(self.offers, self.kind, -1).tolist()
+        self.gpus = self.size.tolist()
+        self.fits: list[bool] = [True] * len(contenders)  # or did, when last looked at
+        self.gang: list[int] = np.where(jobs.running, jobs.held_gpus, jobs.gpus)[contenders].tolist()
+        self.gpus_left = list(field.gpus_left)
+        self.app_gpus = list(field.app_gpus)
+        self.start: list[int] = first[:-1].tolist()
+        self.stop: list[int] = first[1:].tolist()
+        self.at = [at if at < stop else -1 for at, stop in zip(self.start, self.stop, strict=True)]
+        self.wins: list[Win] = []
+
+    def serve(self, app: int) -> bool:
+        """Give the app its next gang for which there is room; whether it has another after that."""
+        at, stop = self.at[app], self.stop[app]
+        while True in self.fits[at:stop]:
+            at = self.fits.index(True, at, stop)
+            option = self._option(at)
+            if option < 0:
+                self._look_again()
+                continue
+            gpus = self.gpus[at][option]
+            self.gpus_left[self.accelerator[at][option]] -= gpus
+            self.app_gpus[app] += gpus
+            self.wins.append(Win(self.row[at], option))
+            self.at[app] = at + 1
+            return at + 1 < stop and any(self.gpus_left)
+        return False
+
+    def _look_again(self) -> None:
+        """Whoever does not fit now never will: what is left only shrinks."""
+        enough = self.offers & (self.size <= np.array(self.gpus_left)[self.kind])
+        self.fits = np.logical_or.reduce(enough, axis=1).tolist()
+
+    def _option(self, at: int) -> int:
+        for option, (accelerator, gpus) in enumerate(zip(self.accelerator[at], self.gpus[at], strict=True)):
+            if accelerator >= 0 and self.gpus_left[accelerator] >= gpus:
+                return option
+        return -1
+
+
+def _rest(field: Field, scalar: Scalar, order: Ints, run: _Run) -> Ints:
+    """All rows by the scalars that their apps have in the end, each for the next gang that it has not won."""
+    won = np.zeros(len(order), dtype=bool)
+    won[[win.row for win in run.wins]] = True
+    waiting = [(app, at) for app, at in enumerate(_next_gangs(run, won)) if at >= 0]
+    score = np.full(len(field.apps), -inf)
+    for app, at in waiting:
+        score[app] = scalar(app, run.app_gpus[app], run.gang[at], run.row[at])
+    place = np.empty(len(field.apps), dtype=np.int64)
+    place[np.argsort(-score, kind="stable")] = np.arange(len(field.apps))
+    return order[np.argsort(place[field.app[order]], kind="stable")]
+
+
+def _next_gangs(run: _Run, won: Bools) -> list[int]:
+    """By app: the position of its first contender that has won nothing; -1: none."""
+    is_won = won[run.row].tolist()
+    return [
+        next((at for at in range(start, stop) if not is_won[at]), -1)
+        for start, stop in zip(run.start, run.stop, strict=True)
+    ]
+
+
+def grants(view: View, field: Field, wins: list[Win], rest: Ints, lease_seconds: float) -> Grants:
+    """The winners in turn, each with the shape that was left and those it likes less, then everybody."""
+    rows = np.array([win.row for win in wins], dtype=np.int64)
+    first = np.array([win.option for win in wins], dtype=np.int64)
+    named = field.offers[rows] & (np.arange(view.jobs.shape.shape[1]) >= first[:, None])
+    place, option = np.nonzero(named)
+    ranking = Ranking(rest, preemptive=True)
+    return Grants(rows[place], option, np.full(len(place), lease_seconds), ranking, rest_lease_seconds=lease_seconds)
