@@ -38,10 +38,11 @@ class Shadow:
     def __post_init__(self) -> None:
         self._seconds: dict[tuple[str, int], float] = {}
         self._largest = {app: max(each.job.gpus for each in own) for app, own in self.arrivals.items()}
+        self._most = {app: sum(each.job.gpus for each in own) for app, own in self.arrivals.items()}
 
     def ideal_seconds(self, app: str, entitled_gpus: float) -> float:
         """How long it takes alone on so many GPUs; between two whole numbers of them, in proportion."""
-        largest = self._largest[app]
+        largest, entitled_gpus = self._largest[app], min(entitled_gpus, self._most[app])
         if entitled_gpus <= largest:
             return self._alone(app, largest) * largest / entitled_gpus
         low = int(entitled_gpus)
@@ -62,12 +63,12 @@ class Shadow:
         search = self.searches.get(app)
         if search is not None:
             search = replace(search, trials=tuple(replace(t, arrival=_in_one_node(t.arrival)) for t in search.trials))
-            jobs, searches = first_jobs(search), (search,)
+            jobs = first_jobs(search)
         else:
-            jobs, searches = [_in_one_node(each) for each in own], ()
+            jobs = [_in_one_node(each) for each in own]
         # The longest first, which nothing on a share of one's own speaks against.
         jobs = sorted(jobs, key=lambda each: (each.job.submitted_at, -each.truth.steps_total))
-        run = simulate(setup, jobs, searches=searches)
+        run = simulate(setup, jobs, searches=() if search is None else (search,))
         return float(run.log.jobs.ended_at.max() - run.log.jobs.submitted_at.min())
 
 
