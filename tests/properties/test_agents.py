@@ -22,7 +22,7 @@ from horae.policies.agents import Books, Prospects, Terms
 from horae.policies.cases import ACCELERATORS, SHAPES, TENANTS, Case, cases
 from horae.policies.solve.auction import Bid
 
-QUICK = settings(deadline=None)
+SOME = settings(deadline=None, max_examples=settings.default.max_examples // 2)  # type: ignore[union-attr]
 LEASE_SECONDS = 1200.0
 ON_GPUS = (Status.STARTING, Status.RUNNING, Status.STOPPING)
 
@@ -159,7 +159,7 @@ def check(asked: Asked) -> None:
     assert (asked.rho > 0).all()
 
 
-@QUICK
+@SOME
 @given(POOLS, TERMS, st.sampled_from([None, -1, 1]))
 def test_bids_begin_with_none_are_finite_and_are_never_worth_less_for_more_gpus(
     pool: Pool, terms: Terms, option: int | None
@@ -176,7 +176,7 @@ def test_so_are_those_from_every_kind_of_pool_that_a_policy_may_be_shown(seed: i
                 check(ask(case.view(), Terms(LEASE_SECONDS, to_the_end=to_the_end)))
 
 
-@QUICK
+@SOME
 @given(POOLS, TERMS.map(lambda terms: terms._replace(to_the_end=False)))
 def test_the_rho_that_is_polled_is_that_of_the_bid_for_nothing(pool: Pool, terms: Terms) -> None:
     asked = ask(pool.view(), terms)
@@ -197,7 +197,7 @@ def work_after_what_is_kept(asked: Asked) -> list[float]:
     return left
 
 
-@QUICK
+@SOME
 @given(POOLS, TERMS, st.floats(0.1, 5.0))
 def test_who_says_that_more_is_left_says_that_its_rho_is_higher(pool: Pool, terms: Terms, factor: float) -> None:
     """Where all lengths are known: the ideal does not change by what an agent says."""
@@ -214,7 +214,7 @@ def test_who_says_that_more_is_left_says_that_its_rho_is_higher(pool: Pool, term
 # Restarts
 
 
-@QUICK
+@SOME
 @given(
     seconds=st.floats(LEASE_SECONDS * 1.1, 1e6),
     gpus=st.sampled_from([1, 4, 8]),
@@ -237,7 +237,7 @@ def test_a_job_that_ran_before_bids_less_than_one_that_never_ran_for_its_restart
     assert ask(resumed, silent).bids[-1].value == pytest.approx(ask(fresh, silent).bids[-1].value)
 
 
-@QUICK
+@SOME
 @given(POOLS, TERMS)
 def test_no_restart_makes_any_bid_worth_more(pool: Pool, terms: Terms) -> None:
     with_restarts = ask(pool.view(), terms._replace(restarts=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from math import exp, inf, log
+from math import exp, log
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from horae.model.arrays import Floats
 from horae.policies.solve.auction import Bid, Outcome, settle_bids
 
 QUICK = settings(deadline=None)
-SLOW = settings(deadline=None, max_examples=settings.default.max_examples // 2)  # type: ignore[union-attr]
+SLOW = settings(deadline=None, max_examples=settings.default.max_examples // 3)  # type: ignore[union-attr]
 # Ties, plateaus, and numbers of every size; a restart may be worth nothing at all.
 STEPS = st.sampled_from([0.0, 0.0, log(2), 0.25, 1.0]) | st.floats(0.0, 5.0)
 GANGS = st.sampled_from([1, 1, 2, 3, 4, 8])
@@ -160,7 +160,7 @@ def true_rho(table: Table, gpus: int, kept: float) -> float:
 
 
 def test_a_lie_can_improve_ones_true_rho_in_one_round_for_a_shortened_lease_is_better_than_none() -> None:
-    """One GPU; it would take the first app from rho 4 to 2, the other from 4 to 1. Truthfulness is of c V, not of rho."""
+    """One GPU takes the first app from rho 4 to 2, and the other from 4 to 1. What is truthful is c V, not rho."""
     truth, other = Table((0, 1), (-log(4), -log(2))), Table((0, 1), (-log(4), 0.0))
     lie = Table((0, 1), (-log(4), log(2)))
     honest, dishonest = settle([truth, other], 1), settle([lie, other], 1)
@@ -235,4 +235,4 @@ def test_whole_gangs_can_leave_envy() -> None:
     assert alike.worth(int(outcome.gpus[1 - loser])) > alike.worth(int(outcome.gpus[loser]))
     # Even of the shortened lease: rho 1, not 1 - (1 - 1 / e) / e.
     assert outcome.kept[1 - loser] == pytest.approx(exp(-1.0))
-    assert true_rho(alike, 4, outcome.kept[1 - loser]) < true_rho(alike, 0, 1.0) < inf
+    assert true_rho(alike, 4, outcome.kept[1 - loser]) < true_rho(alike, 0, 1.0)
