@@ -59,15 +59,17 @@ def _from_ranking(ranking: Ranking) -> Claims:
 
 
 def _from_grants(decision: Grants, jobs: JobColumns) -> Claims:
-    """The gangs as they were won; the rest with what each accepts in turn, a holder with what it has."""
+    """The gangs as they were won; the rest with what each accepts in turn, a holder first with what it has."""
     rest = decision.rest
     accepted = jobs.shape[rest.order] >= 0
     if rest.allowed is not None:
         accepted &= rest.allowed[rest.order]
     held = np.flatnonzero(jobs.running[rest.order])
-    accepted[held] = False
-    accepted[held, jobs.option[rest.order[held]]] = True
-    place, option = np.nonzero(accepted)
+    present = np.zeros_like(accepted)
+    present[held, jobs.option[rest.order[held]]] = True
+    place, option = np.nonzero(accepted | present)
+    turn = np.lexsort((option, ~present[place, option], place))
+    place, option = place[turn], option[turn]
     return Claims(
         row=np.concatenate([decision.row, rest.order[place]]),
         option=np.concatenate([decision.option, option]),

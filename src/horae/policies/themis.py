@@ -196,9 +196,12 @@ def _choices(view: View, rows: Ints, lease_seconds: float) -> tuple[Ints, Ints]:
     speed = jobs.speed[rows]
     now = speed[np.arange(len(rows)), here]
     moved = speed * np.maximum(lease_seconds - jobs.restart_seconds[rows], 0.0)[:, None]
-    accepted &= ~runs[:, None] | (moved > (now * lease_seconds)[:, None])
-    accepted[np.flatnonzero(runs), here[runs]] = True
-    position, option = np.nonzero(accepted)
-    # The fastest first; of equals, the one that the job names first.
-    order = np.lexsort((option, -speed[position, option], position))
+    pays = ~runs[:, None] | (moved > (now * lease_seconds)[:, None])
+    stays = np.zeros_like(accepted)
+    stays[np.flatnonzero(runs), here[runs]] = True
+    position, option = np.nonzero(accepted | stays)
+    # The fastest first; of equals, the one that the job names first. What is named after the place that it has is for
+    # one that must leave that.
+    after = np.where(stays, 1, np.where(pays, 0, 2))[position, option]
+    order = np.lexsort((option, -speed[position, option], after, position))
     return position[order], option[order]
