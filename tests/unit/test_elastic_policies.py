@@ -84,7 +84,7 @@ def view_of(
         apps=len(apps),
         app_seconds=0.0,
         fit=lambda accelerator, gpus: None,
-        app=AppColumns(whole, nothing.astype(np.int64), nothing, nothing, nothing - np.inf),
+        app=AppColumns(whole, nothing.astype(np.int64), nothing, nothing, nothing, nothing - np.inf),
         trial=trial,
     )
 

@@ -20,6 +20,7 @@ class AppColumns(NamedTuple):
     gpus_max: Ints  # the most that its jobs asked for at a time
     later_gpu_seconds: Floats  # what it will bring along yet
     later_seconds: Floats  # and how long that takes at least
+    chain_seconds: Floats  # what the whole takes at least, however many GPUs it has; nan: unknown
     closed_until: Floats  # it may win nothing before
 
 
@@ -47,7 +48,9 @@ class View(NamedTuple):
     # By model, partner's model and shape: the part of its speed that a job keeps beside the other on the same GPUs.
     # 0: the two do not fit. Without any rows: nobody may share.
     kept: Floats = np.empty((0, 0, 0))
-    app: AppColumns = AppColumns(np.empty(0), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0), np.empty(0))
+    app: AppColumns = AppColumns(
+        np.empty(0), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0), np.empty(0), np.empty(0)
+    )
     # The levels that gangs of a GPU type would get one after the other, if these rows were gone: -1 where none is left.
     trial: Callable[[Bools, str, Ints], Ints] = lambda gone, accelerator, gangs: np.full(len(gangs), -1)
 

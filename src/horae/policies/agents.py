@@ -1,14 +1,16 @@
 """What an app's agent knows and bids (Themis, NSDI'20, section 4): how much earlier it would finish with so many GPUs.
 
 Finish-time fairness is rho = T_sh / T_id. Every bid, that for nothing too, goes on in the same way: one lease with what
-is won, and what is left after it on the share to which the app is entitled. So more GPUs never make it worse, and all
-logarithms are finite:
+is won, what is left of its jobs after that on the share to which the app is entitled, and then what is yet to come of
+it. So more GPUs never make it worse, and all logarithms are finite:
 
-    T_sh(G) = its age + one lease at G + max(work left / entitled GPUs, the longest of its jobs)
+    T_sh(G) = its age + one lease at G + work left / entitled GPUs + what is yet to come
 
 A restart is time without progress, so nobody bids for a move that is not worth it. `T_id` is the whole work on the
 whole cluster, as far as the app can use it, times the number of apps (`paper`); or on the GPUs to which it is entitled
-(`private`).
+(`private`); or that, but not less than its longest chain of jobs (`chain`). That the longest of its jobs may take more
+than all this is left out of T_sh: a bid for one of two equal jobs would then be worth nothing, and an app with several
+would never begin.
 """
 
 from __future__ import annotations
@@ -17,9 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horae.model.arrays import Bools, Floats, Ints
+from horae.model.arrays import Floats, Ints
 from horae.model.status import Status
-from horae.model.table import JobColumns
 from horae.model.view import View
 from horae.policies.solve.auction import Bids
 
@@ -31,7 +32,7 @@ class Terms(NamedTuple):
     """What all agents of an auction go by."""
 
     lease_seconds: float
-    aim: str = "paper"  # or private: which T_id
+    aim: str = "paper"  # or private, or chain: which T_id
     to_the_end: bool = False  # the paper's variant: what is won is held until the app has finished
     restarts: bool = True  # whether a restart counts
     by_tenant: bool = False  # entitlement by tenant first, so that to split an app gains nothing
@@ -47,8 +48,8 @@ class Books(NamedTuple):
     gang: Ints  # by sorted row, as are all below
     standing: Ints  # how it takes part: one of the four below
     left_seconds: Floats  # in the reference shape
-    work_left: Floats  # GPU-seconds, by app, with what is yet to come
-    later_seconds: Floats  # by app
+    work_left: Floats  # GPU-seconds of its jobs, by app
+    later_seconds: Floats  # by app: what is yet to come, on its share
     age_seconds: Floats  # by app
     entitled_gpus: Floats  # by app
     ideal_seconds: Floats  # by app: T_id
@@ -67,36 +68,40 @@ def open_books(view: View, terms: Terms, error: Floats | None = None) -> Books:
     row = np.lexsort((jobs.serial, -left, standing, jobs.app))
     app, first = np.unique(jobs.app[row], return_index=True)
     columns = view.app
-    later_seconds = columns.later_seconds[app]
     work_later = columns.later_gpu_seconds[app]
     factor = np.ones(len(app)) if error is None else error[app]
     left = left[row] * np.repeat(factor, np.diff(np.append(first, len(row))))
     gang = np.where(jobs.running, jobs.held_gpus, jobs.gpus)[row]
     work = np.add.reduceat(gang * left, first) if len(row) else np.empty(0)
-    work_left = work + work_later * factor
     contending = _contending(view, terms, row[first])
     capacity = max(int(view.capacity.sum()), 1)
     demand = np.add.reduceat(gang, first) if len(row) else np.empty(0)
     done = np.add.reduceat((jobs.gpus * jobs.run_seconds)[row], first) if len(row) else np.empty(0)
     total = columns.gpu_seconds[app] + work_later
-    total = np.where(np.isfinite(total), total, done + work_left)  # of unknown length
+    total = np.where(np.isfinite(total), total, done + work + work_later)  # of unknown length
     at_most = np.maximum(np.minimum(columns.gpus_max[app], capacity), 1)
     entitled = capacity / contending
+    share = np.minimum(entitled, np.maximum(demand, 1))
+    later = np.maximum(work_later / share, columns.later_seconds[app]) * factor
     ideal = total / at_most * contending if terms.aim == "paper" else total / np.minimum(entitled, at_most)
+    if terms.aim == "chain":
+        ideal = np.fmax(ideal, columns.chain_seconds[app])
     rank = np.empty(len(row), dtype=np.int64)
     rank[row] = np.arange(len(row))
     return Books(
-        app, np.append(first, len(row)), row, gang, standing[row], left, work_left, later_seconds * factor,
-        (view.now - jobs.app_submitted_at)[row[first]], np.minimum(entitled, np.maximum(demand, 1)),
-        np.maximum(ideal, _TINY), rank,
+        app, np.append(first, len(row)), row, gang, standing[row], left, work, later,
+        (view.now - jobs.app_submitted_at)[row[first]], share, np.maximum(ideal, _TINY), rank,
     )  # fmt: skip
 
 
 def _seconds_left(view: View, terms: Terms) -> Floats:
-    """Of jobs of unknown length as much is left as they have had, and never less than a lease."""
+    """Of jobs of unknown length as much is left as they have had, and never less than a lease.
+
+    One that should have ended is of unknown length, too.
+    """
     jobs = view.jobs
     unknown = np.maximum(jobs.run_seconds, terms.lease_seconds) * (1 + terms.band)
-    return np.where(np.isfinite(jobs.seconds_left), jobs.seconds_left, unknown)
+    return np.where(np.isfinite(jobs.seconds_left) & (jobs.seconds_left > _TINY), jobs.seconds_left, unknown)
 
 
 def _contending(view: View, terms: Terms, example: Ints) -> Floats:
@@ -117,7 +122,6 @@ class Prospects(NamedTuple):
     pace: Floats  # of its reference speed, where it is or would be
     restart_seconds: Floats
     done_seconds: Floats  # of its reference time
-    after_seconds: Floats  # left then
     takes_seconds: Floats  # until it has finished, if it went on
 
 
@@ -130,33 +134,23 @@ def prospects(view: View, books: Books, terms: Terms, option: Ints) -> Prospects
     restart = np.where(resumes, jobs.restart_seconds[row], 0.0)
     done = np.minimum(np.maximum(terms.lease_seconds - restart, 0.0) * pace, books.left_seconds)
     takes = restart + books.left_seconds / np.where(pace > 0, pace, _TINY)
-    return Prospects(pace, restart, done, books.left_seconds - done, takes)
+    return Prospects(pace, restart, done, takes)
 
 
-def option_of(jobs: JobColumns, books: Books) -> Ints:
-    """By sorted row: the option that it has, or the first that it accepts."""
-    accepted = (jobs.shape >= 0).argmax(axis=1)
-    option: Ints = np.where(jobs.running, jobs.option, accepted)[books.row]
+def option_of(view: View, books: Books) -> Ints:
+    """By sorted row: the option that it has, or the fastest that it accepts and the pool has GPUs for; -1: none."""
+    jobs = view.jobs
+    speed = np.where((jobs.shape >= 0) & (view.shape_accelerator[jobs.shape] >= 0), jobs.speed, 0.0)
+    best = np.where(speed.max(axis=1, initial=0.0) > 0, speed.argmax(axis=1), -1)
+    option: Ints = np.where(jobs.running, jobs.option, best)[books.row]
     return option
-
-
-def poll(books: Books, seen: Prospects, terms: Terms) -> Floats:
-    """By app: rho with what it keeps anyway."""
-    keeps = books.standing == KEEPS
-    done = np.add.reduceat(np.where(keeps, books.gang * seen.done_seconds, 0.0), books.first[:-1])
-    after = np.where(keeps, seen.after_seconds, books.left_seconds)
-    longest = np.maximum.reduceat(after, books.first[:-1]) + books.later_seconds
-    left = np.maximum(books.work_left - done, 0.0)
-    shared = books.age_seconds + terms.lease_seconds + np.maximum(left / books.entitled_gpus, longest)
-    rho: Floats = shared / books.ideal_seconds
-    return rho
 
 
 def bid(books: Books, seen: Prospects, terms: Terms, apps: Ints) -> tuple[Bids, Ints]:
     """What these apps offer for their next gangs, each in its order; and how many rows of each have theirs anyway."""
     from horae.policies.agents_kernel import tables  # noqa: PLC0415  numba is slow to import
 
-    rows = np.stack([books.left_seconds, seen.done_seconds, seen.after_seconds, seen.takes_seconds])
+    rows = np.stack([seen.done_seconds, seen.takes_seconds])
     whole = np.stack(
         [books.work_left, books.later_seconds, books.age_seconds, books.entitled_gpus, books.ideal_seconds]
     )
@@ -166,6 +160,10 @@ def bid(books: Books, seen: Prospects, terms: Terms, apps: Ints) -> tuple[Bids, 
     return Bids(first, gpus, value), before
 
 
-def held(view: View) -> Bools:
-    """Rows on GPUs that no auction may give away."""
-    return view.jobs.on_gpus & ~view.jobs.contestable
+def offer(view: View) -> int:
+    """How many GPUs can be had: all but those of leases that go on, and those that are kept for somebody."""
+    jobs = view.jobs
+    leaves = jobs.status == _STOPPING
+    goes_on = jobs.on_gpus & ~jobs.contestable & ~leaves
+    kept = max(int(jobs.held_gpus[leaves].sum()), int(jobs.gpus[jobs.status == _HOLDING].sum()))
+    return int(view.capacity.sum() - jobs.held_gpus[goes_on].sum()) - kept

@@ -28,8 +28,8 @@ def tables(
 ) -> Tables:
     """By app: where its bids begin; by bid: GPUs and log 1 / rho; and by app how many of its rows are served anyway.
 
-    `rows` has what is left in seconds, what a lease does of it, what is left then, and how long the row takes to its
-    end. `whole` has by app the work left, the seconds to come, the age, the entitled GPUs and the ideal seconds.
+    `rows` has the seconds that a lease does of each, and how long it takes to its end. `whole` has by app the work
+    left, the seconds to come after that, the age, the entitled GPUs and the ideal seconds.
     """
     total = 0
     for app in apps:
@@ -42,10 +42,7 @@ def tables(
         app = apps[index]
         low, high = first[app], first[app + 1]
         work_left, later, age, entitled, ideal = whole[:, app]
-        waits = np.zeros(high - low + 1)  # the longest of those from here on that are not served
-        for place in range(high - low - 1, -1, -1):
-            waits[place] = max(waits[place + 1], rows[0, low + place])
-        served, used, kept, done, longest, takes, best = 0, 0, -1, 0.0, 0.0, 0.0, np.inf
+        served, used, kept, done, takes, best = 0, 0, -1, 0.0, 0.0, np.inf
         won = 0
         for place in range(high - low + 1):
             if place:
@@ -54,9 +51,8 @@ def tables(
                     break
                 served += 1
                 used += gang[row]
-                done += gang[row] * rows[1, row]
-                longest = max(longest, rows[2, row])
-                takes = max(takes, rows[3, row])
+                done += gang[row] * rows[0, row]
+                takes = max(takes, rows[1, row])
             if place < high - low and standing[low + place] == _KEEPS:
                 won = used + gang[low + place]
                 continue
@@ -64,12 +60,11 @@ def tables(
                 kept = served
                 won = used
             work = max(work_left - done, 0.0)
-            after = max(longest, waits[place]) + later
-            shared = lease_seconds + max(work / entitled, after)
+            shared = lease_seconds + work / entitled + later
             if to_the_end and used:
                 shared = min(shared, max(takes, work_left / used) + later)
             if work <= _TINY:
-                shared = min(shared, takes)
+                shared = min(shared, takes + later)
             best = min(best, shared)
             gpus[end] = used - won
             value[end] = -np.log(max((age + best) / ideal, _TINY))

@@ -81,17 +81,18 @@ class Case:
     def _apps(self) -> AppColumns:
         """As a scheduler would have summed them up; one in three has more to come."""
         names = sorted({job.app_id for job, _ in self.jobs})
-        floats, gpus = np.zeros((4, len(names))), np.zeros(len(names), dtype=np.int64)
+        floats, gpus = np.zeros((5, len(names))), np.zeros(len(names), dtype=np.int64)
         for job, _ in self.jobs:
             number = names.index(job.app_id)
             seconds = nan if job.steps_total is None else job.steps_total / job.options[0].steps_per_second
             gpus[number] += job.gpus
             floats[0, number] += job.gpus * seconds
+            floats[4, number] = np.maximum(floats[4, number], seconds)
         floats[2] = np.where(np.arange(len(names)) % 3 == 0, 3600.0, 0.0)
         floats[1] = floats[2] * gpus
         floats[3] = np.where(np.arange(len(names)) % 5 == 4, self.now + 600.0, -inf)
         floats.flags.writeable = gpus.flags.writeable = False
-        return AppColumns(floats[0], gpus, floats[1], floats[2], floats[3])
+        return AppColumns(floats[0], gpus, floats[1], floats[2], floats[4], floats[3])
 
     def _add(self, table: JobTable, serial: int) -> None:
         job, runs = self.jobs[serial]

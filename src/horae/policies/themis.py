@@ -21,8 +21,8 @@ from horae.model.decisions import Grants, Ranking
 from horae.model.errors import PolicyError
 from horae.model.view import View
 from horae.policies import agents
-from horae.policies.agents import RENEWS, WAITS, Books, Prospects, Terms
-from horae.policies.solve.auction import settle_bids
+from horae.policies.agents import RENEWS, WAITS, Books, Terms
+from horae.policies.solve.auction import Bids, settle_bids
 
 _TRIALS = 3  # how often levels are assumed, found to be others, and assumed again
 _WHOLE = 1 - 1e-9  # of a lease
@@ -41,7 +41,7 @@ class Themis:
     f: float = 0.8  # the worst (1 - f) of the apps see an offer
     lease_seconds: float = 1200.0
     payments: bool = True  # without: every winner keeps its whole lease
-    aim: str = "paper"  # which T_id: of the paper, or of a private cluster of one's share (private)
+    aim: str = "paper"  # which T_id: of the paper, of one's share (private), or no less than its longest chain (chain)
     to_the_end: bool = False  # the paper's bids: what is won is held until the app has finished
     restarts: bool = True  # whether bids count the restart
     by_tenant: bool = False  # shares by tenant first, so that to split an app gains nothing
@@ -55,7 +55,7 @@ class Themis:
         for field, is_right, remedy in (
             ("f", 0 <= self.f <= 1, "give a number from 0 to 1"),
             ("lease_seconds", 0 < self.lease_seconds < inf, "give a positive number"),
-            ("aim", self.aim in ("paper", "private"), "choose paper or private"),
+            ("aim", self.aim in ("paper", "private", "chain"), "choose paper, private or chain"),
             ("window_leases", 1 <= self.window_leases < inf, "give 1 or more"),
             ("band", 0 <= self.band < inf, "give 0 or more"),
             ("noise", 0 <= self.noise < 1, "give a number from 0, below 1"),
@@ -73,11 +73,8 @@ class Themis:
             self.lease_seconds * self.window_leases, self.aim, self.to_the_end, self.restarts, self.by_tenant, self.band
         )
         books = agents.open_books(view, terms, self._error(view))
-        option = agents.option_of(jobs, books)
-        offer = int(view.capacity.sum() - jobs.held_gpus[agents.held(view)].sum())
-        seen = agents.prospects(view, books, terms, option)
-        rho = agents.poll(books, seen, terms)
-        won = self._auctions(view, books, (seen, option, terms), rho, offer)
+        option = agents.option_of(view, books)
+        won, rho = self._auctions(view, books, terms, option)
         return self._grants(view, books, won, rho)
 
     def _error(self, view: View) -> Floats | None:
@@ -92,34 +89,35 @@ class Themis:
             factor[self.liar] *= 1 + self.overstates
         return factor
 
-    def _auctions(
-        self, view: View, books: Books, assumed: tuple[Prospects, Ints, Terms], rho: Floats, offer: int
-    ) -> _Won:
-        """One among those who are worst off, one among the others; then levels are tried, and if need be all again."""
-        seen, option, terms = assumed
+    def _auctions(self, view: View, books: Books, terms: Terms, option: Ints) -> tuple[_Won, Floats]:
+        """Levels are assumed, both auctions held, and where levels come out otherwise, all again. Also tells rho."""
+        everybody = np.arange(len(books.app))
         able = np.add.reduceat((books.standing == RENEWS) | (books.standing == WAITS), books.first[:-1]) > 0
-        is_open = able & (view.app.closed_until[books.app] <= view.now)
-        candidates = np.flatnonzero(is_open)
-        candidates = candidates[np.lexsort((books.app[candidates], -rho[candidates]))]
-        visible = max(ceil((1 - self.f) * len(candidates) - 1e-9), 1)
-        won = self._two(books, seen, terms, (candidates[:visible], candidates[visible:]), offer)
-        for _ in range(_TRIALS - 1):
+        candidates = np.flatnonzero(able & (view.app.closed_until[books.app] <= view.now))
+        offer, groups = agents.offer(view), (candidates, candidates[:0])
+        for trial in range(_TRIALS):
+            seen = agents.prospects(view, books, terms, option)
+            bids, before = agents.bid(books, seen, terms, everybody)
+            if not trial:
+                rho = np.exp(-bids.value[bids.first[:-1]])  # with what each keeps anyway
+                candidates = candidates[np.lexsort((books.app[candidates], -rho[candidates]))]
+                visible = max(ceil((1 - self.f) * len(candidates) - 1e-9), 1)
+                groups = candidates[:visible], candidates[visible:]
+            won = self._two(bids, before, groups, offer)
             obtained = self._obtained(view, books, won, option)
             if (obtained == option).all():
                 break
             option = obtained
-            seen = agents.prospects(view, books, terms, option)
-            won = self._two(books, seen, terms, (candidates[:visible], candidates[visible:]), offer)
-        return won
+        return won, rho
 
-    def _two(self, books: Books, seen: Prospects, terms: Terms, bidders: tuple[Ints, Ints], offer: int) -> _Won:
-        rows, kept = np.zeros(len(books.app), dtype=np.int64), np.ones(len(books.app))
+    def _two(self, bids: Bids, before: Ints, bidders: tuple[Ints, Ints], offer: int) -> _Won:
+        """One auction among those who are worst off, one among the others."""
+        rows, kept = np.zeros(len(before), dtype=np.int64), np.ones(len(before))
         for group in bidders:
             if offer <= 0 or not len(group):
                 continue
-            bids, before = agents.bid(books, seen, terms, group)
-            outcome = settle_bids(bids, offer)
-            rows[group] = before + outcome.choice
+            outcome = settle_bids(bids.of_these(group), offer)
+            rows[group] = before[group] + outcome.choice
             kept[group] = outcome.kept if self.payments else 1.0
             offer -= int(outcome.gpus.sum())
         return _Won(rows, kept)
@@ -129,7 +127,7 @@ class Themis:
         jobs = view.jobs
         place = np.arange(len(books.row)) - np.repeat(books.first[:-1], np.diff(books.first))
         is_winner = place < np.repeat(won.rows, np.diff(books.first))
-        starts = np.flatnonzero(is_winner & (books.standing == WAITS) & (books.gang > 1))
+        starts = np.flatnonzero(is_winner & (books.standing == WAITS) & (books.gang > 1) & (option >= 0))
         if not len(starts):
             return option
         starts = starts[np.argsort(-books.gang[starts], kind="stable")]
@@ -140,7 +138,9 @@ class Themis:
         for number in np.unique(kind[kind >= 0]).tolist():
             these = starts[kind == number]
             level = view.trial(loses, view.accelerators[number], books.gang[these])
-            obtained[these] = _option_at(view, books.row[these], number, level)
+            found = _option_at(view, books.row[these], number, level)
+            # Where there seems to be no room, others may make some by moving: placement finds out.
+            obtained[these] = np.where(found >= 0, found, option[these])
         return obtained
 
     def _grants(self, view: View, books: Books, won: _Won, rho: Floats) -> Grants:

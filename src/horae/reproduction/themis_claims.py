@@ -225,6 +225,7 @@ def _beyond(solve: Solve, seeds: Sequence[int]) -> Chapter:
         ("no payments", Case("w2", "themis", 0, {"payments": False}, divided_by=2)),
         ("bids as in the paper", Case("w2", "themis", 0, {"to_the_end": True}, divided_by=2)),
         ("aims at private T_id", Case("w2", "themis", 0, {"aim": "private"}, divided_by=2)),
+        ("aims at chain T_id", Case("w2", "themis", 0, {"aim": "chain"}, divided_by=2)),
         ("restarts not counted", Case("w2", "themis", 0, {"restarts": False}, divided_by=2)),
         ("a window of 2 leases", Case("w2", "themis", 0, {"window_leases": 2.0}, divided_by=2)),
         ("a window of 4 leases", Case("w2", "themis", 0, {"window_leases": 4.0}, divided_by=2)),

@@ -29,7 +29,7 @@ class AppBook:
         self._next = 0
         self._seconds = 0.0
         self._counted_at = 0.0
-        self._floats = np.zeros((4, 16))  # GPU-seconds, those to come, seconds to come, closed until
+        self._floats = np.zeros((5, 16))  # GPU-seconds, those to come, seconds to come, closed until, the longest chain
         self._gpus: Ints = np.zeros(16, dtype=np.int64)
 
     def __len__(self) -> int:
@@ -55,6 +55,7 @@ class AppBook:
         self._gpus[number] = max(self._gpus[number], app.gpus)
         self._floats[0, number] += job.gpus * seconds
         self._floats[1:3, number] = job.later_gpu_seconds, job.later_seconds
+        self._floats[4, number] = np.maximum(self._floats[4, number], seconds + job.later_seconds)  # nan stays
         return app
 
     def leave(self, job: Job, now: float) -> None:
@@ -72,7 +73,7 @@ class AppBook:
     def columns(self) -> AppColumns:
         floats, gpus = self._floats[:, : self._next], self._gpus[: self._next]
         floats.flags.writeable = gpus.flags.writeable = False
-        return AppColumns(floats[0], gpus, floats[1], floats[2], floats[3])
+        return AppColumns(floats[0], gpus, floats[1], floats[2], floats[4], floats[3])
 
     def contents(self) -> list[str]:
         """For those who compare two pools."""

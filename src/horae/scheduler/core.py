@@ -111,6 +111,7 @@ class Scheduler(Leasing):
         ground = Ground(*where, self._demands.all, pool.table.ids, pool.quota_left(floor))
         plan = admit(claims, view.jobs, ground, self._floor)  # 4 and 5
         check_plan(plan, pool, self._pools, self._floor, usable)
+        pool.close_apps(decision, plan)
         self._rounds.append(pool.name_round(view, decision, plan))
         self._carry_out(pool, plan)  # 6
         pool.decision, pool.plan = decision, plan
@@ -237,7 +238,7 @@ class Scheduler(Leasing):
         if found is None:
             return
         pool, serial = found
-        before = self._status(pool, serial)
+        before, gpus = self._status(pool, serial), self._leases[event.epoch].gpus
         self._mailbox.ended(event.epoch, event.job_id)
         self._leave(pool, event.epoch, serial)
         if self._signal(pool, serial, self._signal_of(serial, event.ending)) in FINAL:
@@ -252,6 +253,8 @@ class Scheduler(Leasing):
                 event.epoch in hold.awaited and self._live[self._id[member]][0] is pool
                 for member, hold in self._holds.items()
             )
+            # Somebody may have come after the decision that made it leave, and some of its GPUs may be kept for nobody.
+            reckoned &= self.now <= pool.decided_at or bool((self._floor.held_for[gpus] != NOBODY).all())
             if before != _STOPPING or event.ending is not Ending.STOPPED or not reckoned:
                 pool.touch(self.now)
             if self._pools.tenancy is not None and self._status(pool, serial) == _PENDING:

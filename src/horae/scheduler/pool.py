@@ -214,11 +214,17 @@ class Pool:
                 columns["isolated_base"][:count] = view.jobs.isolated_seconds
                 columns["isolated_mark"][:count] = view.jobs.steps_done
                 columns["isolated_speed"][:count] = decision.isolated_speed
-        elif isinstance(decision, Grants):
-            self.apps.close(decision.closed_apps, decision.closed_until)
-        elif len(decision.promoted):
+        elif isinstance(decision, Ranking) and len(decision.promoted):
             rows = decision.promoted
             columns["service_mark"][rows] = view.jobs.service_gpu_seconds[rows]
+
+    def close_apps(self, decision: Decision, plan: RoundPlan) -> None:
+        """Who has paid for what it got may win nothing more for a while; who got nothing has not paid."""
+        if not isinstance(decision, Grants) or not len(decision.closed_apps):
+            return
+        serials = [placement.serial for placement in plan.placements] + [serial for serial, _ in plan.extensions]
+        served = self.table.columns["app"][[self.table.row[serial] for serial in serials]]
+        self.apps.close(np.intersect1d(decision.closed_apps, served), decision.closed_until)
 
     def standing(self, view: View, decision: Decision) -> Standing:
         """How things stand with the shares in force, and the time that pairs have had of late."""
@@ -276,6 +282,10 @@ class Pool:
         protected_seconds = max(job.min_runtime_seconds, resuming_seconds + job.restart_seconds)
         columns["protected_until"][row] = now + protected_seconds
         columns["lease_until"][row] = now + placement.lease_seconds
+        if (
+            placement.lease_seconds
+        ):  # it may have started after the decision that gave it, which has not reckoned with it
+            self._look_at(now + max(placement.lease_seconds, protected_seconds))
 
     def left_alone(self, serial: int, now: float) -> int:
         """Whoever shared this job's GPUs has left them; from here on it has its full speed. Tells its demand."""
@@ -311,10 +321,11 @@ class Pool:
         if self.is_at_rest:
             self.wake_at = inf
             return
-        if self.spec.cadence is Cadence.EVENTS:
-            at = now
-        else:
-            at = self.spec.boundary(now)
+        self._look_at(now)
+
+    def _look_at(self, at: float) -> None:
+        if self.spec.cadence is not Cadence.EVENTS:
+            at = self.spec.boundary(at)
             if at <= self.decided_at:
                 at = self.spec.boundary_after(self.decided_at)
         self.wake_at = min(self.wake_at, at)

@@ -37,6 +37,12 @@ class Bids(NamedTuple):
         mine = slice(int(self.first[app]), int(self.first[app + 1]))
         return Bid(self.gpus[mine], self.value[mine])
 
+    def of_these(self, apps: Ints) -> Bids:
+        length = np.diff(self.first)[apps]
+        first = np.concatenate([[0], np.cumsum(length)])
+        place = np.arange(first[-1]) - np.repeat(first[:-1] - self.first[apps], length)
+        return Bids(first, self.gpus[place], self.value[place])
+
 
 def together(bids: Sequence[Bid]) -> Bids:
     first = np.cumsum([0, *(len(bid.gpus) for bid in bids)])
