@@ -12,6 +12,7 @@ from typing import Any
 
 from horae.model.errors import PolicyError
 from horae.model.view import Policy
+from horae.policies.afs import Afs
 from horae.policies.allox import Allox
 from horae.policies.conformance import check_policy
 from horae.policies.drf import Drf
@@ -20,6 +21,7 @@ from horae.policies.fifo import Fifo
 from horae.policies.finish_time_fairness import FinishTimeFairness
 from horae.policies.gandiva import Gandiva
 from horae.policies.gittins import Gittins
+from horae.policies.goodput import Goodput
 from horae.policies.hierarchical import Hierarchical
 from horae.policies.highest_rho import HighestRho
 from horae.policies.las import Las
@@ -68,6 +70,8 @@ POLICIES: dict[str, type[Policy]] = {
         Gandiva,
         Optimus,
         Slaq,
+        Afs,
+        Goodput,
     )
 }
 _LOADED: dict[str, type[Policy]] = {}  # from other packages, checked
