@@ -12,7 +12,7 @@ import pytest
 from builders import arrival, cluster, simulate
 
 from horae.model.cells import CLUSTER, NODE, Cluster, Node
-from horae.model.decisions import Grants
+from horae.model.decisions import Grants, Shares
 from horae.model.errors import PolicyError
 from horae.model.jobs import Arrival, Curve, Job, Truth
 from horae.model.shapes import Option, Shape
@@ -22,6 +22,7 @@ from horae.model.view import AppColumns, View
 from horae.placement.trial import levels_of
 from horae.policies import check_policy, make_policy
 from horae.policies.goodput_program import rounded
+from horae.policies.shockwave import Shockwave
 
 
 def elastic(id: str, speeds: Mapping[int, float], steps: float | None, at: float = 0.0, **fields: Any) -> Job:
@@ -36,16 +37,19 @@ def view_of(
     running: Mapping[str, int] | None = None,
     now: float = 0.0,
     columns: Mapping[str, Mapping[str, float]] | None = None,
+    weights: Mapping[str, float] | None = None,
 ) -> View:
     """Those who run have the option of that number since now, from the first GPU on; `columns` by name and job."""
     running = running or {}
     shapes = list(dict.fromkeys(option.shape for job in jobs for option in job.options))
     apps = list(dict.fromkeys(job.app_id for job in jobs))
+    tenants = list(dict.fromkeys(job.tenant for job in jobs))
     table = JobTable(options=max(len(job.options) for job in jobs))
     holder = np.full(machines.gpu_count, -1)
     for serial, job in enumerate(jobs):
         numbers = tuple(shapes.index(option.shape) for option in job.options)
-        table.add(serial, job, Entry(apps.index(job.app_id), 0, 0, serial, numbers, job.submitted_at, 0.0))
+        app, tenant = apps.index(job.app_id), tenants.index(job.tenant)
+        table.add(serial, job, Entry(app, tenant, tenant, serial, numbers, job.submitted_at, 0.0))
         if job.id in running:
             option = running[job.id]
             gpus = job.options[option].shape.gpus
@@ -81,8 +85,8 @@ def view_of(
         shape_level=np.array([machines.levels.index(shape.level) for shape in shapes]),
         levels=machines.levels,
         jobs=table.view(now),
-        tenants=("default",),
-        tenant_weight=np.ones(1),
+        tenants=tuple(tenants),
+        tenant_weight=np.array([(weights or {}).get(name, 1.0) for name in tenants]),
         apps=len(apps),
         app_seconds=0.0,
         fit=lambda accelerator, gpus: None,
@@ -384,6 +388,88 @@ def test_goodput_as_pollux_has_it_is_a_harmonic_mean_of_speed_ups() -> None:
     assert granted("goodput", jobs, 5, {"variant": "pollux"}) == {"steep": 4, "flat": 1}
 
 
+# Users that trade
+
+TWO_TYPES = Cluster("two types", (Node("a", "v100", 6), Node("b", "k80", 6)))
+
+
+def shares_of(speed_ups: Mapping[str, float], jobs_each: int = 12, **options: Any) -> dict[str, list[float]]:
+    """By user: the GPUs of the fast and of the slow type that its jobs of one GPU have together, of 6 each."""
+    jobs = [
+        Job(
+            f"{user}{number}",
+            0.0,
+            (Option(Shape("v100", 1, NODE), speed_up), Option(Shape("k80", 1, NODE), 1.0)),
+            tenant=user,
+        )
+        for user, speed_up in speed_ups.items()
+        for number in range(jobs_each)
+    ]
+    weights = options.pop("weights", None)
+    shares = make_policy("gandiva-fair", options).decide(view_of(TWO_TYPES, jobs, weights=weights))
+    assert isinstance(shares, Shares)
+    tenant = np.array([job.tenant for job in jobs])
+    return {user: [round(part, 4) for part in shares.fraction[tenant == user].sum(axis=0)] for user in speed_ups}
+
+
+def test_users_have_gpus_of_each_type_by_their_tickets() -> None:
+    assert shares_of({"a": 4.0, "b": 1.2}, trading=False) == {"a": [3, 3], "b": [3, 3]}
+    assert shares_of({"a": 4.0, "b": 1.2}, trading=False, weights={"a": 2.0}) == {"a": [4, 4], "b": [2, 2]}
+
+
+def test_the_user_who_gains_most_buys_fast_gpus_at_the_second_highest_speed_up() -> None:
+    """Of two, that is the seller's: 3 slow GPUs buy 3 / 1.2 = 2.5 fast ones. Of three, both who gain pay 2 for 1, and
+    the third has 6 slow GPUs in the end, each worth more to it than what it gave."""
+    assert shares_of({"a": 4.0, "b": 1.2}) == {"a": [5.5, 0], "b": [0.5, 6]}
+    assert shares_of({"a": 4.0, "b": 2.0, "c": 1.2}) == {"a": [3, 0], "b": [3, 0], "c": [0, 6]}
+
+
+def test_a_user_without_jobs_enough_leaves_gpus_to_the_others() -> None:
+    few = Job("one", 0.0, (Option(Shape("v100", 1, NODE), 1.0),), tenant="few")
+    many = [Job(f"m{i}", 0.0, (Option(Shape("v100", 1, NODE), 1.0),), tenant="many") for i in range(9)]
+    shares = make_policy("gandiva-fair").decide(view_of(cluster(nodes=1, gpus=4), [few, *many]))
+    assert isinstance(shares, Shares)
+    assert shares.fraction[:, 0].tolist() == pytest.approx([1.0] + [1 / 3] * 9)
+
+
+def test_jobs_of_a_user_have_equal_parts_of_gpu_time_whatever_their_gangs() -> None:
+    jobs = [gang("one", "", 1, 100), gang("two", "", 2, 100), gang("other", "", 2, 100)]
+    shares = make_policy("gandiva-fair").decide(view_of(cluster(nodes=1, gpus=2), jobs))
+    assert isinstance(shares, Shares)
+    assert shares.fraction[:, 0].tolist() == pytest.approx([2 / 3, 1 / 3, 1 / 3])
+
+
+# Windows of rounds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "done", "options", "want"),
+    [
+        # Rounds of 100 s bring log 2, 1.5, 4/3, 5/4 to who has done 100 s, and log 9/7 to who has done 350.
+        ((1000.0, 1000.0), (100.0, 350.0), {}, [3, 1]),
+        ((1000.0, 1000.0), (100.0, 100.0), {}, [2, 2]),
+        # The second has 100 s left, so that one round is all it needs; with a weight of the makespan it gets none.
+        ((1000.0, 200.0), (100.0, 100.0), {}, [3, 1]),
+        ((1000.0, 200.0), (100.0, 100.0), {"makespan_weight": 100.0}, [4, 0]),
+        # Two apps contend, so that the second is to end within 0.75 x 2 x 300 s: of the 300 s left 50 may be later.
+        ((1000.0, 300.0), (0.0, 0.0), {"rho_max": 0.75}, [1, 3]),
+        ((1000.0, 300.0), (0.0, 0.0), {}, [2, 2]),
+    ],
+)
+def test_shockwave_plans_the_rounds_of_a_window(
+    seconds: tuple[float, float], done: tuple[float, float], options: dict[str, Any], want: list[int]
+) -> None:
+    jobs = [gang(name, "", 1, each) for name, each in zip("ab", seconds, strict=True)]
+    view = view_of(cluster(nodes=1, gpus=1), jobs, columns={"steps_base": dict(zip("ab", done, strict=True))})
+    plain = {"rounds": 4, "round_seconds": 100.0, "makespan_weight": 0.0, "rho_max": 100.0}
+    policy = make_policy("shockwave", {**plain, **options})
+    assert isinstance(policy, Shockwave)
+    assert policy.plan(view, np.arange(2)).tolist() == want
+    grants = policy.decide(view)
+    assert grants.rest.order.tolist() == ([0, 1] if want[0] >= want[1] else [1, 0])
+    assert grants.stands_until == 100.0
+
+
 @pytest.mark.parametrize(
     ("name", "option", "value"),
     [
@@ -397,6 +483,10 @@ def test_goodput_as_pollux_has_it_is_a_harmonic_mean_of_speed_ups() -> None:
         ("goodput", "power", 1),
         ("goodput", "left_out", 1),
         ("goodput", "interval_seconds", 0),
+        ("shockwave", "rounds", 0),
+        ("shockwave", "round_seconds", 0),
+        ("shockwave", "makespan_weight", -1),
+        ("shockwave", "rho_max", 0),
     ],
 )
 def test_an_option_that_makes_no_sense_is_told(name: str, option: str, value: object) -> None:

@@ -20,6 +20,7 @@ from horae.policies.equal_share import EqualShare
 from horae.policies.fifo import Fifo
 from horae.policies.finish_time_fairness import FinishTimeFairness
 from horae.policies.gandiva import Gandiva
+from horae.policies.gandiva_fair import GandivaFair
 from horae.policies.gittins import Gittins
 from horae.policies.goodput import Goodput
 from horae.policies.hierarchical import Hierarchical
@@ -31,6 +32,7 @@ from horae.policies.min_cost import MinCost
 from horae.policies.on_fastest import FifoOnFastest, SjfOnFastest
 from horae.policies.optimus import Optimus
 from horae.policies.partial_allocation import PartialAllocation
+from horae.policies.shockwave import Shockwave
 from horae.policies.sjf import Sjf
 from horae.policies.slaq import Slaq
 from horae.policies.srsf import Srsf
@@ -68,10 +70,12 @@ POLICIES: dict[str, type[Policy]] = {
         SjfOnFastest,
         Allox,
         Gandiva,
+        GandivaFair,
         Optimus,
         Slaq,
         Afs,
         Goodput,
+        Shockwave,
     )
 }
 _LOADED: dict[str, type[Policy]] = {}  # from other packages, checked
