@@ -461,7 +461,7 @@ def test_shockwave_plans_the_rounds_of_a_window(
 ) -> None:
     jobs = [gang(name, "", 1, each) for name, each in zip("ab", seconds, strict=True)]
     view = view_of(cluster(nodes=1, gpus=1), jobs, columns={"steps_base": dict(zip("ab", done, strict=True))})
-    plain = {"rounds": 4, "round_seconds": 100.0, "makespan_weight": 0.0, "rho_max": 100.0}
+    plain = {"rounds": 4, "interval_seconds": 100.0, "makespan_weight": 0.0, "rho_max": 100.0}
     policy = make_policy("shockwave", {**plain, **options})
     assert isinstance(policy, Shockwave)
     assert policy.plan(view, np.arange(2)).tolist() == want
@@ -484,7 +484,7 @@ def test_shockwave_plans_the_rounds_of_a_window(
         ("goodput", "left_out", 1),
         ("goodput", "interval_seconds", 0),
         ("shockwave", "rounds", 0),
-        ("shockwave", "round_seconds", 0),
+        ("shockwave", "interval_seconds", 0),
         ("shockwave", "makespan_weight", -1),
         ("shockwave", "rho_max", 0),
     ],

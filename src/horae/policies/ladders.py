@@ -159,8 +159,9 @@ def gpus_of(view: View, ladders: Ladders, rung: Ints) -> Ints:
 def resizing(view: View, accelerator: Ints, gpus: Ints, order: Ints, lease: tuple[float, float]) -> Grants:
     """Grants of so many GPUs of a type by row, in this order of all rows; 0: nothing new.
 
-    A row is named with every level of its count, then with smaller counts, down to what it has if it runs there. The
-    lease is the moment until which all of this stands, and its length.
+    A row is named with every level of its count, one that keeps its count with what it has first; then with smaller
+    counts, for whoever finds no room or is displaced. One that is to go to another GPU type stays rather than go there
+    with less. The lease is the moment until which all of this stands, and its length.
     """
     jobs = view.jobs
     stands_until, lease_seconds = lease
@@ -168,15 +169,14 @@ def resizing(view: View, accelerator: Ints, gpus: Ints, order: Ints, lease: tupl
     wanted, kind, shape = gpus[rows], accelerator[rows], jobs.shape[rows]
     sizes = view.shape_gpus[shape]
     is_here = jobs.running[rows] & (view.shape_accelerator[shape[np.arange(len(rows)), jobs.option[rows]]] == kind)
-    least = np.where(is_here, np.minimum(jobs.held_gpus[rows], wanted), np.where(jobs.running[rows], wanted, 1))
+    least = np.where(jobs.running[rows] & ~is_here, wanted, 1)
     named = (shape >= 0) & (view.shape_accelerator[shape] == kind[:, None]) & (jobs.speed[rows] > 0)
     named &= (sizes <= wanted[:, None]) & (sizes >= least[:, None])
-    stays = np.flatnonzero(is_here & (jobs.held_gpus[rows] == wanted))
-    named[stays] = False
-    named[stays, jobs.option[rows[stays]]] = True
+    stays = is_here & (jobs.held_gpus[rows] == wanted)
     place, option = np.nonzero(named)
-    by_size = np.lexsort((option, -sizes[place, option], place))
-    place, option = place[by_size], option[by_size]
+    kept = stays[place] & (option == jobs.option[rows[place]])
+    in_turn = np.lexsort((option, -sizes[place, option], ~kept, place))
+    place, option = place[in_turn], option[in_turn]
     rest = Ranking(order, preemptive=True, stands_until=stands_until)
     lengths = np.full(len(place), lease_seconds)
     return Grants(rows[place], option, lengths, rest, rest_lease_seconds=lease_seconds, resizes=True)

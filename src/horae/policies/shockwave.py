@@ -15,7 +15,7 @@ otherwise the last gang that does not fit leaves some GPUs of the window unplann
 speed of the reference shape. The paper foresees when jobs change their batch sizes, from a posterior over regimes;
 nobody tells that here: the time left is what the view believes, and a job of unknown length is believed to go on for as
 long as it has and a round more. Only the coming round is carried out: those with the most rounds in the plan run, of
-equals who runs already; then the plan is made anew. Leases end at multiples of `round_seconds`.
+equals who runs already; then the plan is made anew. Leases end at multiples of `interval_seconds`.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _BOUND, _MAKESPAN = 1e12, 1e6  # what is needed comes before what is good: gains
 class Shockwave:
     name: ClassVar[str] = "shockwave"
     rounds: int = 20  # of a window
-    round_seconds: float = 120.0  # jobs change at multiples of this
+    interval_seconds: float = 120.0  # a round: jobs change at multiples of this
     makespan_weight: float = 1.0  # of the makespan in windows, against the sum of logarithms
     rho_max: float = 1.0  # the finish-time bound, of an equal share among the apps; larger is looser
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
             raise PolicyError(f"rounds is {self.rounds}", field="rounds", remedy="give 1 or more")
-        check_interval("round_seconds", self.round_seconds)
+        check_interval("interval_seconds", self.interval_seconds)
         if not 0 <= self.makespan_weight < inf:
             raise PolicyError(
                 f"makespan_weight is {self.makespan_weight}", field="makespan_weight", remedy="give 0 or more"
@@ -61,7 +61,7 @@ class Shockwave:
         planned = np.zeros(len(jobs), dtype=np.int64)
         planned[rows] = self.plan(view, rows)
         order = np.lexsort((jobs.serial, ~jobs.running, -planned))
-        boundary_at, lease_seconds = until_boundary(view.now, self.round_seconds)
+        boundary_at, lease_seconds = until_boundary(view.now, self.interval_seconds)
         nobody = np.empty(0, dtype=np.int64)
         rest = Ranking(order, preemptive=True, stands_until=boundary_at)
         return Grants(nobody, nobody, np.empty(0), rest, rest_lease_seconds=lease_seconds)
@@ -77,10 +77,10 @@ class Shockwave:
         # A makespan is worth trying if it is some rounds of the window less than the longest job has left.
         longest = float(work.left_seconds.max())
         for saved in range(self.rounds + 1):
-            makespan = longest - saved * self.round_seconds
+            makespan = longest - saved * self.interval_seconds
             if makespan < 0:
                 break
-            at_least = np.ceil((work.left_seconds - makespan) / self.round_seconds - 1e-9)
+            at_least = np.ceil((work.left_seconds - makespan) / self.interval_seconds - 1e-9)
             key = _keys(work.gain, np.maximum(at_least, 0.0), needed, work.rho)
             planned = _given(key, work.gpus, room)
             value = self._value(work, planned)
@@ -92,9 +92,9 @@ class Shockwave:
         jobs = view.jobs
         done = jobs.steps_done[rows] / jobs.reference_speed[rows]
         total = jobs.seconds_total[rows]
-        total = np.maximum(np.where(np.isfinite(total), total, 2 * done + self.round_seconds), done)
+        total = np.maximum(np.where(np.isfinite(total), total, 2 * done + self.interval_seconds), done)
         left = total - done
-        after = np.minimum(done[:, None] + np.arange(self.rounds + 1) * self.round_seconds, total[:, None])
+        after = np.minimum(done[:, None] + np.arange(self.rounds + 1) * self.interval_seconds, total[:, None])
         # Before its first second a job counts as having done that, for there is no logarithm of nothing.
         progress = np.log(np.maximum(after, 1.0) / np.maximum(total, 1.0)[:, None])
         gpus = jobs.gpus[rows]
@@ -105,13 +105,13 @@ class Shockwave:
     def _needed_rounds(self, view: View, rows: Ints, work: _Work) -> Floats:
         """By row: the rounds that it must run in this window to keep its bound, all of them where it is too late."""
         due_at = view.jobs.submitted_at[rows] + self.rho_max * work.alone_seconds
-        later_seconds = np.maximum(due_at - view.now - self.rounds * self.round_seconds, 0.0)
-        return np.ceil(np.maximum(work.left_seconds - later_seconds, 0.0) / self.round_seconds - 1e-9)
+        later_seconds = np.maximum(due_at - view.now - self.rounds * self.interval_seconds, 0.0)
+        return np.ceil(np.maximum(work.left_seconds - later_seconds, 0.0) / self.interval_seconds - 1e-9)
 
     def _value(self, work: _Work, planned: Ints) -> float:
         reached = work.progress[np.arange(len(planned)), planned]
-        makespan = float(np.maximum(work.left_seconds - planned * self.round_seconds, 0.0).max())
-        return float(reached.sum()) - self.makespan_weight * makespan / (self.rounds * self.round_seconds)
+        makespan = float(np.maximum(work.left_seconds - planned * self.interval_seconds, 0.0).max())
+        return float(reached.sum()) - self.makespan_weight * makespan / (self.rounds * self.interval_seconds)
 
 
 class _Work(NamedTuple):
