@@ -180,7 +180,7 @@ WRONG = {
     "a policy is unknown": (["--policy", "lottery"], f"--policy: there is no policy 'lottery'; {POLICIES}"),
     "an option of a policy is unknown": (
         ["--policy", "tiresias={speed: 1}"],
-        "--policy: policy 'tiresias' has no option 'speed'; it takes: limits, promote_after",
+        "--policy: policy 'tiresias' has no option 'speed'; it takes: limits, promote_after, variant, lease_seconds",
     ),
     "an option of a policy is wrong": (
         ["--policy", "tiresias={limits: [3, 1]}"],

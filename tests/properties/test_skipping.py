@@ -52,6 +52,11 @@ def every_round() -> Iterator[None]:
             ("tiresias", {"limits": (50.0, 300.0), "promote_after": 0.0}),
             ("tiresias", {"limits": (50.0, 300.0), "promote_after": 2.0}),
             ("highest-rho", {"lease_seconds": 60.0}),
+            ("tiresias", {"variant": "themis-paper", "lease_seconds": 60.0}),
+            ("optimus", {"variant": "themis-paper", "lease_seconds": 60.0}),
+            ("gandiva", {"variant": "themis-paper", "lease_seconds": 60.0}),
+            ("slaq", {"variant": "themis-paper", "lease_seconds": 60.0}),
+            ("shockwave", {"interval_seconds": 30.0}),
             ("equal-share", {}),
         ]
     ),
@@ -69,6 +74,38 @@ def test_a_run_that_skips_equals_one_that_looks_at_every_round(
         ]
         machines = cluster(nodes=2, gpus=4)
         recorder = simulate(machines, arrivals, name, Cadence.ROUNDS, round_seconds=10.0, **options)  # type: ignore[arg-type]
+        return sorted(recorder.records(), key=lambda record: record.job_id)
+
+    skipped = outcome()
+    with every_round():
+        assert outcome() == skipped
+    assert len(skipped) == len(workload)
+
+
+@given(
+    workload=jobs,
+    policy=st.sampled_from(
+        [
+            ("optimus", {"interval_seconds": 60.0}),
+            ("slaq", {"epoch_seconds": 60.0}),
+            ("goodput", {"interval_seconds": 30.0}),
+            ("goodput", {"interval_seconds": 30.0, "variant": "pollux"}),
+        ]
+    ),
+)
+@settings(deadline=None, max_examples=40)
+def test_sizes_change_when_they_may_whether_or_not_rounds_are_skipped(
+    workload: list[tuple[int, int, int, float]], policy: tuple[str, dict[str, object]]
+) -> None:
+    name, options = policy
+
+    def outcome() -> list[Record]:
+        arrivals = []
+        for i, (at, _, seconds, restart) in enumerate(workload):
+            sizes = tuple(Option(Shape("v100", gpus, "node"), gpus**0.8) for gpus in (1, 2, 4))
+            job = Job(f"j{i}", float(at), sizes, steps_total=float(seconds), restart_seconds=restart)
+            arrivals.append(Arrival(job, Truth(float(seconds), sizes)))
+        recorder = simulate(cluster(nodes=2, gpus=4), arrivals, name, Cadence.ROUNDS, round_seconds=10.0, **options)  # type: ignore[arg-type]
         return sorted(recorder.records(), key=lambda record: record.job_id)
 
     skipped = outcome()

@@ -96,6 +96,10 @@ class Grants(NamedTuple):
     resizes: bool = False  # those who run may be given other shapes although nobody waits
 
     @property
+    def leases(self) -> bool:
+        return self.rest_lease_seconds > 0 or bool((self.lease_seconds > 0).any())
+
+    @property
     def stands_until(self) -> float:
         return self.rest.stands_until
 

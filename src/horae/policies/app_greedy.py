@@ -6,7 +6,8 @@ has ended contends like the others. All that is left of an order comes after the
 nothing idles which somebody could use.
 
 Since every job that runs has a lease, and every lease that has ended is renewed or lost at a decision, nothing can
-change between two ends of leases unless something happens: the answers stand for ever.
+change between two ends of leases unless something happens. A lease that begins with a decision or later, when others
+have left, ends a whole length after the decision at the earliest: so long the answers stand.
 """
 
 from __future__ import annotations
@@ -177,5 +178,5 @@ def grants(view: View, field: Field, wins: list[Win], rest: Ints, lease_seconds:
     first = np.array([win.option for win in wins], dtype=np.int64)
     named = field.offers[rows] & (np.arange(view.jobs.shape.shape[1]) >= first[:, None])
     place, option = np.nonzero(named)
-    ranking = Ranking(rest, preemptive=True)
+    ranking = Ranking(rest, preemptive=True, stands_until=view.now + lease_seconds)
     return Grants(rows[place], option, np.full(len(place), lease_seconds), ranking, rest_lease_seconds=lease_seconds)

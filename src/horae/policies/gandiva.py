@@ -49,7 +49,7 @@ class Gandiva:
         return self.equal_parts(view)
 
     def equal_parts(self, view: View) -> Shares:
-        jobs, choices = view.jobs, _choices(view)
+        jobs, choices = view.jobs, choices_of(view)
         rows = np.flatnonzero((choices.option >= 0).any(axis=1))
         excess_gpus = int(jobs.gpus[rows].sum() - view.capacity.sum())
         if excess_gpus <= 0 or not len(view.kept):
@@ -66,7 +66,7 @@ class Gandiva:
         pairs = _company(view, choices, (first, second), part) if len(first) else None
         return Shares(fraction, pairs=pairs)
 
-    def _pairs(self, view: View, choices: _Choices, rows: Ints) -> tuple[Ints, Ints]:
+    def _pairs(self, view: View, choices: Choices, rows: Ints) -> tuple[Ints, Ints]:
         """Who shares GPUs now and may go on, then the others at random."""
         jobs = view.jobs
         # Jobs of one model that accept the same shapes go with the same others: a small table says which.
@@ -80,7 +80,7 @@ class Gandiva:
         first, second = random_pairs(view.seed, jobs.serial[rows[others]], kind[others], matches)
         return rows[np.append(now[:, 0], others[first])], rows[np.append(now[:, 1], others[second])]
 
-    def _matches(self, view: View, choices: _Choices, rows: Ints) -> Bools:
+    def _matches(self, view: View, choices: Choices, rows: Ints) -> Bools:
         """By two of these rows: one gang size, a GPU type in common, and worth it on all that they have in common."""
         jobs = view.jobs
         both = (choices.option[rows] >= 0)[:, None] & (choices.option[rows] >= 0)
@@ -93,7 +93,7 @@ class Gandiva:
         return same & both.any(axis=2) & (worth | ~both).all(axis=2)
 
 
-class _Choices(NamedTuple):
+class Choices(NamedTuple):
     """By row and accelerator: the fastest of the shapes that the job accepts there."""
 
     option: Ints  # -1: none, or there are no GPUs
@@ -101,7 +101,7 @@ class _Choices(NamedTuple):
     gpus: Floats  # endless where there is none
 
 
-def _choices(view: View) -> _Choices:
+def choices_of(view: View) -> Choices:
     jobs = view.jobs
     accelerator = view.shape_accelerator[jobs.shape]
     accepted = (jobs.shape >= 0) & (accelerator >= 0) & (jobs.speed > 0)
@@ -113,7 +113,7 @@ def _choices(view: View) -> _Choices:
             option[:, number] = np.where(speed.max(axis=1) > 0, best, -1)
     shape = np.take_along_axis(jobs.shape, np.maximum(option, 0), axis=1)
     gpus_of_shape = view.shape_gpus[shape].astype(np.float64)
-    return _Choices(option, shape, np.where(option >= 0, gpus_of_shape, np.inf))
+    return Choices(option, shape, np.where(option >= 0, gpus_of_shape, np.inf))
 
 
 def _time(view: View, gpus: Floats, part: float) -> Floats:
@@ -123,7 +123,7 @@ def _time(view: View, gpus: Floats, part: float) -> Floats:
     return whole
 
 
-def _company(view: View, choices: _Choices, rows: tuple[Ints, Ints], part: float) -> Pairs:
+def _company(view: View, choices: Choices, rows: tuple[Ints, Ints], part: float) -> Pairs:
     first, second = rows
     both = (choices.option[first] >= 0) & (choices.option[second] >= 0)
     time = _time(view, np.where(both, choices.gpus[first], np.inf), part)

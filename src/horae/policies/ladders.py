@@ -11,7 +11,7 @@ Whoever is under a lease that has not ended, or may not be stopped for another r
 from __future__ import annotations
 
 from heapq import heapify, heappop, heapreplace
-from math import floor, inf
+from math import floor, inf, nextafter
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from horae.model.decisions import Grants, Ranking
 from horae.model.view import View
 
 NOTHING = -1  # no rung
-_EARLY_SECONDS = 1e-6  # a lease that ends a hair before a boundary is over there
+_HAIR = 1e-9  # of an interval: who comes as little before a boundary is there
 
 
 class Ladders(NamedTuple):
@@ -143,29 +143,40 @@ def damped(ladders: Ladders, rung: Ints, seconds: Floats, cost_seconds: Floats) 
 
 def until_boundary(now: float, interval_seconds: float) -> tuple[float, float]:
     """The next multiple of an interval, and the length of a lease that is over by then."""
-    boundary_at = (floor(now / interval_seconds + 1e-9) + 1) * interval_seconds
-    return boundary_at, max(boundary_at - now - _EARLY_SECONDS, 0.0)
+    boundary_at = (floor(now / interval_seconds + _HAIR) + 1) * interval_seconds
+    seconds = boundary_at - now
+    # A lease that ends a rounding error after the boundary would not be contestable there.
+    return boundary_at, nextafter(seconds, 0.0) if now + seconds > boundary_at else seconds
 
 
-def resizing(view: View, ladders: Ladders, rung: Ints, order: Ints, lease: tuple[float, float]) -> Grants:
-    """The rows of this order, which has all, in the shapes of their rungs, then of lower ones.
+def gpus_of(view: View, ladders: Ladders, rung: Ints) -> Ints:
+    """By row: the GPUs of its rung; 0 for those without, and for those who keep what they have."""
+    gpus = ladders.gpus[np.arange(len(rung)), np.maximum(rung, 0)] if len(rung) else rung
+    gpus = np.where(rung == ladders.held, view.jobs.held_gpus, gpus)
+    return np.where(ladders.contends & (rung >= 0), gpus, 0)
 
-    The lease is the moment until which all of this stands, and its length.
+
+def resizing(view: View, accelerator: Ints, gpus: Ints, order: Ints, lease: tuple[float, float]) -> Grants:
+    """Grants of so many GPUs of a type by row, in this order of all rows; 0: nothing new.
+
+    A row is named with every level of its count, one that keeps its count with what it has first; then with smaller
+    counts, for whoever finds no room or is displaced. One that is to go to another GPU type stays rather than go there
+    with less. The lease is the moment until which all of this stands, and its length.
     """
     jobs = view.jobs
     stands_until, lease_seconds = lease
-    rows = order[ladders.contends[order] & (rung[order] >= 0)]
-    wanted = ladders.gpus[rows, rung[rows]]
-    shape = jobs.shape[rows]
-    gpus = view.shape_gpus[shape]
-    named = (shape >= 0) & (view.shape_accelerator[shape] == ladders.accelerator[rows][:, None])
-    named &= (gpus <= wanted[:, None]) & (jobs.speed[rows] > 0)
-    stays = jobs.running[rows] & (rung[rows] == ladders.held[rows])
-    named[stays] = False
-    named[stays, jobs.option[rows[stays]]] = True
+    rows = order[gpus[order] > 0]
+    wanted, kind, shape = gpus[rows], accelerator[rows], jobs.shape[rows]
+    sizes = view.shape_gpus[shape]
+    is_here = jobs.running[rows] & (view.shape_accelerator[shape[np.arange(len(rows)), jobs.option[rows]]] == kind)
+    least = np.where(jobs.running[rows] & ~is_here, wanted, 1)
+    named = (shape >= 0) & (view.shape_accelerator[shape] == kind[:, None]) & (jobs.speed[rows] > 0)
+    named &= (sizes <= wanted[:, None]) & (sizes >= least[:, None])
+    stays = is_here & (jobs.held_gpus[rows] == wanted)
     place, option = np.nonzero(named)
-    by_size = np.lexsort((option, -gpus[place, option], place))
-    place, option = place[by_size], option[by_size]
+    kept = stays[place] & (option == jobs.option[rows[place]])
+    in_turn = np.lexsort((option, -sizes[place, option], ~kept, place))
+    place, option = place[in_turn], option[in_turn]
     rest = Ranking(order, preemptive=True, stands_until=stands_until)
     lengths = np.full(len(place), lease_seconds)
     return Grants(rows[place], option, lengths, rest, rest_lease_seconds=lease_seconds, resizes=True)

@@ -32,7 +32,7 @@ from horae.model.decisions import Grants
 from horae.model.errors import PolicyError
 from horae.model.view import View
 from horae.policies.app_greedy import THEMIS_PAPER, by_app, check_variant, field_of, greedy, longest_first
-from horae.policies.ladders import by_step, climb, damped, ladders_of, resizing, seconds_at, until_boundary
+from horae.policies.ladders import by_step, climb, damped, gpus_of, ladders_of, resizing, seconds_at, until_boundary
 from horae.policies.losses import steps_to_convergence
 
 _FIRST = 1e12  # seconds a GPU: more than any app with GPUs can gain
@@ -67,9 +67,10 @@ class Optimus:
         order = np.lexsort((jobs.serial, need))
         gain = by_step(ladders, -np.where(np.isfinite(seconds), seconds, 0.0)) / _dominant_share(view)[:, None]
         rung = damped(ladders, climb(ladders, order, gain), seconds, self.damping * jobs.restart_seconds)
-        gpus = np.where(rung >= 0, ladders.gpus[np.arange(len(jobs)), rung], np.iinfo(np.int64).max)
-        smallest_first = order[np.argsort(gpus[order], kind="stable")]
-        return resizing(view, ladders, rung, smallest_first, until_boundary(view.now, self.interval_seconds))
+        gpus = gpus_of(view, ladders, rung)
+        smallest_first = order[np.lexsort((gpus[order], gpus[order] == 0))]
+        lease = until_boundary(view.now, self.interval_seconds)
+        return resizing(view, ladders.accelerator, gpus, smallest_first, lease)
 
 
 def check_interval(field: str, seconds: float) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from horae.model.errors import PolicyError
 from horae.model.view import Policy
+from horae.policies.afs import Afs
 from horae.policies.allox import Allox
 from horae.policies.conformance import check_policy
 from horae.policies.drf import Drf
@@ -19,7 +20,9 @@ from horae.policies.equal_share import EqualShare
 from horae.policies.fifo import Fifo
 from horae.policies.finish_time_fairness import FinishTimeFairness
 from horae.policies.gandiva import Gandiva
+from horae.policies.gandiva_fair import GandivaFair
 from horae.policies.gittins import Gittins
+from horae.policies.goodput import Goodput
 from horae.policies.hierarchical import Hierarchical
 from horae.policies.highest_rho import HighestRho
 from horae.policies.las import Las
@@ -29,6 +32,7 @@ from horae.policies.min_cost import MinCost
 from horae.policies.on_fastest import FifoOnFastest, SjfOnFastest
 from horae.policies.optimus import Optimus
 from horae.policies.partial_allocation import PartialAllocation
+from horae.policies.shockwave import Shockwave
 from horae.policies.sjf import Sjf
 from horae.policies.slaq import Slaq
 from horae.policies.srsf import Srsf
@@ -68,8 +72,12 @@ POLICIES: dict[str, type[Policy]] = {
         SjfOnFastest,
         Allox,
         Gandiva,
+        GandivaFair,
         Optimus,
         Slaq,
+        Afs,
+        Goodput,
+        Shockwave,
     )
 }
 _LOADED: dict[str, type[Policy]] = {}  # from other packages, checked

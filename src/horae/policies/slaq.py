@@ -23,7 +23,7 @@ from horae.model.arrays import Floats, Ints
 from horae.model.decisions import Grants
 from horae.model.view import View
 from horae.policies.app_greedy import THEMIS_PAPER, check_variant, field_of, greedy
-from horae.policies.ladders import Ladders, by_step, climb, damped, ladders_of, resizing, until_boundary
+from horae.policies.ladders import Ladders, by_step, climb, damped, gpus_of, ladders_of, resizing, until_boundary
 from horae.policies.losses import loss_drop
 from horae.policies.optimus import check_damping, check_interval
 
@@ -52,7 +52,8 @@ class Slaq:
         order = np.lexsort((jobs.serial, -drop[:, 0] / np.maximum(ladders.gpus[:, 0], 1)))
         rung = climb(ladders, order, by_step(ladders, drop))
         rung = damped(ladders, rung, -drop, self._lost(view, ladders, rung))
-        return resizing(view, ladders, rung, order, until_boundary(view.now, self.epoch_seconds))
+        lease = until_boundary(view.now, self.epoch_seconds)
+        return resizing(view, ladders.accelerator, gpus_of(view, ladders, rung), order, lease)
 
     def _lost(self, view: View, ladders: Ladders, rung: Ints) -> Floats:
         """By job: the part of its loss drop that falls into its restart, at its new size."""

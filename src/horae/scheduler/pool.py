@@ -308,11 +308,14 @@ class Pool:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether a decision could change nothing: if nobody waits, all keep what they have, unless it resizes them."""
+        """Whether a decision could change nothing: if nobody waits, all keep what they have.
+
+        But for shares, for sizes that change, and for leases: one that ends is renewed, and whoever comes finds it so.
+        """
         if self.unsettled:
             return False
         if isinstance(self.decision, Grants):
-            return not self.decision.resizes
+            return not (self.decision.resizes or self.decision.leases)
         return isinstance(self.decision, Ranking)
 
     def touch(self, now: float) -> None:
