@@ -67,8 +67,10 @@ class Themis:
     def decide(self, view: View) -> Grants:
         jobs = view.jobs
         nothing: Ints = np.empty(0, dtype=np.int64)
-        if not len(jobs):
-            return Grants(nothing, nothing, np.empty(0), Ranking(nothing, preemptive=True))
+        if not jobs.waiting.any():  # leases run out; whoever comes next can have what he needs at once
+            running = np.flatnonzero(jobs.running)
+            order = running[np.argsort(jobs.serial[running])]
+            return Grants(nothing, nothing, np.empty(0), Ranking(order, preemptive=True))
         terms = Terms(
             self.lease_seconds * self.window_leases, self.aim, self.to_the_end, self.restarts, self.by_tenant, self.band
         )
