@@ -37,7 +37,7 @@ class Kept:
 
     def __init__(self, folder: Path, tables: Tables) -> None:
         self.folder = folder
-        self._tables = _digest(to_plain(tables))
+        self._tables = digest(to_plain(tables))
 
     def name(self, case: Case) -> str:
         libraries = {name: version(name) for name in LIBRARIES}
@@ -48,7 +48,7 @@ class Kept:
             "python": list(sys.version_info[:2]),
             "libraries": libraries,
         }
-        return _digest(identity)
+        return digest(identity)
 
     def load(self, name: str) -> Result | None:
         """None where there is none, or only a part of one."""
@@ -75,17 +75,17 @@ class Kept:
         return self.folder / f"{name}.json"
 
 
-def _digest(plain: object) -> str:
+def digest(plain: object) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 @cache
-def sources_of_runs() -> str:
+def sources_of_runs(runs: tuple[str, ...] = RUNS) -> str:
     """Of the package but for what comes after a run, so that changed code is never answered from the past."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
         place = path.relative_to(PACKAGE).as_posix()
-        if place in RUNS or not any(place == each or place.startswith(f"{each}/") for each in APART):
+        if place in runs or not any(place == each or place.startswith(f"{each}/") for each in APART):
             digest.update(f"{place}\n".encode())
             digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
