@@ -233,7 +233,7 @@ def _beyond(solve: Solve, seeds: Sequence[int]) -> Chapter:
         ("unknown, band 1", Case("w2", "themis", 0, {"band": 1.0}, durations_known=False, divided_by=2)),
     ]
     points = _points(solve, seeds, [(label, float(at), case) for at, (label, case) in enumerate(options)])
-    one = Case("w1", "themis", 0, divided_by=2, watched=WATCHED)
+    one = Case("w1", "themis", 0, watched=WATCHED)
     split = _points(
         solve, seeds,
         [
