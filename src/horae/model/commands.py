@@ -29,4 +29,21 @@ class Survey(NamedTuple):
     """Tell what is running (answered by `Surveyed`)."""
 
 
-Command: TypeAlias = Start | Stop | Survey
+class CallForBids(NamedTuple):
+    """An auction is open: each app may say what so many GPUs would be worth to it (answered by `BidGiven`, in time)."""
+
+    auction: int
+    pool: str
+    closes_at: float
+    offers: tuple[Offer, ...]
+
+
+class Offer(NamedTuple):
+    """The numbers of GPUs for which an app may bid, and the rho that it is believed to have with each of them."""
+
+    app: str
+    gpus: tuple[int, ...]
+    rho: tuple[float, ...]
+
+
+Command: TypeAlias = Start | Stop | Survey | CallForBids

@@ -83,6 +83,16 @@ class ReservationsChanged(NamedTuple):
     cells: Mapping[str, Mapping[str, int]]
 
 
+class BidGiven(NamedTuple):
+    """An app's answer to a call: the rho that it would have with each number of GPUs, by what it says."""
+
+    at: float
+    auction: int
+    app: str
+    gpus: tuple[int, ...]
+    rho: tuple[float, ...]
+
+
 class CurveRevised(NamedTuple):
     """A job's loss is believed to fall otherwise than was thought, by what it has reported."""
 
@@ -122,6 +132,7 @@ Event: TypeAlias = (
     | NodeChanged
     | PolicyChanged
     | ReservationsChanged
+    | BidGiven
     | CurveRevised
     | SpeedRevised
     | Surveyed

@@ -60,6 +60,7 @@ class Job:
     later_gpu_seconds: float = 0.0  # work that its app will bring along when this is done, as far as that is known
     later_seconds: float = 0.0  # what that takes at least, with as many GPUs as it can use
     curve: Curve | None = None  # None: unknown
+    bids: bool = False  # its app has an agent of its own, that is called for bids in auctions
 
     def __post_init__(self) -> None:  # noqa: PLR0912  one branch a field
         if not self.id:

@@ -81,11 +81,14 @@ class Setup:
     tenant_weights: Mapping[str, float] = field(default_factory=dict)  # 1 for those not named
     acknowledge_seconds: float = 30.0  # a command unanswered for so long is sent again
     survey_seconds: float = inf  # how often the engine is asked for everything it runs
+    bid_seconds: float = 5.0  # how long an auction waits for agents of its apps
     sharing: tuple[Sharing, ...] = ()  # what two jobs on the same GPUs are believed to keep of their speeds
     absent_nodes: tuple[str, ...] = ()  # not there yet: they join when they are told to be healthy
     static_binding: bool = False  # tenants' cells have the same GPUs for good, rather than any while they are used
 
     def __post_init__(self) -> None:
+        if not 0 <= self.bid_seconds < inf:
+            raise InputError(f"bid_seconds is {self.bid_seconds}", field="bid_seconds", remedy="give 0 or more")
         for node in self.absent_nodes:
             if node not in self.cluster.node_index:
                 raise InputError(f"there is no node {node!r}", field="absent_nodes", remedy="name nodes of the cluster")

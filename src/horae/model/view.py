@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -51,6 +52,8 @@ class View(NamedTuple):
     app: AppColumns = AppColumns(
         np.empty(0), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0), np.empty(0), np.empty(0)
     )
+    asked: Ints = np.empty(0, dtype=np.int64)  # apps whose agents were called for bids,
+    bids: Mapping[int, tuple[tuple[int, ...], tuple[float, ...]]] = MappingProxyType({})  # and what came: GPUs and rho
     # The levels that gangs of a GPU type would get one after the other, if these rows were gone: -1 where none is left.
     trial: Callable[[Bools, str, Ints], Ints] = lambda gone, accelerator, gangs: np.full(len(gangs), -1)
 
@@ -63,6 +66,15 @@ class View(NamedTuple):
         average: Floats = grown / (age + young)
         average[young] = self.apps
         return average
+
+
+@runtime_checkable
+class Auctioneer(Protocol):
+    """A policy that would hear apps before it decides."""
+
+    def ask(self, view: View, apps: Ints) -> Mapping[int, tuple[tuple[int, ...], tuple[float, ...]]]:
+        """By number of those apps that could win anything: for how many GPUs they may bid, and the rho believed."""
+        ...
 
 
 class Policy(Protocol):

@@ -17,11 +17,12 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
-from horae.model.decisions import Grants, Ranking
+from horae.model.decisions import Grants, Notice, Ranking
 from horae.model.errors import PolicyError
 from horae.model.view import View
 from horae.policies import agents
 from horae.policies.agents import RENEWS, WAITS, Books, Terms
+from horae.policies.hearing import heed
 from horae.policies.solve.auction import Bids, settle_bids
 
 _TRIALS = 3  # how often levels are assumed, found to be others, and assumed again
@@ -71,13 +72,31 @@ class Themis:
             running = np.flatnonzero(jobs.running)
             order = running[np.argsort(jobs.serial[running])]
             return Grants(nothing, nothing, np.empty(0), Ranking(order, preemptive=True))
-        terms = Terms(
-            self.lease_seconds * self.window_leases, self.aim, self.to_the_end, self.restarts, self.by_tenant, self.band
-        )
-        books = agents.open_books(view, terms, self._error(view))
+        books = agents.open_books(view, self._terms, self._error(view))
         option = agents.option_of(view, books)
-        won, rho = self._auctions(view, books, terms, option)
-        return self._grants(view, books, won, rho)
+        won, rho, notices = self._auctions(view, books, self._terms, option)
+        return self._grants(view, books, won, rho)._replace(notices=notices)
+
+    def ask(self, view: View, apps: Ints) -> dict[int, tuple[tuple[int, ...], tuple[float, ...]]]:
+        """What agents of apps may bid for, and what would be believed if they did not."""
+        if not view.jobs.waiting.any():
+            return {}
+        terms = self._terms
+        books = agents.open_books(view, terms, self._error(view))
+        seen = agents.prospects(view, books, terms, agents.option_of(view, books))
+        asked = np.flatnonzero(np.isin(books.app, apps))
+        bids, _ = agents.bid(books, seen, terms, asked)
+        tables = [bids.of(place) for place in range(len(asked))]
+        return {
+            int(books.app[app]): (tuple(table.gpus.tolist()), tuple(np.exp(-table.value).tolist()))
+            for app, table in zip(asked.tolist(), tables, strict=True)
+            if len(table.gpus) > 1
+        }
+
+    @property
+    def _terms(self) -> Terms:
+        seconds = self.lease_seconds * self.window_leases
+        return Terms(seconds, self.aim, self.to_the_end, self.restarts, self.by_tenant, self.band)
 
     def _error(self, view: View) -> Floats | None:
         """By app number: the factor by which its agent is wrong, or lies."""
@@ -91,7 +110,9 @@ class Themis:
             factor[self.liar] *= 1 + self.overstates
         return factor
 
-    def _auctions(self, view: View, books: Books, terms: Terms, option: Ints) -> tuple[_Won, Floats]:
+    def _auctions(
+        self, view: View, books: Books, terms: Terms, option: Ints
+    ) -> tuple[_Won, Floats, tuple[Notice, ...]]:
         """Levels are assumed, both auctions held, and where levels come out otherwise, all again. Also tells rho."""
         everybody = np.arange(len(books.app))
         able = np.add.reduceat((books.standing == RENEWS) | (books.standing == WAITS), books.first[:-1]) > 0
@@ -100,6 +121,7 @@ class Themis:
         for trial in range(_TRIALS):
             seen = agents.prospects(view, books, terms, option)
             bids, before = agents.bid(books, seen, terms, everybody)
+            notices = heed(bids, books.app, view) if len(view.asked) else ()
             if not trial:
                 rho = np.exp(-bids.value[bids.first[:-1]])  # with what each keeps anyway
                 candidates = candidates[np.lexsort((books.app[candidates], -rho[candidates]))]
@@ -110,7 +132,7 @@ class Themis:
             if (obtained == option).all():
                 break
             option = obtained
-        return won, rho
+        return won, rho, notices
 
     def _two(self, bids: Bids, before: Ints, bidders: tuple[Ints, Ints], offer: int) -> _Won:
         """One auction among those who are worst off, one among the others."""

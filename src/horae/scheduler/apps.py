@@ -19,6 +19,7 @@ class App:
     number: int
     jobs: int
     gpus: int
+    bids: bool  # it has an agent of its own
     submitted_at: float
     integral: float
 
@@ -43,13 +44,14 @@ class AppBook:
         self._count(now)
         app = self._apps.get(job.app_id)
         if app is None:
-            app = App(self._next, 0, 0, now, self._seconds)
+            app = App(self._next, 0, 0, False, now, self._seconds)
             self._apps[job.app_id] = app
             self._next += 1
             self._make_room()
             self._floats[3, app.number] = -inf
         app.jobs += 1
         app.gpus += job.gpus
+        app.bids = job.bids
         number = app.number
         seconds = nan if job.steps_total is None else job.steps_total / job.options[0].steps_per_second
         self._gpus[number] = max(self._gpus[number], app.gpus)
@@ -65,6 +67,14 @@ class AppBook:
         app.gpus -= job.gpus
         if not app.jobs:
             del self._apps[job.app_id]
+
+    def with_agents(self) -> dict[int, str]:
+        """By number: the apps that bid for themselves."""
+        return {app.number: name for name, app in self._apps.items() if app.bids}
+
+    def number(self, name: str) -> int | None:
+        app = self._apps.get(name)
+        return None if app is None else app.number
 
     def close(self, numbers: Ints, until: float) -> None:
         """These may win nothing more until then."""

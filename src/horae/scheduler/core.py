@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from math import inf, isfinite
@@ -13,10 +13,11 @@ import numpy as np
 from horae.guarantees.pools import Pools
 from horae.mechanism.admit import Ground, admit
 from horae.mechanism.claims import claim, next_contest_at, rotates, tries_everything
-from horae.model.arrays import Bools
-from horae.model.commands import Start, Stop
+from horae.model.arrays import Bools, Ints
+from horae.model.commands import CallForBids, Offer, Start, Stop
 from horae.model.errors import ClusterError, PolicyError
 from horae.model.events import (
+    BidGiven,
     CurveRevised,
     Ending,
     Event,
@@ -40,12 +41,12 @@ from horae.model.pools import Setup
 from horae.model.reasons import Cancelled, NodeLost, NoPool, Preempted, Reason, Refusal
 from horae.model.status import FINAL, ON_GPUS, Signal, Status
 from horae.model.table import NOBODY, Entry
-from horae.model.view import View
+from horae.model.view import Auctioneer, View
 from horae.policies.registry import make_policy
 from horae.scheduler.check import check_plan
 from horae.scheduler.explain import Scene, blocker, explain
 from horae.scheduler.leasing import Leasing
-from horae.scheduler.pool import Pool
+from horae.scheduler.pool import Auction, Pool
 
 # As plain numbers, for they are compared with numbers of the table all the time.
 _PENDING, _HOLDING, _STARTING = int(Status.PENDING), int(Status.HOLDING), int(Status.STARTING)
@@ -57,6 +58,7 @@ _UNSETTLED = frozenset({_PENDING, _HOLDING, _STOPPING})
 KEPT_ON_THE_WAY = ("steps_base", "run_base", "service_base", "received_base", "preemptions_left", "queued_at")
 
 _NOTHING = Reaction((), ())
+_NOBODY_ASKED: tuple[Ints, dict[int, tuple[tuple[int, ...], tuple[float, ...]]]] = (np.empty(0, dtype=np.int64), {})
 
 
 class Scheduler(Leasing):
@@ -71,6 +73,7 @@ class Scheduler(Leasing):
             NodeChanged: self._on_node,
             PolicyChanged: self._on_policy,
             ReservationsChanged: self._on_reservations,
+            BidGiven: self._on_bid,
             CurveRevised: self._on_curve,
             SpeedRevised: self._on_speed,
             Surveyed: self._on_surveyed,
@@ -122,6 +125,42 @@ class Scheduler(Leasing):
         contest_at = self.now if stands_until <= self.now else next_contest_at(decision, settled)
         pool.settle(self.now, stands_until, contest_at)
 
+    def _awaits_bids(self, pool: Pool) -> bool:
+        """Whether apps are still to be heard; if nobody has been asked who should be, they are asked now."""
+        auction = pool.auction
+        if auction is None:
+            agents = pool.apps.with_agents() if isinstance(pool.policy, Auctioneer) else {}
+            if not agents:
+                return False
+            assert isinstance(pool.policy, Auctioneer)
+            view = self._view(pool, self._floor.usable(pool.open_gpus))
+            asked = pool.policy.ask(view, np.array(sorted(agents)))
+            if not asked:
+                return False
+            closes_at = self.now + self.setup.bid_seconds
+            self._auction_next += 1
+            auction = pool.auction = Auction(self._auction_next, closes_at, frozenset(asked), {})
+            offers = tuple(Offer(agents[number], *table) for number, table in sorted(asked.items()))
+            self._commands.append(CallForBids(auction.number, pool.spec.name, closes_at, offers))
+        if auction.is_complete or self.now >= auction.closes_at:
+            return False
+        pool.wake_at = auction.closes_at
+        return True
+
+    def _on_bid(self, event: BidGiven) -> None:
+        """The first answer of an app counts, if it comes while its auction is open."""
+        for pool in self._pool:
+            auction = pool.auction
+            if auction is not None and auction.number == event.auction:
+                number = pool.apps.number(event.app)
+                if number in auction.asked and number not in auction.bids:
+                    assert number is not None
+                    auction.bids[number] = (event.gpus, event.rho)
+                    if auction.is_complete:
+                        pool.touch(self.now)
+                    return
+        self.ignored += 1
+
     def _view(self, pool: Pool, usable: Bools) -> View:
         shapes, cluster = self._shapes, self._pools.cluster
         # By position, in the order of its fields: a view is made for every round.
@@ -132,7 +171,7 @@ class Scheduler(Leasing):
             pool.table.view(self.now), self._tenants.all, self._tenants.weight,
             len(pool.apps), pool.apps.seconds(self.now), partial(self._floor.fit, usable),
             cluster.price_per_hour, self._models.all, self._sharing.kept(self._models.all, shapes.all),
-            pool.apps.columns(), partial(self._floor.trial, usable, pool.table.columns["epoch"]),
+            pool.apps.columns(), *_heard(pool), partial(self._floor.trial, usable, pool.table.columns["epoch"]),
         )  # fmt: skip
 
     def _carry_out(self, pool: Pool, plan: RoundPlan) -> None:
@@ -412,8 +451,9 @@ class Scheduler(Leasing):
         for pool in self._pool:
             if self._pools.tenancy is not None:
                 self._recount()
-            if pool.wake_at <= self.now:
+            if pool.wake_at <= self.now and not self._awaits_bids(pool):
                 self._decide_round(pool)
+                pool.auction = None
 
     def _recount(self) -> None:
         """Tenants have taken GPUs, or left them: others may use fewer or more."""
@@ -451,3 +491,10 @@ class Scheduler(Leasing):
             return explain(*self._live[job_id], self.why(job_id), scene)
         ended = self._ended.get(job_id)
         return None if ended is None else Explanation(job_id, self.now, ended, self._refused.get(job_id))
+
+
+def _heard(pool: Pool) -> tuple[Ints, Mapping[int, tuple[tuple[int, ...], tuple[float, ...]]]]:
+    """Whose agents were called for bids, and what they said."""
+    if pool.auction is None:
+        return _NOBODY_ASKED
+    return np.array(sorted(pool.auction.asked), dtype=np.int64), pool.auction.bids

@@ -55,6 +55,7 @@ class Leasing:
         self._failures: dict[int, int] = {}  # by serial
         self._serial_next = 0
         self._epoch_next = 0
+        self._auction_next = 0
         self._mailbox = Mailbox(setup.acknowledge_seconds, setup.survey_seconds)
         self._commands: list[Command] = []
         self._rounds: list[Round] = []

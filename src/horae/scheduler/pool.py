@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf, isfinite
 
 import numpy as np
@@ -23,6 +24,20 @@ from horae.scheduler.floor import Floor
 
 _HAIR = 1e-6
 _NOTHING: Ints = np.empty(0, dtype=np.int64)
+
+
+@dataclass
+class Auction:
+    """One that waits for bids."""
+
+    number: int
+    closes_at: float
+    asked: frozenset[int]  # numbers of apps
+    bids: dict[int, tuple[tuple[int, ...], tuple[float, ...]]]
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self.bids) == len(self.asked)
 
 
 class Pool:
@@ -52,6 +67,7 @@ class Pool:
         self.plan = RoundPlan()
         self.round: Round | None = None  # the last
         self.apps = AppBook()
+        self.auction: Auction | None = None
 
     def count_capacity(self, floor: Floor) -> None:
         cluster = floor.cluster
