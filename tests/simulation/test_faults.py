@@ -71,7 +71,7 @@ class Watched:
                     there.discard(event.job_id)
 
 
-@pytest.mark.parametrize("policy", ["fifo", "tiresias", "equal-share", "highest-rho"])
+@pytest.mark.parametrize("policy", ["fifo", "tiresias", "equal-share", "highest-rho", "optimus", "shockwave"])
 @pytest.mark.parametrize("faults", CASES.values(), ids=CASES)
 def test_every_job_ends_although(faults: Faults, policy: str) -> None:
     machines = cluster(nodes=3, gpus=4)

@@ -58,6 +58,7 @@ PAIRING = ("any-pairs", "gandiva", "max-min")
 # Those that serve every job that can run at all, whatever its gang and whether or not its length is known.
 SETTLED = {
     "fifo", "sjf", "srtf", "srsf", "las", "tiresias", "gittins", "drf", "yarn-cs", "equal-share", "highest-rho",
+    "optimus", "slaq", "afs", "shockwave",
 }  # fmt: skip
 policies = st.sampled_from(sorted(SETTLED & POLICIES.keys())) | st.sampled_from(PAIRING)
 spans = st.sampled_from([0.0, 0.5, 1.0, 7.0, 30.0, 100.0, 1000.0])

@@ -207,7 +207,8 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
     ),
     "a policy has an unknown option": (
         f"{NODES}spare: {{policy: {{tiresias: {{speed: 1}}}}}}\n",
-        ":3: spare.policy: policy 'tiresias' has no option 'speed'; it takes: limits, promote_after",
+        ":3: spare.policy: policy 'tiresias' has no option 'speed'; it takes: limits, promote_after, "
+        "variant, lease_seconds",
     ),
     "an option of a policy has the wrong type": (
         f"{NODES}spare: {{policy: {{fifo: {{backfill: 3}}}}}}\n",

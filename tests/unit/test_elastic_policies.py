@@ -424,6 +424,18 @@ def test_the_user_who_gains_most_buys_fast_gpus_at_the_second_highest_speed_up()
     assert shares_of({"a": 4.0, "b": 2.0, "c": 1.2}) == {"a": [3, 0], "b": [3, 0], "c": [0, 6]}
 
 
+def test_a_user_keeps_fast_gpus_for_jobs_that_run_nowhere_else() -> None:
+    """Half of what the seller's jobs want is for one that runs on fast GPUs only: of its 3 it sells 1.5."""
+    fast, slow = Shape("v100", 1, NODE), Shape("k80", 1, NODE)
+    buyers = [Job(f"b{i}", 0.0, (Option(fast, 4.0), Option(slow, 1.0)), tenant="buyer") for i in range(12)]
+    sellers = [Job(f"s{i}", 0.0, (Option(fast, 1.2), Option(slow, 1.0)), tenant="seller") for i in range(6)]
+    fixed = [Job(f"f{i}", 0.0, (Option(fast, 1.0),), tenant="seller") for i in range(6)]
+    shares = make_policy("gandiva-fair").decide(view_of(TWO_TYPES, [*buyers, *sellers, *fixed]))
+    assert isinstance(shares, Shares)
+    assert shares.fraction[:12, 0].sum() == pytest.approx(4.5)
+    assert (shares.fraction[18:, 0] > 0).all()
+
+
 def test_a_user_without_jobs_enough_leaves_gpus_to_the_others() -> None:
     few = Job("one", 0.0, (Option(Shape("v100", 1, NODE), 1.0),), tenant="few")
     many = [Job(f"m{i}", 0.0, (Option(Shape("v100", 1, NODE), 1.0),), tenant="many") for i in range(9)]

@@ -6,7 +6,8 @@ most from the faster one buys fast GPUs from the user whose jobs gain least, and
 GPU is the second-highest speed-up of all users, as in a second-price auction, or the buyer's own if that is less. So
 nobody is worse off for a trade: the buyer pays no more than a fast GPU is worth to it, the seller gets no less. Then
 the user with the next highest speed-up buys, or the one with the next lowest sells, until there is nobody left. A
-user's speed-up is the mean over its jobs, by GPUs. Last, a user's GPUs of each type go to its jobs in equal parts of
+user's speed-up is the mean over its jobs, by GPUs; it gives away GPUs of a type only in the part in which its jobs
+there run on the other type too. Last, a user's GPUs of each type go to its jobs in equal parts of
 GPU time, and what is over to whoever has time left.
 
 The answer is the long-run shares that the paper's gang-aware stride scheduling comes to, as fractions of time; turns
@@ -41,7 +42,7 @@ class GandivaFair:
         wanted = np.bincount(user, np.where(usable.any(axis=1), jobs.gpus, 0), minlength=len(users)).astype(np.float64)
         gpus = _by_tickets(view, view.tenant_weight[users], wanted, _any_of(user, usable, len(users)))
         if self.trading:
-            _trade(gpus, _speed_ups(view, choices, user, len(users)), wanted)
+            _trade(gpus, _speed_ups(view, choices, user, len(users)), wanted, _flexible(view, usable, user, len(users)))
         time = np.zeros(usable.shape)  # by job and accelerator
         for number in range(len(users)):
             _share_out(time, choices, np.flatnonzero(user == number), gpus[number])
@@ -82,7 +83,17 @@ def _speed_ups(view: View, choices: Choices, user: Ints, users: int) -> Floats:
         return sums[0] / sums[1]
 
 
-def _trade(gpus: Floats, speed_ups: Floats, wanted: Floats) -> None:
+def _flexible(view: View, usable: Bools, user: Ints, users: int) -> Floats:
+    """By user and two accelerators: of its GPUs of the first, the part that jobs want which run on the second too."""
+    both = usable[:, :, None] & usable[:, None, :]
+    wanted = np.zeros((users, *both.shape[1:]))
+    np.add.at(wanted, user, both * view.jobs.gpus[:, None, None])
+    all_there = np.diagonal(wanted, axis1=1, axis2=2)[:, :, None]
+    part: Floats = wanted / np.maximum(all_there, 1.0)
+    return part
+
+
+def _trade(gpus: Floats, speed_ups: Floats, wanted: Floats, flexible: Floats) -> None:
     """Trade between each two GPU types, those first of which some user gains most."""
     kinds = gpus.shape[1]
     pairs = [(fast, slow) for fast in range(kinds) for slow in range(kinds) if fast != slow]
@@ -90,10 +101,15 @@ def _trade(gpus: Floats, speed_ups: Floats, wanted: Floats) -> None:
     mean = {pair: float(np.nan_to_num(speed_ups[:, *pair]).sum()) for pair in pairs}
     for fast, slow in sorted(pairs, key=lambda pair: (-gain[pair], pair)):
         if mean[fast, slow] > mean[slow, fast] or (mean[fast, slow] == mean[slow, fast] and fast < slow):
-            _trade_two(gpus, fast, slow, speed_ups[:, fast, slow], wanted)
+            movable = gpus[:, fast] * flexible[:, fast, slow], gpus[:, slow] * flexible[:, slow, fast]
+            _trade_two(gpus, (fast, slow), movable, speed_ups[:, fast, slow], wanted)
 
 
-def _trade_two(gpus: Floats, fast: int, slow: int, speed_up: Floats, wanted: Floats) -> None:
+def _trade_two(
+    gpus: Floats, kinds: tuple[int, int], movable: tuple[Floats, Floats], speed_up: Floats, wanted: Floats
+) -> None:
+    """Movable: by user, the GPUs of the fast and of the slow type that it may give away; both are used up."""
+    (fast, slow), (for_sale, to_pay) = kinds, movable
     users = np.flatnonzero(np.isfinite(speed_up))
     users = users[np.lexsort((users, -speed_up[users]))]  # who gains most first
     first, last = 0, len(users) - 1
@@ -103,7 +119,7 @@ def _trade_two(gpus: Floats, fast: int, slow: int, speed_up: Floats, wanted: Flo
         if speed_up[buyer] <= speed_up[seller] * (1 + _HAIR):
             return
         price = min(max(price, float(speed_up[seller])), float(speed_up[buyer]))
-        amount = min(gpus[seller, fast], gpus[buyer, slow] / price)
+        amount = min(for_sale[seller], to_pay[buyer] / price)
         if price > 1:
             # What the seller gets more than it gives must be of use to it.
             amount = min(amount, max(wanted[seller] - gpus[seller].sum(), 0.0) / (price - 1))
@@ -111,7 +127,9 @@ def _trade_two(gpus: Floats, fast: int, slow: int, speed_up: Floats, wanted: Flo
         gpus[seller, fast] -= amount
         gpus[buyer, slow] -= amount * price
         gpus[seller, slow] += amount * price
-        if gpus[buyer, slow] <= _HAIR:
+        for_sale[seller] -= amount
+        to_pay[buyer] -= amount * price
+        if to_pay[buyer] <= _HAIR:
             first += 1
         else:
             last -= 1
