@@ -19,9 +19,10 @@ from horae.driver import run
 from horae.engines.simulated import SimulatedEngine
 from horae.experiment import recover, replay_file, replay_text
 from horae.journal import VERSION, JournalWriter, parse_journal, read_journal
-from horae.model.commands import Command, Start, Stop, Survey
+from horae.model.commands import CallForBids, Command, Offer, Start, Stop, Survey
 from horae.model.errors import InputError
 from horae.model.events import (
+    BidGiven,
     CurveRevised,
     Ending,
     Event,
@@ -81,6 +82,14 @@ EVENTS: dict[type, st.SearchStrategy[Any]] = {
     ReservationsChanged: st.builds(
         ReservationsChanged, times, st.dictionaries(names, st.dictionaries(names, counts, max_size=2), max_size=2)
     ),
+    BidGiven: st.builds(
+        BidGiven,
+        times,
+        counts,
+        names,
+        st.lists(counts, max_size=3).map(tuple),
+        st.lists(amounts, max_size=3).map(tuple),
+    ),
     CurveRevised: st.builds(CurveRevised, times, names, st.builds(Curve, amounts, amounts, amounts)),
     SpeedRevised: st.builds(SpeedRevised, times, names, shapes, amounts),
     Surveyed: st.builds(Surveyed, times, st.lists(st.tuples(names, counts, amounts), max_size=3).map(tuple)),
@@ -92,6 +101,13 @@ COMMANDS: dict[type, st.SearchStrategy[Any]] = {
     ),
     Stop: st.builds(Stop, counts, names, amounts),
     Survey: st.builds(Survey),
+    CallForBids: st.builds(
+        CallForBids,
+        counts,
+        names,
+        times,
+        st.tuples(st.builds(Offer, names, st.tuples(counts, counts), st.tuples(amounts, amounts))),
+    ),
 }
 
 
