@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from horae.cli.output import Format, Output, console, right
+from horae.cli.output import Data, Format, Output, console, need_data, right
+from horae.comparison.crew import Errand, Tell, Trade, Work, run_in_processes
 from horae.model.errors import InputError
 from horae.model.plain import to_plain
+from horae.reproduction.hived import Workload
 from horae.reproduction.results import results_folder
 from horae.reproduction.themis_claims import Chapter, chapters
+from horae.reproduction.themis_philly import POLICIES, Case, Row, read, run_case
 from horae.reproduction.themis_results import Answers
 
 CHAPTERS = range(1, 10)
@@ -41,16 +44,22 @@ def themis_command(
     workers: Annotated[int, typer.Option(min=0, help="Processes at a time; 0: as many as there are processors.")] = 0,
     cache: Annotated[Path | None, typer.Option(help="The folder in which results are kept.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw a figure for each claim into this folder.")] = None,
+    philly: Annotated[bool, typer.Option("--philly", help="The four Philly clusters in one pool instead.")] = False,
+    data: Data = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Tell nothing on the way.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Fairness by auction beside Tiresias, Optimus, Gandiva and SLAQ, on W1 and W2. Exits with 1 if a claim fails."""
+    tell = _silence if quiet else _tell
+    if philly:
+        _philly(need_data(data), workers or len(os.sched_getaffinity(0)), tell, output)
+        return
     chosen = sorted(set(claim)) or list(CHAPTERS)
     if not set(chosen) <= set(CHAPTERS):
         raise InputError(f"is {chosen}", field="--claim", remedy="give numbers from 1 to 9")
     if plot is not None and plot.exists() and not plot.is_dir():
         raise InputError(f"is {str(plot)!r}", field="--plot", remedy="name a folder")
-    answers = Answers(cache or results_folder(), workers or len(os.sched_getaffinity(0)), _silence if quiet else _tell)
+    answers = Answers(cache or results_folder(), workers or len(os.sched_getaffinity(0)), tell)
     try:
         made = chapters(answers, range(seeds), chosen)
     except KeyboardInterrupt:
@@ -66,6 +75,43 @@ def themis_command(
         draw(made, plot)
     if any(finding.holds is False for chapter in made for finding in chapter.findings):
         raise typer.Exit(1)
+
+
+def _philly(folder: Path, workers: int, tell: Callable[[str], None], output: Format) -> None:
+    cases = [Case(name) for name in POLICIES]
+    errands = [Errand(number, case) for number, case in enumerate(cases)]
+    rows: dict[int, Row] = {}
+    for number, row in run_in_processes(errands, Trade(open_philly, read(folder)), workers, _Watcher()):
+        rows[number] = row
+        tell(f"{row.policy}: {row.processor_seconds:.0f} s of processor time")
+    ordered = [rows[number] for number in sorted(rows)]
+    if output is Format.JSON:
+        print(json.dumps(to_plain(ordered), indent=1))
+        return
+    headings = ("max rho", "private", "Jain", "over 1", "completion (h)", "GPU-hours", "restarts")
+    table = Table("policy", *right(*headings))
+    for row in ordered:
+        table.add_row(
+            row.policy, f"{row.rho_paper_max:.2f}", f"{row.rho_private_max:.2f}", f"{row.rho_private_jain:.3f}",
+            f"{row.over_share:.1%}", f"{row.completion_mean_seconds / 3600:.2f}", f"{row.gpu_hours:,.0f}",
+            f"{row.restarts:,}",
+        )  # fmt: skip
+    console().print(table)
+    print(f"{ordered[0].jobs:,} jobs, each an app, on one pool of 144 nodes of 8 GPUs. Max rho: by the paper's T_id;")
+    print("private: T_id on the GPUs to which the app is entitled; Jain's index and the part over 1 are of that.")
+
+
+def open_philly(workload: Workload) -> Work[Case, Row]:
+    def work(case: Case, tell: Tell) -> Row:
+        return run_case(case, workload)
+
+    return work
+
+
+class _Watcher:
+    def started(self, number: int) -> None: ...
+
+    def advanced(self, number: int, amount: float) -> None: ...
 
 
 def _tell(line: str) -> None:

@@ -1,0 +1,85 @@
+"""The four Philly virtual clusters in one pool: under which policy who is worst off, and what it costs.
+
+Policies of shares decide in rounds, the others on events: a job of two seconds that waits for a round is very badly off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import process_time
+
+from horae.experiment import simulate
+from horae.model.arrays import Floats
+from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.reports.fairness import apps
+from horae.reproduction.hived import Workload, read_workloads
+
+RESTART_SECONDS = 45.0
+ROUND_SECONDS = 360.0
+SHARES = ("finish-time-fairness", "gandiva", "max-min")
+POLICIES: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "themis": ("themis", {}),
+    "themis, no filter": ("themis", {"f": 0.0}),
+    "finish-time-fairness": ("finish-time-fairness", {}),
+    "tiresias": ("tiresias", {}),
+    "gandiva": ("gandiva", {}),
+    "optimus": ("optimus", {}),
+    "slaq": ("slaq", {}),
+    "max-min": ("max-min", {}),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    policy: str
+
+    def __str__(self) -> str:
+        return self.policy
+
+
+@dataclass(frozen=True)
+class Row:
+    policy: str
+    jobs: int
+    rho_paper_max: float
+    rho_private_max: float  # for apps of one job, what the shadow measures
+    rho_private_jain: float
+    over_share: float  # of apps with rho_private above 1
+    completion_mean_seconds: float
+    gpu_hours: float
+    restarts: int
+    processor_seconds: float
+
+
+def read(data: Path) -> Workload:
+    workload = read_workloads(data, ["philly"])["philly"]
+    jobs = [replace(each, job=replace(each.job, restart_seconds=RESTART_SECONDS)) for each in workload.arrivals]
+    return replace(workload, arrivals=tuple(jobs))
+
+
+def run_case(case: Case, workload: Workload) -> Row:
+    policy, options = POLICIES[case.policy]
+    cadence = Cadence.ROUNDS if case.policy in SHARES else Cadence.EVENTS
+    pool = PoolSpec("all", policy, options, cadence, ROUND_SECONDS)
+    started = process_time()
+    run = simulate(Setup(workload.cluster, (pool,)), workload.arrivals)
+    columns = apps(run.log)
+    completion = columns.ended_at - columns.submitted_at
+    return Row(
+        policy=case.policy,
+        jobs=len(run.log.jobs),
+        rho_paper_max=float(columns.rho_paper.max()),
+        rho_private_max=float(columns.rho_private.max()),
+        rho_private_jain=_jain(columns.rho_private),
+        over_share=float((columns.rho_private > 1 + 1e-6).mean()),
+        completion_mean_seconds=float(completion.mean()),
+        gpu_hours=float(run.log.leases.gpu_seconds.sum() / 3600),
+        restarts=len(run.log.leases) - len(run.log.jobs),
+        processor_seconds=process_time() - started,
+    )
+
+
+def _jain(values: Floats) -> float:
+    return float(values.sum() ** 2 / (len(values) * (values**2).sum()))
