@@ -1,7 +1,7 @@
 """`make bench`: speed and memory, as figures and ratios. Writes bench/results.json and bench/scaling.png.
 
 `python -m bench <case>` runs one case, `python -m bench solve-time-plot` draws docs/images/solve-time.png. `python -m
-bench --gavel` runs the cases of Gavel's policies and leaves the other figures as they are, `--hived` those of cells.
+bench --gavel` runs the cases of Gavel's policies and leaves the other figures as they are, `--hived` those of cells, `--themis` those of auctions.
 
 Every case runs alone in a process of its own, journal off. Seconds are processor time for runs, and of the wall for
 reading, metrics and comparisons. The machine's own speed (a plain Python loop) is measured in the same process, so that
@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from bench import cases, gavel, hived, solve_time, workbench
+from bench import cases, gavel, hived, solve_time, themis, workbench
 
 HERE = Path(__file__).parent
 CASES: dict[str, Callable[[], cases.Result]] = {
@@ -35,6 +35,7 @@ CASES: dict[str, Callable[[], cases.Result]] = {
     "philly, eight policies compared, two workers": workbench.compare_eight_policies,
     **gavel.CASES,
     **hived.CASES,
+    **themis.CASES,
 }
 LIMITS_SECONDS = {
     "philly, 10,879 jobs, fifo on events": 2.0,
@@ -44,6 +45,7 @@ LIMITS_SECONDS = {
     "metrics of 1,000,000 jobs": 2.0,
     "philly, eight policies compared, two workers": 60.0,
     **gavel.LIMITS_SECONDS,
+    **themis.LIMITS_SECONDS,
 }
 SOLVE_TIME_PLOT = "solve-time-plot"
 
@@ -57,7 +59,7 @@ def main() -> None:
         return
     results: dict[str, dict[str, float]] = {}
     chosen = list(CASES)
-    parts: dict[str, Iterable[str]] = {"--gavel": gavel.CASES, "--hived": hived.CASES}
+    parts: dict[str, Iterable[str]] = {"--gavel": gavel.CASES, "--hived": hived.CASES, "--themis": themis.CASES}
     if len(sys.argv) > 1 and sys.argv[1] in parts:
         results, chosen = json.loads((HERE / "results.json").read_text())["cases"], list(parts[sys.argv[1]])
     for name in chosen:

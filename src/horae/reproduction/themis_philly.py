@@ -1,6 +1,6 @@
 """The four Philly virtual clusters in one pool: under which policy who is worst off, and what it costs.
 
-Policies of shares decide in rounds, the others on events: a job of two seconds that waits for a round is very badly off.
+Policies of shares decide in rounds, the others on events: a job of two seconds that waits for a round is badly off.
 """
 
 from __future__ import annotations
