@@ -1,7 +1,8 @@
 """`make bench`: speed and memory, as figures and ratios. Writes bench/results.json and bench/scaling.png.
 
 `python -m bench <case>` runs one case, `python -m bench solve-time-plot` draws docs/images/solve-time.png. `python -m
-bench --gavel` runs the cases of Gavel's policies and leaves the other figures as they are, `--hived` those of cells, `--themis` those of auctions.
+bench --gavel` runs the cases of Gavel's policies and leaves the other figures as they are, `--hived` those of cells,
+`--themis` those of auctions.
 
 Every case runs alone in a process of its own, journal off. Seconds are processor time for runs, and of the wall for
 reading, metrics and comparisons. The machine's own speed (a plain Python loop) is measured in the same process, so that
