@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horae.model.arrays import Floats, Ints
+from horae.model.arrays import Bools, Floats, Ints
 from horae.model.status import Status
 from horae.model.view import View
 from horae.policies.solve.auction import Bids
@@ -74,7 +74,7 @@ def open_books(view: View, terms: Terms, error: Floats | None = None) -> Books:
     gang = np.where(jobs.running, jobs.held_gpus, jobs.gpus)[row]
     work = np.add.reduceat(gang * left, first) if len(row) else np.empty(0)
     contending = _contending(view, terms, row[first])
-    capacity = max(int(view.capacity.sum()), 1)
+    capacity = np.maximum(_strength(view, row, first), 1.0)
     demand = np.add.reduceat(gang, first) if len(row) else np.empty(0)
     done = np.add.reduceat((jobs.gpus * jobs.run_seconds)[row], first) if len(row) else np.empty(0)
     total = columns.gpu_seconds[app] + work_later
@@ -92,6 +92,21 @@ def open_books(view: View, terms: Terms, error: Floats | None = None) -> Books:
         app, np.append(first, len(row)), row, gang, standing[row], left, work, later,
         (view.now - jobs.app_submitted_at)[row[first]], share, np.maximum(ideal, _TINY), rank,
     )  # fmt: skip
+
+
+def _strength(view: View, row: Ints, first: Ints) -> Floats:
+    """By app: what all GPUs are worth to it, in those of its reference shape (effective speed, as Gavel has it)."""
+    types = np.flatnonzero(view.capacity)
+    if len(types) < 2:
+        return np.full(len(first), float(view.capacity.sum()))
+    jobs = view.jobs
+    accelerator = view.shape_accelerator[jobs.shape]
+    worth = np.zeros(len(jobs))
+    reference = np.where(jobs.reference_speed > 0, jobs.reference_speed, 1.0)
+    for number in types.tolist():
+        speed = np.where((jobs.shape >= 0) & (accelerator == number), jobs.speed, 0.0)
+        worth += view.capacity[number] * speed.max(axis=1, initial=0.0) / reference
+    return np.add.reduceat(worth[row], first) / np.diff(np.append(first, len(row)))
 
 
 def _seconds_left(view: View, terms: Terms) -> Floats:
@@ -160,10 +175,17 @@ def bid(books: Books, seen: Prospects, terms: Terms, apps: Ints) -> tuple[Bids, 
     return Bids(first, gpus, value), before
 
 
-def offer(view: View) -> int:
-    """How many GPUs can be had: all but those of leases that go on, and those that are kept for somebody."""
+def offer(view: View) -> Ints:
+    """By accelerator, how many GPUs can be had: all but those of leases that go on, and those kept for somebody."""
     jobs = view.jobs
-    leaves = jobs.status == _STOPPING
+    leaves, holds = jobs.status == _STOPPING, jobs.status == _HOLDING
     goes_on = jobs.on_gpus & ~jobs.contestable & ~leaves
-    kept = max(int(jobs.held_gpus[leaves].sum()), int(jobs.gpus[jobs.status == _HOLDING].sum()))
-    return int(view.capacity.sum() - jobs.held_gpus[goes_on].sum()) - kept
+    option = np.where(jobs.on_gpus, jobs.option, (jobs.shape >= 0).argmax(axis=1) if len(jobs) else 0)
+    kind = view.shape_accelerator[jobs.shape[np.arange(len(jobs)), option]]
+
+    def count(rows: Bools, gpus: Ints) -> Ints:
+        rows = rows & (kind >= 0)
+        return np.bincount(kind[rows], gpus[rows], len(view.capacity)).astype(np.int64)
+
+    kept = np.maximum(count(leaves, jobs.held_gpus), count(holds, jobs.gpus))
+    return np.maximum(view.capacity - count(goes_on, jobs.held_gpus) - kept, 0)

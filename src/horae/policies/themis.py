@@ -22,18 +22,21 @@ from horae.model.errors import PolicyError
 from horae.model.view import View
 from horae.policies import agents
 from horae.policies.agents import RENEWS, WAITS, Books, Terms
+from horae.policies.bundles import ladder, paces
 from horae.policies.hearing import heed
 from horae.policies.solve.auction import Bids, settle_bids
+from horae.policies.solve.auction_types import settle_types
 
 _TRIALS = 3  # how often levels are assumed, found to be others, and assumed again
 _WHOLE = 1 - 1e-9  # of a lease
 
 
 class _Won(NamedTuple):
-    """By app, in an auction: how many of its rows have GPUs then, and the part of its lease that it keeps."""
+    """What came of the auctions."""
 
-    rows: Ints
-    kept: Floats
+    wins: Bools  # by sorted row: whether it has GPUs then, or keeps those that it has
+    kind: Ints  # by sorted row: of which type; -1: any
+    kept: Floats  # by app: the part of its lease that it keeps
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,7 @@ class Themis:
         able = np.add.reduceat((books.standing == RENEWS) | (books.standing == WAITS), books.first[:-1]) > 0
         candidates = np.flatnonzero(able & (view.app.closed_until[books.app] <= view.now))
         offer, groups = agents.offer(view), (candidates, candidates[:0])
+        several = np.count_nonzero(view.capacity) > 1
         for trial in range(_TRIALS):
             seen = agents.prospects(view, books, terms, option)
             bids, before = agents.bid(books, seen, terms, everybody)
@@ -127,14 +131,17 @@ class Themis:
                 candidates = candidates[np.lexsort((books.app[candidates], -rho[candidates]))]
                 visible = max(ceil((1 - self.f) * len(candidates) - 1e-9), 1)
                 groups = candidates[:visible], candidates[visible:]
-            won = self._two(bids, before, groups, offer)
+            if several:
+                won = self._two_of_several(view, books, terms, groups, offer)
+                break  # levels are taken to be the best there are
+            won = self._two(books, bids, before, groups, int(offer.sum()))
             obtained = self._obtained(view, books, won, option)
             if (obtained == option).all():
                 break
             option = obtained
         return won, rho, notices
 
-    def _two(self, bids: Bids, before: Ints, bidders: tuple[Ints, Ints], offer: int) -> _Won:
+    def _two(self, books: Books, bids: Bids, before: Ints, bidders: tuple[Ints, Ints], offer: int) -> _Won:
         """One auction among those who are worst off, one among the others."""
         rows, kept = np.zeros(len(before), dtype=np.int64), np.ones(len(before))
         for group in bidders:
@@ -144,19 +151,36 @@ class Themis:
             rows[group] = before[group] + outcome.choice
             kept[group] = outcome.kept if self.payments else 1.0
             offer -= int(outcome.gpus.sum())
-        return _Won(rows, kept)
+        sizes = np.diff(books.first)
+        place = np.arange(len(books.row)) - np.repeat(books.first[:-1], sizes)
+        return _Won(place < np.repeat(rows, sizes), np.full(len(books.row), -1), kept)
+
+    def _two_of_several(self, view: View, books: Books, terms: Terms, bidders: tuple[Ints, Ints], offer: Ints) -> _Won:
+        """The same where there are several types of GPUs."""
+        wins, kind = np.zeros(len(books.row), dtype=bool), np.full(len(books.row), -1)
+        kept = np.ones(len(books.app))
+        pace = paces(view)
+        for group in bidders:
+            if not offer.any() or not len(group):
+                continue
+            ladders = [ladder(view, books, terms, pace, app) for app in group.tolist()]
+            outcome = settle_types([each.bid for each in ladders], offer)
+            kept[group] = outcome.payment_kept if self.payments else 1.0
+            for each, bundle in zip(ladders, outcome.choice.tolist(), strict=True):
+                offer = offer - each.bid.gpus[bundle]
+                for row, number in each.rows(bundle):
+                    wins[row], kind[row] = True, number
+        return _Won(wins | (books.standing == agents.KEEPS), kind, kept)
 
     def _obtained(self, view: View, books: Books, won: _Won, option: Ints) -> Ints:
         """By sorted row: the option of the level that it would get, if it won and waits; the largest gang first."""
         jobs = view.jobs
-        place = np.arange(len(books.row)) - np.repeat(books.first[:-1], np.diff(books.first))
-        is_winner = place < np.repeat(won.rows, np.diff(books.first))
-        starts = np.flatnonzero(is_winner & (books.standing == WAITS) & (books.gang > 1) & (option >= 0))
+        starts = np.flatnonzero(won.wins & (books.standing == WAITS) & (books.gang > 1) & (option >= 0))
         if not len(starts):
             return option
         starts = starts[np.argsort(-books.gang[starts], kind="stable")]
         loses = np.zeros(len(jobs), dtype=bool)
-        loses[books.row[~is_winner & (books.standing == RENEWS)]] = True
+        loses[books.row[~won.wins & (books.standing == RENEWS)]] = True
         obtained = option.copy()
         kind = view.shape_accelerator[jobs.shape[books.row[starts], option[starts]]]
         for number in np.unique(kind[kind >= 0]).tolist():
@@ -171,8 +195,7 @@ class Themis:
         jobs = view.jobs
         sizes = np.diff(books.first)
         place = np.arange(len(books.row)) - np.repeat(books.first[:-1], sizes)
-        is_winner = (place < np.repeat(won.rows, sizes)) & (books.standing != agents.KEEPS)
-        is_winner &= books.standing != agents.LEAVES
+        is_winner = won.wins & ((books.standing == RENEWS) | (books.standing == WAITS))
         badness = np.empty(len(books.app), dtype=np.int64)
         badness[np.lexsort((books.app, -rho))] = np.arange(len(books.app))
         turn = np.repeat(badness, sizes)
@@ -180,9 +203,9 @@ class Themis:
         # Large gangs first, for they find room least easily.
         winners = winners[np.lexsort((place[winners], turn[winners], -books.gang[winners]))]
         lease = np.repeat(won.kept, sizes)[winners] * self.lease_seconds
-        position, option = _choices(view, books.row[winners], self.lease_seconds)
+        position, option = _choices(view, books.row[winners], won.kind[winners], self.lease_seconds)
         closed = np.repeat(view.app.closed_until[books.app] > view.now, sizes)
-        rest = np.flatnonzero(~is_winner)
+        rest = np.flatnonzero(~is_winner | (won.kind >= 0))  # who finds none of its type may have another
         waits = ~jobs.running[books.row[rest]]
         rest = rest[np.lexsort((place[rest], turn[rest], closed[rest] & waits, waits))]
         paid = np.flatnonzero((won.kept < _WHOLE) & (np.bincount(_app_of(books, winners), minlength=len(won.kept)) > 0))
@@ -211,10 +234,13 @@ def _option_at(view: View, rows: Ints, accelerator: int, level: Ints) -> Ints:
     return np.where(speed.max(axis=1, initial=0.0) > 0, speed.argmax(axis=1), -1)
 
 
-def _choices(view: View, rows: Ints, lease_seconds: float) -> tuple[Ints, Ints]:
+def _choices(view: View, rows: Ints, kind: Ints, lease_seconds: float) -> tuple[Ints, Ints]:
     """What each may have in turn, as positions in these rows and options: whoever runs moves only if it pays."""
     jobs = view.jobs
-    accepted: Bools = (jobs.shape[rows] >= 0) & (view.shape_accelerator[jobs.shape[rows]] >= 0)
+    accelerator = view.shape_accelerator[jobs.shape[rows]]
+    accepted: Bools = (
+        (jobs.shape[rows] >= 0) & (accelerator >= 0) & ((kind < 0)[:, None] | (accelerator == kind[:, None]))
+    )
     runs = jobs.running[rows]
     here = np.where(runs, jobs.option[rows], 0)
     speed = jobs.speed[rows]
