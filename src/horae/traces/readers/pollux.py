@@ -37,6 +37,8 @@ GPUS_PER_NODE = 4
 
 Step = tuple[float, float]  # its seconds, and those of them that synchronise
 
+_PLACEMENTS = ("model", "placement", "local_bsz", "step_time", "sync_time")
+_SCALABILITY = ("model", "num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
 _PLACEMENT = re.compile("[1-9]+")
 _WHOLE = re.compile("[0-9]{1,15}")  # no more digits than a float holds exactly
 
@@ -68,9 +70,9 @@ class Profile:
         _check_within("batch_size", batch_size, self.iterations)
         if batch_size < gpus:
             raise JobError(f"{batch_size} leaves some of {gpus} GPUs idle", field="batch_size", remedy="use fewer GPUs")
-        return self._iterations(batch_size) * self._step_seconds(gpus, batch_size / gpus)
+        return self.iterations_at(batch_size) * self._step_seconds(gpus, batch_size / gpus)
 
-    def _iterations(self, batch_size: int) -> float:
+    def iterations_at(self, batch_size: int) -> float:
         if batch_size in self.iterations:
             return self.iterations[batch_size]
         sizes = sorted(self.iterations)
@@ -83,6 +85,28 @@ class Profile:
         above = min(size for size in self.gangs if size >= gpus)
         seconds = [self.gangs[size].seconds(share) for size in (below, above)]
         return float(np.interp(gpus, (below, above), seconds)) if below < above else seconds[0]
+
+
+class Measured(NamedTuple):
+    """One row of the profiles of steps, wherever the gang was."""
+
+    model: str
+    nodes: int
+    gpus: int
+    placement: tuple[int, ...]  # GPUs on each node, most first; empty where only the number of nodes is known
+    share: int
+    step: Step
+
+
+class Noise(NamedTuple):
+    """One epoch of a profile of training."""
+
+    model: str
+    batch_size: int
+    epoch: int
+    progress: float  # in steps of the least batch size, from the beginning
+    grad_sqr: float
+    grad_var: float
 
 
 def is_workload(raw: RawTable) -> bool:
@@ -115,9 +139,25 @@ def read_profiles(workloads: Path) -> Mapping[str, Profile]:
         shares[share] = _step(row)
     iterations = _read_iterations(validation)
     return {
-        model: Profile(iterations[model], {gpus: _gang(shares) for gpus, shares in steps[model].items()})
+        model: Profile(iterations[model], {gpus: gang_of(shares) for gpus, shares in steps[model].items()})
         for model in sorted(iterations.keys() & steps.keys())
     }
+
+
+def read_measured(workloads: Path) -> Iterator[Measured]:
+    """Every placement that was profiled, also those that are not packed."""
+    for row in _rows(_beside(workloads, PROFILES[0]), *_PLACEMENTS):
+        placement = _placement(row)
+        yield Measured(row.text("model"), len(placement), sum(placement), placement, row.count("local_bsz"), _step(row))
+    for row in _rows(_beside(workloads, PROFILES[1]), *_SCALABILITY):
+        nodes, gpus = row.count("num_nodes"), row.count("num_replicas")
+        yield Measured(row.text("model"), nodes, gpus, (), row.count("local_bsz"), _step(row))
+
+
+def read_noise(workloads: Path) -> Iterator[Noise]:
+    for row in _rows(_beside(workloads, PROFILES[2]), *Noise._fields):
+        of_epoch = row.text("model"), row.count("batch_size"), row.count("epoch", least=0)
+        yield Noise(*of_epoch, row.number("progress"), row.number("grad_sqr"), row.number("grad_var"))
 
 
 def _derive(
@@ -158,7 +198,7 @@ def _check_within(field: str, value: int, profiled: Mapping[int, object]) -> Non
         raise JobError(f"is {value}, outside of what was profiled", field=field, remedy=remedy)
 
 
-def _gang(steps: Mapping[int, Step]) -> Gang:
+def gang_of(steps: Mapping[int, Step]) -> Gang:
     shares = sorted(steps)
     seconds = np.array([steps[share] for share in shares])
     return Gang(np.array(shares, float), seconds[:, 0], seconds[:, 1])
@@ -187,11 +227,20 @@ class _Row(NamedTuple):
             raise self.wrong(field, f"give a whole number of at least {least}")
         return count
 
-    def seconds(self, field: str, most: float = inf) -> float:
+    def number(self, field: str) -> float:
+        value = self._float(field)
+        if not 0 <= value < inf:
+            raise self.wrong(field, "give a number of at least 0")
+        return value
+
+    def _float(self, field: str) -> float:
         try:
-            value = float(self.cells[field] or "")
+            return float(self.cells[field] or "")
         except ValueError:
-            value = -1.0
+            return -1.0
+
+    def seconds(self, field: str, most: float = inf) -> float:
+        value = self._float(field)
         if not 0 <= value <= most or value == inf:
             limit = "of at least 0" if most == inf else f"from 0 to {most:g}, which is the step"
             raise self.wrong(field, f"give seconds {limit}")
@@ -221,26 +270,30 @@ def _rows(path: Path, *columns: str) -> Iterator[_Row]:
 
 def _packed_placements(path: Path) -> Iterator[tuple[_Row, int]]:
     """The rows of packed gangs, with their GPUs."""
-    for row in _rows(path, "model", "placement", "local_bsz", "step_time", "sync_time"):
-        placement = row.text("placement")
-        if not _PLACEMENT.fullmatch(placement):
-            raise row.wrong("placement", "give one digit a node, its GPUs: 44 for 8 GPUs on two nodes")
-        nodes = sorted(map(int, placement), reverse=True)
-        if nodes == _packed(sum(nodes)):
+    for row in _rows(path, *_PLACEMENTS):
+        nodes = _placement(row)
+        if nodes == packed(sum(nodes)):
             yield row, sum(nodes)
 
 
+def _placement(row: _Row) -> tuple[int, ...]:
+    placement = row.text("placement")
+    if not _PLACEMENT.fullmatch(placement):
+        raise row.wrong("placement", "give one digit a node, its GPUs: 44 for 8 GPUs on two nodes")
+    return tuple(sorted(map(int, placement), reverse=True))
+
+
 def _packed_scalability(path: Path) -> Iterator[tuple[_Row, int]]:
-    for row in _rows(path, "model", "num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time"):
+    for row in _rows(path, *_SCALABILITY):
         gpus = row.count("num_replicas")
         if row.count("num_nodes") == -(-gpus // GPUS_PER_NODE):
             yield row, gpus
 
 
-def _packed(gpus: int) -> list[int]:
+def packed(gpus: int) -> tuple[int, ...]:
     """GPUs on each node, full nodes first."""
     full, rest = divmod(gpus, GPUS_PER_NODE)
-    return [GPUS_PER_NODE] * full + [rest] * (rest > 0)
+    return (GPUS_PER_NODE,) * full + (rest,) * (rest > 0)
 
 
 def _step(row: _Row) -> Step:
