@@ -36,6 +36,7 @@ OF_POLICY: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "back to the top after 8 times its run": {"promote_after": 8.0},
     },
     "optimus": {
+        "sizes change every 60 s": {"interval_seconds": 60.0},
         "sizes change every 120 s": {"interval_seconds": 120.0},
         "sizes change every 1,800 s": {"interval_seconds": 1800.0},
         "resized whatever a restart costs": {"damping": 0.0},

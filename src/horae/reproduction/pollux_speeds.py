@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,8 +21,10 @@ from horae.model.commands import Command, Start
 from horae.model.events import Event
 from horae.model.jobs import Arrival, Truth
 from horae.model.shapes import Option
-from horae.traces.readers.pollux import Gang, Noise, Step, gang_of, read_measured, read_noise
+from horae.traces.readers.pollux import Gang, Step, gang_of
+from horae.traces.readers.pollux_profiles import Noise, read_measured, read_noise
 
+Key = TypeVar("Key")
 Placement = tuple[int, ...]  # GPUs on each node, most first
 
 
@@ -34,13 +37,8 @@ class Steps:
 
     def in_parts_of(self, share_max: int) -> Steps:
         """The same, where no GPU takes more of a batch at once: the rest is accumulated."""
-        return Steps(
-            {placement: _cut(gang, share_max) for placement, gang in self.exact.items()},
-            {
-                nodes: {gpus: _cut(gang, share_max) for gpus, gang in gangs.items()}
-                for nodes, gangs in self.by_nodes.items()
-            },
-        )
+        by_nodes = {nodes: _all_cut(gangs, share_max) for nodes, gangs in self.by_nodes.items()}
+        return Steps(_all_cut(self.exact, share_max), {nodes: gangs for nodes, gangs in by_nodes.items() if gangs})
 
     def seconds(self, placement: Placement, batch_size: int) -> float:
         """As profiled, or else linear in GPUs and then in nodes between what was."""
@@ -76,9 +74,14 @@ def read_steps(workloads: Path) -> Mapping[str, Steps]:
     }
 
 
-def _cut(gang: Gang, share_max: int) -> Gang:
-    kept = gang.shares <= share_max
-    return Gang(gang.shares[kept], gang.step_seconds[kept], gang.sync_seconds[kept])
+def _all_cut(gangs: Mapping[Key, Gang], share_max: int) -> Mapping[Key, Gang]:
+    """Without the gangs of which nothing as small was profiled."""
+    found = {}
+    for key, gang in gangs.items():
+        kept = gang.shares <= share_max
+        if kept.any():
+            found[key] = Gang(gang.shares[kept], gang.step_seconds[kept], gang.sync_seconds[kept])
+    return found
 
 
 def read_noise_steps(workloads: Path) -> Mapping[tuple[str, int], float]:

@@ -37,8 +37,8 @@ GPUS_PER_NODE = 4
 
 Step = tuple[float, float]  # its seconds, and those of them that synchronise
 
-_PLACEMENTS = ("model", "placement", "local_bsz", "step_time", "sync_time")
-_SCALABILITY = ("model", "num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
+PLACEMENTS = ("model", "placement", "local_bsz", "step_time", "sync_time")
+SCALABILITY = ("model", "num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
 _PLACEMENT = re.compile("[1-9]+")
 _WHOLE = re.compile("[0-9]{1,15}")  # no more digits than a float holds exactly
 
@@ -87,28 +87,6 @@ class Profile:
         return float(np.interp(gpus, (below, above), seconds)) if below < above else seconds[0]
 
 
-class Measured(NamedTuple):
-    """One row of the profiles of steps, wherever the gang was."""
-
-    model: str
-    nodes: int
-    gpus: int
-    placement: tuple[int, ...]  # GPUs on each node, most first; empty where only the number of nodes is known
-    share: int
-    step: Step
-
-
-class Noise(NamedTuple):
-    """One epoch of a profile of training."""
-
-    model: str
-    batch_size: int
-    epoch: int
-    progress: float  # in steps of the least batch size, from the beginning
-    grad_sqr: float
-    grad_var: float
-
-
 def is_workload(raw: RawTable) -> bool:
     return set(raw.columns) >= KNOWN_BY
 
@@ -129,35 +107,19 @@ def with_durations(raw: RawTable) -> RawTable:
 
 def read_profiles(workloads: Path) -> Mapping[str, Profile]:
     """By model, from the files beside the workloads."""
-    placements, scalability, validation = (_beside(workloads, name) for name in PROFILES)
+    placements, scalability, validation = (beside(workloads, name) for name in PROFILES)
     steps: dict[str, dict[int, dict[int, Step]]] = {}
     for row, gpus in chain(_packed_placements(placements), _packed_scalability(scalability)):
         shares = steps.setdefault(row.text("model"), {}).setdefault(gpus, {})
         share = row.count("local_bsz")
         if share in shares:
             raise row.wrong("local_bsz", f"keep one row of it with {gpus} GPUs, for it is there twice")
-        shares[share] = _step(row)
+        shares[share] = step_of(row)
     iterations = _read_iterations(validation)
     return {
         model: Profile(iterations[model], {gpus: gang_of(shares) for gpus, shares in steps[model].items()})
         for model in sorted(iterations.keys() & steps.keys())
     }
-
-
-def read_measured(workloads: Path) -> Iterator[Measured]:
-    """Every placement that was profiled, also those that are not packed."""
-    for row in _rows(_beside(workloads, PROFILES[0]), *_PLACEMENTS):
-        placement = _placement(row)
-        yield Measured(row.text("model"), len(placement), sum(placement), placement, row.count("local_bsz"), _step(row))
-    for row in _rows(_beside(workloads, PROFILES[1]), *_SCALABILITY):
-        nodes, gpus = row.count("num_nodes"), row.count("num_replicas")
-        yield Measured(row.text("model"), nodes, gpus, (), row.count("local_bsz"), _step(row))
-
-
-def read_noise(workloads: Path) -> Iterator[Noise]:
-    for row in _rows(_beside(workloads, PROFILES[2]), *Noise._fields):
-        of_epoch = row.text("model"), row.count("batch_size"), row.count("epoch", least=0)
-        yield Noise(*of_epoch, row.number("progress"), row.number("grad_sqr"), row.number("grad_var"))
 
 
 def _derive(
@@ -247,7 +209,7 @@ class _Row(NamedTuple):
         return value
 
 
-def _beside(workloads: Path, name: str) -> Path:
+def beside(workloads: Path, name: str) -> Path:
     for path in (workloads.with_name(f"{name}.csv.gz"), workloads.with_name(f"{name}.csv")):
         if path.is_file():
             return path
@@ -259,7 +221,7 @@ def _beside(workloads: Path, name: str) -> Path:
     )
 
 
-def _rows(path: Path, *columns: str) -> Iterator[_Row]:
+def rows_of(path: Path, *columns: str) -> Iterator[_Row]:
     raw = read_raw(path)
     raw.require(*columns)
     if raw.faults:
@@ -270,13 +232,13 @@ def _rows(path: Path, *columns: str) -> Iterator[_Row]:
 
 def _packed_placements(path: Path) -> Iterator[tuple[_Row, int]]:
     """The rows of packed gangs, with their GPUs."""
-    for row in _rows(path, *_PLACEMENTS):
-        nodes = _placement(row)
+    for row in rows_of(path, *PLACEMENTS):
+        nodes = placement_of(row)
         if nodes == packed(sum(nodes)):
             yield row, sum(nodes)
 
 
-def _placement(row: _Row) -> tuple[int, ...]:
+def placement_of(row: _Row) -> tuple[int, ...]:
     placement = row.text("placement")
     if not _PLACEMENT.fullmatch(placement):
         raise row.wrong("placement", "give one digit a node, its GPUs: 44 for 8 GPUs on two nodes")
@@ -284,7 +246,7 @@ def _placement(row: _Row) -> tuple[int, ...]:
 
 
 def _packed_scalability(path: Path) -> Iterator[tuple[_Row, int]]:
-    for row in _rows(path, *_SCALABILITY):
+    for row in rows_of(path, *SCALABILITY):
         gpus = row.count("num_replicas")
         if row.count("num_nodes") == -(-gpus // GPUS_PER_NODE):
             yield row, gpus
@@ -296,7 +258,7 @@ def packed(gpus: int) -> tuple[int, ...]:
     return (GPUS_PER_NODE,) * full + (rest,) * (rest > 0)
 
 
-def _step(row: _Row) -> Step:
+def step_of(row: _Row) -> Step:
     step_seconds = row.seconds("step_time")
     if step_seconds == 0:
         raise row.wrong("step_time", "give seconds above 0")
@@ -306,7 +268,7 @@ def _step(row: _Row) -> Step:
 def _read_iterations(path: Path) -> Mapping[str, Mapping[int, int]]:
     """By model and batch size: the iterations to the end of the last epoch, in whatever order the epochs are."""
     last: dict[str, dict[int, tuple[int, int]]] = {}
-    for row in _rows(path, "model", "batch_size", "epoch", "iteration"):
+    for row in rows_of(path, "model", "batch_size", "epoch", "iteration"):
         of_model = last.setdefault(row.text("model"), {})
         batch_size, reached = row.count("batch_size"), (row.count("epoch", least=0), row.count("iteration"))
         of_model[batch_size] = max(reached, of_model.get(batch_size, reached))
