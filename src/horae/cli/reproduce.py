@@ -11,6 +11,7 @@ from rich.table import Table
 from horae.cli.output import Data, console, need_data, right
 from horae.cli.reproduce_gavel import gavel_command
 from horae.cli.reproduce_hived import hived_command
+from horae.cli.reproduce_pollux import pollux_command
 from horae.cli.reproduce_themis import themis_command
 from horae.experiment import simulate
 from horae.model.cells import Cluster, Node
@@ -23,6 +24,7 @@ from horae.traces.arrivals import arrivals
 app = typer.Typer(no_args_is_help=True, help="Published results, run again.")
 app.command("gavel")(gavel_command)
 app.command("hived")(hived_command)
+app.command("pollux")(pollux_command)
 app.command("themis")(themis_command)
 
 PHILLY_VCS = ("7f04ca", "2869ce", "0e4a51", "ee9e8c")

@@ -37,6 +37,8 @@ GPUS_PER_NODE = 4
 
 Step = tuple[float, float]  # its seconds, and those of them that synchronise
 
+PLACEMENTS = ("model", "placement", "local_bsz", "step_time", "sync_time")
+SCALABILITY = ("model", "num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
 _PLACEMENT = re.compile("[1-9]+")
 _WHOLE = re.compile("[0-9]{1,15}")  # no more digits than a float holds exactly
 
@@ -68,9 +70,9 @@ class Profile:
         _check_within("batch_size", batch_size, self.iterations)
         if batch_size < gpus:
             raise JobError(f"{batch_size} leaves some of {gpus} GPUs idle", field="batch_size", remedy="use fewer GPUs")
-        return self._iterations(batch_size) * self._step_seconds(gpus, batch_size / gpus)
+        return self.iterations_at(batch_size) * self._step_seconds(gpus, batch_size / gpus)
 
-    def _iterations(self, batch_size: int) -> float:
+    def iterations_at(self, batch_size: int) -> float:
         if batch_size in self.iterations:
             return self.iterations[batch_size]
         sizes = sorted(self.iterations)
@@ -105,17 +107,17 @@ def with_durations(raw: RawTable) -> RawTable:
 
 def read_profiles(workloads: Path) -> Mapping[str, Profile]:
     """By model, from the files beside the workloads."""
-    placements, scalability, validation = (_beside(workloads, name) for name in PROFILES)
+    placements, scalability, validation = (beside(workloads, name) for name in PROFILES)
     steps: dict[str, dict[int, dict[int, Step]]] = {}
     for row, gpus in chain(_packed_placements(placements), _packed_scalability(scalability)):
         shares = steps.setdefault(row.text("model"), {}).setdefault(gpus, {})
         share = row.count("local_bsz")
         if share in shares:
             raise row.wrong("local_bsz", f"keep one row of it with {gpus} GPUs, for it is there twice")
-        shares[share] = _step(row)
+        shares[share] = step_of(row)
     iterations = _read_iterations(validation)
     return {
-        model: Profile(iterations[model], {gpus: _gang(shares) for gpus, shares in steps[model].items()})
+        model: Profile(iterations[model], {gpus: gang_of(shares) for gpus, shares in steps[model].items()})
         for model in sorted(iterations.keys() & steps.keys())
     }
 
@@ -158,7 +160,7 @@ def _check_within(field: str, value: int, profiled: Mapping[int, object]) -> Non
         raise JobError(f"is {value}, outside of what was profiled", field=field, remedy=remedy)
 
 
-def _gang(steps: Mapping[int, Step]) -> Gang:
+def gang_of(steps: Mapping[int, Step]) -> Gang:
     shares = sorted(steps)
     seconds = np.array([steps[share] for share in shares])
     return Gang(np.array(shares, float), seconds[:, 0], seconds[:, 1])
@@ -187,18 +189,27 @@ class _Row(NamedTuple):
             raise self.wrong(field, f"give a whole number of at least {least}")
         return count
 
-    def seconds(self, field: str, most: float = inf) -> float:
+    def number(self, field: str) -> float:
+        value = self._float(field)
+        if not 0 <= value < inf:
+            raise self.wrong(field, "give a number of at least 0")
+        return value
+
+    def _float(self, field: str) -> float:
         try:
-            value = float(self.cells[field] or "")
+            return float(self.cells[field] or "")
         except ValueError:
-            value = -1.0
+            return -1.0
+
+    def seconds(self, field: str, most: float = inf) -> float:
+        value = self._float(field)
         if not 0 <= value <= most or value == inf:
             limit = "of at least 0" if most == inf else f"from 0 to {most:g}, which is the step"
             raise self.wrong(field, f"give seconds {limit}")
         return value
 
 
-def _beside(workloads: Path, name: str) -> Path:
+def beside(workloads: Path, name: str) -> Path:
     for path in (workloads.with_name(f"{name}.csv.gz"), workloads.with_name(f"{name}.csv")):
         if path.is_file():
             return path
@@ -210,7 +221,7 @@ def _beside(workloads: Path, name: str) -> Path:
     )
 
 
-def _rows(path: Path, *columns: str) -> Iterator[_Row]:
+def rows_of(path: Path, *columns: str) -> Iterator[_Row]:
     raw = read_raw(path)
     raw.require(*columns)
     if raw.faults:
@@ -221,29 +232,33 @@ def _rows(path: Path, *columns: str) -> Iterator[_Row]:
 
 def _packed_placements(path: Path) -> Iterator[tuple[_Row, int]]:
     """The rows of packed gangs, with their GPUs."""
-    for row in _rows(path, "model", "placement", "local_bsz", "step_time", "sync_time"):
-        placement = row.text("placement")
-        if not _PLACEMENT.fullmatch(placement):
-            raise row.wrong("placement", "give one digit a node, its GPUs: 44 for 8 GPUs on two nodes")
-        nodes = sorted(map(int, placement), reverse=True)
-        if nodes == _packed(sum(nodes)):
+    for row in rows_of(path, *PLACEMENTS):
+        nodes = placement_of(row)
+        if nodes == packed(sum(nodes)):
             yield row, sum(nodes)
 
 
+def placement_of(row: _Row) -> tuple[int, ...]:
+    placement = row.text("placement")
+    if not _PLACEMENT.fullmatch(placement):
+        raise row.wrong("placement", "give one digit a node, its GPUs: 44 for 8 GPUs on two nodes")
+    return tuple(sorted(map(int, placement), reverse=True))
+
+
 def _packed_scalability(path: Path) -> Iterator[tuple[_Row, int]]:
-    for row in _rows(path, "model", "num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time"):
+    for row in rows_of(path, *SCALABILITY):
         gpus = row.count("num_replicas")
         if row.count("num_nodes") == -(-gpus // GPUS_PER_NODE):
             yield row, gpus
 
 
-def _packed(gpus: int) -> list[int]:
+def packed(gpus: int) -> tuple[int, ...]:
     """GPUs on each node, full nodes first."""
     full, rest = divmod(gpus, GPUS_PER_NODE)
-    return [GPUS_PER_NODE] * full + [rest] * (rest > 0)
+    return (GPUS_PER_NODE,) * full + (rest,) * (rest > 0)
 
 
-def _step(row: _Row) -> Step:
+def step_of(row: _Row) -> Step:
     step_seconds = row.seconds("step_time")
     if step_seconds == 0:
         raise row.wrong("step_time", "give seconds above 0")
@@ -253,7 +268,7 @@ def _step(row: _Row) -> Step:
 def _read_iterations(path: Path) -> Mapping[str, Mapping[int, int]]:
     """By model and batch size: the iterations to the end of the last epoch, in whatever order the epochs are."""
     last: dict[str, dict[int, tuple[int, int]]] = {}
-    for row in _rows(path, "model", "batch_size", "epoch", "iteration"):
+    for row in rows_of(path, "model", "batch_size", "epoch", "iteration"):
         of_model = last.setdefault(row.text("model"), {})
         batch_size, reached = row.count("batch_size"), (row.count("epoch", least=0), row.count("iteration"))
         of_model[batch_size] = max(reached, of_model.get(batch_size, reached))
