@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from bench import cases, gavel, hived, solve_time, themis, workbench
+from bench import auction_types, cases, gavel, hived, solve_time, themis, workbench
 
 HERE = Path(__file__).parent
 CASES: dict[str, Callable[[], cases.Result]] = {
@@ -37,6 +37,7 @@ CASES: dict[str, Callable[[], cases.Result]] = {
     **gavel.CASES,
     **hived.CASES,
     **themis.CASES,
+    **auction_types.CASES,
 }
 LIMITS_SECONDS = {
     "philly, 10,879 jobs, fifo on events": 2.0,
@@ -47,6 +48,7 @@ LIMITS_SECONDS = {
     "philly, eight policies compared, two workers": 60.0,
     **gavel.LIMITS_SECONDS,
     **themis.LIMITS_SECONDS,
+    **auction_types.LIMITS_SECONDS,
 }
 SOLVE_TIME_PLOT = "solve-time-plot"
 
@@ -60,7 +62,11 @@ def main() -> None:
         return
     results: dict[str, dict[str, float]] = {}
     chosen = list(CASES)
-    parts: dict[str, Iterable[str]] = {"--gavel": gavel.CASES, "--hived": hived.CASES, "--themis": themis.CASES}
+    parts: dict[str, Iterable[str]] = {
+        "--gavel": gavel.CASES,
+        "--hived": hived.CASES,
+        "--themis": [*themis.CASES, *auction_types.CASES],
+    }
     if len(sys.argv) > 1 and sys.argv[1] in parts:
         results, chosen = json.loads((HERE / "results.json").read_text())["cases"], list(parts[sys.argv[1]])
     for name in chosen:

@@ -198,7 +198,8 @@ def test_no_gpu_idles_that_a_waiting_gang_could_use(
 def test_one_that_must_leave_its_gpu_goes_on_elsewhere_at_once() -> None:
     """It accepts the other type too; the one for whom it leaves does not. Nobody knows how long they are."""
     jobs = [arrival("a", 0.0, 1, 600.0, accelerators=("V100", "K80"), knows=False)]
-    run, onlooker = watched(themis(TYPES, f=0.0, lease_seconds=300.0), [*jobs, arrival("b", 100.0, 1, 10.0, knows=False)])
+    jobs.append(arrival("b", 100.0, 1, 10.0, knows=False))
+    run, onlooker = watched(themis(TYPES, f=0.0, lease_seconds=300.0), jobs)
     assert not onlooker.idle
     assert leases_of(run) == {"a": [(0.0, 300.0), (300.0, 900.0)], "b": [(300.0, 310.0)]}
 
