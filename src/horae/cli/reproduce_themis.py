@@ -98,7 +98,10 @@ def _philly(folder: Path, workers: int, tell: Callable[[str], None], output: For
         )  # fmt: skip
     console().print(table)
     print(f"{ordered[0].jobs:,} jobs, each an app, on one pool of 144 nodes of 8 GPUs. Max rho: by the paper's T_id;")
-    print("private: T_id on the GPUs to which the app is entitled; Jain's index and the part over 1 are of that.")
+    print(
+        "private: T_id on the GPUs to which the app is entitled; Jain's index and the part over 1 are of that. Rho is"
+    )
+    print("that of jobs of ten minutes and more; completion is of all.")
 
 
 def open_philly(workload: Workload) -> Work[Case, Row]:
