@@ -19,9 +19,11 @@ from horae.cli.output import Format, Output, console, printable, right
 from horae.cli.sharing import SharingOption, with_sharing
 from horae.comparison.task import with_policy
 from horae.engines.faults import fault_plan
+from horae.engines.searching import first_jobs
 from horae.experiment import Run, simulate
 from horae.model.errors import InputError
 from horae.model.pools import Cadence, Setup
+from horae.model.searches import Method, searches_of
 from horae.reports.metrics import Metrics, measure
 from horae.reports.tree import draw
 from horae.traces.job_table import read_jobs
@@ -53,6 +55,10 @@ def simulate_command(
     checkpoint_seconds: Annotated[
         float, typer.Option(help="A failed node takes with it what was done since the last checkpoint; 0: nothing.")
     ] = 0.0,
+    search: Annotated[
+        Method | None,
+        typer.Option(help="Let every app with several jobs search among them; curves are drawn by --seed."),
+    ] = None,
     journal: Annotated[Path | None, typer.Option(help="Write every event, decision and command here.")] = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -70,6 +76,10 @@ def simulate_command(
     if days_between_failures is not None:
         positive("--days-between-failures", days_between_failures)
     arrivals = read_jobs(jobs, setup.cluster, whole_nodes=whole_nodes)
+    searches = () if search is None else searches_of(arrivals, search, seed)
+    if searches:
+        firsts = (first for each in searches for first in first_jobs(each))
+        arrivals = sorted(firsts, key=lambda each: each.job.submitted_at)
     faults = []
     if days_between_failures is not None:
         until = 2 * arrivals[-1].job.submitted_at
@@ -77,7 +87,9 @@ def simulate_command(
     names = [pool.policy for each in setups.values() for pool in each.pools]
     tell_of_compiling(names, lambda line: print(line, file=sys.stderr))
     results = {
-        name: _result(simulate(each, arrivals, faults, checkpoint_seconds=checkpoint_seconds, journal=journal))
+        name: _result(
+            simulate(each, arrivals, faults, checkpoint_seconds=checkpoint_seconds, journal=journal, searches=searches)
+        )
         for name, each in setups.items()
     }
     _print_results(results, output)

@@ -1,6 +1,6 @@
 """The four Philly virtual clusters in one pool: under which policy who is worst off, and what it costs.
 
-All decide in rounds. A job of two seconds that waits for a round is a hundred times as long there as alone, whatever the
+All decide in rounds. A job of two seconds that waits for a round takes a hundred times as long as alone, whatever the
 policy, so rho is told of jobs of ten minutes and more.
 """
 
