@@ -13,11 +13,12 @@ from horae.model.decisions import Shares
 from horae.policies.registry import POLICIES
 
 PACKAGE = Path(horae.__file__).parent
+AUCTION = "themis"
 NOTICE = "compiling kernels for the first time, which takes about a minute; later runs find them"
 
 
 def tell_of_compiling(policies: Iterable[str], tell: Callable[[str], None]) -> None:
-    """Policies that answer with shares use kernels; numba keeps what it compiled beside the sources."""
+    """Policies that solve or settle something use kernels; numba keeps what it compiled beside the sources."""
     if not sys.stderr.isatty() or "NUMBA_CACHE_DIR" in os.environ or not any(map(_shares, policies)):
         return
     if not any(PACKAGE.rglob("*.nbi")):
@@ -26,4 +27,4 @@ def tell_of_compiling(policies: Iterable[str], tell: Callable[[str], None]) -> N
 
 def _shares(name: str) -> bool:
     kind = POLICIES.get(name)
-    return kind is not None and get_type_hints(kind.decide).get("return") is Shares
+    return kind is not None and (name == AUCTION or get_type_hints(kind.decide).get("return") is Shares)
