@@ -7,16 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horae.model.arrays import Floats, Ints
-from horae.policies.solve.auction_prices_kernel import (
-    Case,
-    Lots,
-    Near,
-    is_within,
-    near_worth,
-    padded,
-    pick_of,
-    worth_of,
-)
+from horae.policies.solve.auction_prices_kernel import Case, Lots, Near, pick_of, weigh, worth_of
 from horae.policies.solve.auction_search_kernel import Moves
 from horae.policies.solve.levels_pricing import part
 
@@ -84,20 +75,20 @@ def near_of(lots: Lots, price: Floats, wanted: int) -> Near:
                 bundle[count] = number
                 count += 1
         start[app + 1] = count
-    numbers = np.zeros((count, 5))
+    value, gpus = np.empty(count), np.empty((types, count))
     for index in range(count):
-        numbers[index, 0] = lots.value[bundle[index]]
+        value[index] = lots.value[bundle[index]]
         for kind in range(types):
-            numbers[index, kind + 1] = lots.gpus[bundle[index], kind]
-    return Near(start, bundle[:count].copy(), numbers, low, high, regret)
+            gpus[kind, index] = lots.gpus[bundle[index], kind]
+    return Near(start, bundle[:count].copy(), value, gpus, np.empty(count), low, high, regret)
 
 
 @part
 def all_far(apps: int, types: int) -> Near:
     """Nothing is known: all bundles matter."""
-    return Near(
-        np.zeros(apps + 1, np.int64), np.zeros(0, np.int64), np.zeros((0, 5)), np.zeros(types), np.zeros(types), -1.0
-    )
+    nothing, none = np.zeros(0), np.zeros(0, np.int64)
+    free = np.zeros(types)
+    return Near(np.zeros(apps + 1, np.int64), none, nothing, np.zeros((types, 0)), nothing, free, free, -1.0)
 
 
 @part
@@ -115,17 +106,17 @@ def _listed(case: Case, price: Floats, depth: float) -> tuple[Ints, Ints, Ints, 
     pick = np.empty(apps, np.int64)
     size, count = 1024, 0
     owner, bundle, regret = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size)
-    within, four = is_within(near, price), padded(price)
+    weighed = weigh(near, price)
     for app in range(apps):
-        pick[app], worth = pick_of(case, price, four, app, within)
+        pick[app], worth = pick_of(case, price, app, weighed)
         if app == case.absent:
             pick[app] = lots.start[app]
             continue
-        is_near = within and depth <= near.regret
+        is_near = weighed and depth <= near.regret
         start = near.start if is_near else lots.start
         for index in range(start[app], start[app + 1]):
             number = near.bundle[index] if is_near else index
-            loss = worth - (near_worth(near, four, index) if is_near else worth_of(lots, price, number))
+            loss = worth - (near.worth[index] if is_near else worth_of(lots, price, number))
             if loss >= depth or number == pick[app] or not case.is_open[number]:
                 continue
             if count == size:

@@ -10,12 +10,13 @@ is looked for next (Kelley's method), half way from the best prices, which keeps
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 
 from horae.model.arrays import Bools, Floats, Ints
-from horae.policies.solve.levels_pricing import part
+from horae.policies.solve.levels_pricing import Function, part
 
 PLANES_MAX = 160
 _PIVOTS_MAX = 200
@@ -23,9 +24,6 @@ _HAIR = 1e-11
 _GAP = 1e-7  # of the bound from the lowest
 _GAP_PART = 0.01  # of what is to be proved yet: more exact prices are not worth their while
 _HALF_WAY_ABOVE = 1e-4  # of a gap; below, the lowest point itself ends the search
-
-
-Four: TypeAlias = tuple[float, float, float, float]
 
 
 class Lots(NamedTuple):
@@ -41,7 +39,9 @@ class Near(NamedTuple):
 
     start: Ints  # by app, and the end of the last
     bundle: Ints  # in the lots
-    numbers: Floats  # by bundle: its value and its GPUs by type, of four types always
+    value: Floats
+    gpus: Floats  # by type and bundle
+    worth: Floats  # by bundle: room for what it is worth at prices
     low: Floats  # by type: price
     high: Floats
     regret: float  # below 0: nothing is known
@@ -73,7 +73,21 @@ class Priced(NamedTuple):
     basis: Ints  # the planes that meet at the lowest point; below 0: limits of prices
 
 
-@part
+_INNER: dict[str, Any] = {
+    "error_model": "numpy",
+    "forceinline": True,
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
+
+
+def inner(function: Function) -> Function:
+    """What is called so often, with so many arrays, that to hand them over would take longer than what it does."""
+    compiled: Any = njit(**_INNER)(function)
+    return compiled
+
+
+@inner
 def worth_of(lots: Lots, price: Floats, bundle: int) -> float:
     worth = lots.value[bundle]
     for kind in range(len(price)):
@@ -102,44 +116,36 @@ def is_within(near: Near, price: Floats) -> bool:
 
 
 @part
-def padded(price: Floats) -> Four:
-    """Prices of four types; those that there are not cost nothing."""
-    first = second = third = fourth = 0.0
+def weigh(near: Near, price: Floats) -> bool:
+    """What all bundles that are near are worth at these prices, if only they matter there; else False.
+
+    Summed as in `worth_of`, type by type: equal to the last bit.
+    """
+    if not is_within(near, price):
+        return False
+    for index in range(len(near.worth)):
+        near.worth[index] = near.value[index]
     for kind in range(len(price)):
-        if kind == 0:
-            first = price[kind]
-        elif kind == 1:
-            second = price[kind]
-        elif kind == 2:
-            third = price[kind]
-        else:
-            fourth = price[kind]
-    return first, second, third, fourth
+        for index in range(len(near.worth)):
+            near.worth[index] -= price[kind] * near.gpus[kind, index]
+    return True
 
 
-@part
-def near_worth(near: Near, price: Four, index: int) -> float:
-    """Summed as in `worth_of`, type by type: equal to the last bit."""
-    worth = near.numbers[index, 0] - price[0] * near.numbers[index, 1] - price[1] * near.numbers[index, 2]
-    return worth - price[2] * near.numbers[index, 3] - price[3] * near.numbers[index, 4]
-
-
-@part
-def best_of_near(near: Near, price: Four, app: int) -> tuple[int, float]:
-    best, most = -1, -np.inf
-    for index in range(near.start[app], near.start[app + 1]):
-        worth = near_worth(near, price, index)
-        if worth > most:
-            best, most = near.bundle[index], worth
-    return best, most
-
-
-@part
-def pick_of(case: Case, price: Floats, four: Four, app: int, within: bool) -> tuple[int, float]:
-    """The best open bundle of an app, and what it is worth; `within`: the prices are within the limits of the near."""
-    if within and not case.is_split[app]:
-        return best_of_near(case.near, four, app)
-    return best_of_all(case.lots, case.is_open, price, app)
+@inner
+def pick_of(case: Case, price: Floats, app: int, weighed: bool) -> tuple[int, float]:
+    """The best open bundle of an app, and what it is worth; `weighed`: only those that are near matter."""
+    if not weighed or case.is_split[app]:
+        return best_of_all(case.lots, case.is_open, price, app)
+    # Two loops, for to remember where the best is in the first would make a jump of every step.
+    first = case.near.start[app]
+    worths = case.near.worth[first : case.near.start[app + 1]]
+    most = -np.inf
+    for worth in worths:
+        most = worth if worth > most else most
+    place = 0
+    while worths[place] != most:
+        place += 1
+    return case.near.bundle[first + place], most
 
 
 @part
@@ -150,9 +156,9 @@ def add_plane(case: Case, price: Floats, planes: Planes, number: int) -> float:
     for kind in range(types):
         bound += price[kind] * offer[kind]
         planes.slope[number, kind] = offer[kind]
-    within, four = is_within(case.near, price), padded(price)
+    weighed = weigh(case.near, price)
     for app in range(len(lots.start) - 1):
-        pick, worth = pick_of(case, price, four, app, within)
+        pick, worth = pick_of(case, price, app, weighed)
         planes.pick[number, app] = pick
         if app == case.absent:
             continue

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from horae.model.arrays import Floats, Ints
+from horae.policies.solve.auction_prices_kernel import inner
 from horae.policies.solve.levels_pricing import part
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: an odd number with no pattern in its bits
@@ -134,7 +135,7 @@ def _ahead(moves: Moves, price: Floats) -> _Ahead:
     return _Ahead(give, take, shift, worth)
 
 
-@part
+@inner
 def _loss_to_come(ahead: _Ahead, left: Ints, price: Floats, stage: int) -> float:
     """At the least, from this stage on; infinity where what is missing can not be given back."""
     least = 0.0
@@ -154,7 +155,7 @@ def _loss_to_come(ahead: _Ahead, left: Ints, price: Floats, stage: int) -> float
     return least
 
 
-@part
+@inner
 def _loss_now(left: Ints, price: Floats, regret: float) -> float:
     """If nobody else moves."""
     loss = regret
@@ -165,7 +166,7 @@ def _loss_now(left: Ints, price: Floats, regret: float) -> float:
     return loss
 
 
-@part
+@inner
 def _are_equal(left: Ints, one: int, other: int) -> bool:
     for kind in range(left.shape[1]):  # noqa: SIM110  compiled, `all` of a generator is not
         if left[one, kind] != left[other, kind]:
@@ -173,7 +174,7 @@ def _are_equal(left: Ints, one: int, other: int) -> bool:
     return True
 
 
-@part
+@inner
 def _place_of(labels: Room, label: int) -> np.int64:
     """Where in the table what this label leaves is, or would be."""
     code = np.uint64(0)
@@ -208,6 +209,31 @@ def room_for(types: int, beam: int) -> Room:
 
 
 @part
+def _ranked(values: Floats, rank: int) -> float:
+    """The value of that rank from 0, by Hoare's method, in place."""
+    low, high = 0, len(values) - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        left, right = low, high
+        while left <= right:
+            while values[left] < pivot:
+                left += 1
+            while values[right] > pivot:
+                right -= 1
+            if left <= right:
+                values[left], values[right] = values[right], values[left]
+                left += 1
+                right -= 1
+        if rank <= right:
+            high = right
+        elif rank >= left:
+            low = left
+        else:
+            break
+    return values[rank]
+
+
+@part
 def _kept(labels: Room, living: int, limit: float, beam: int) -> tuple[int, float]:
     """Keep what is not beaten and may come below the limit, as many as the beam has places; what the others lose."""
     live, table = labels.live, labels.table
@@ -217,18 +243,18 @@ def _kept(labels: Room, living: int, limit: float, beam: int) -> tuple[int, floa
         if table[labels.place[label]] == label and labels.promise[label] < limit:
             live[kept] = label
             kept += 1
-    if kept <= beam:
+    if kept <= beam + beam // 4:  # To choose takes time; a few more do not.
         return kept, np.inf
     promise = labels.scratch[:kept]
     for index in range(kept):
         promise[index] = labels.promise[live[index]]
-    promise.sort()
+    least = _ranked(promise, beam)
     living, kept = kept, 0
     for index in range(living):
-        if labels.promise[live[index]] < promise[beam]:
+        if labels.promise[live[index]] < least:
             live[kept] = live[index]
             kept += 1
-    return kept, promise[beam]
+    return kept, least
 
 
 @part

@@ -28,7 +28,7 @@ from horae.policies.solve.levels_pricing import kernel, part
 
 _CLOSE = 0.012  # where more is to be proved, the search is there to find something, and may be narrow
 _NARROW = 4
-_PLANES_KEPT = 64
+_PLANES_KEPT = 96
 _HAIR = 1e-12
 
 
@@ -111,6 +111,18 @@ def _inherit(case: Case, nodes: _Nodes, node: int, source: Planes, count: int, p
 
 
 @part
+def _keep(source: Planes, total: int, planes: Planes, first: int, last: int) -> int:
+    """What was chosen at a node is a plane of all: keep it for later nodes, in the place of an old one."""
+    for number in range(first, last):
+        place = total if total < _PLANES_KEPT else 1 + (total - 1) % (_PLANES_KEPT - 1)
+        source.base[place] = planes.base[number]
+        source.slope[place] = planes.slope[number]
+        source.pick[place] = planes.pick[number]
+        total += 1
+    return total
+
+
+@part
 def _split(case: Case, planes: Planes, priced: Priced) -> tuple[int, int, int]:
     """The app and the type where the planes that meet are apart by GPUs of the highest price, and what is between."""
     lots = case.lots
@@ -183,7 +195,8 @@ def _best(
     case: Case,
     room: Room,
     source: Planes,
-    count: int,
+    planes: Planes,
+    total: int,
     first: Floats,
     goal: Goal,
     known: Ints,
@@ -194,18 +207,18 @@ def _best(
     lots, best = case.lots, known.copy()
     welfare, proved = welfare_of(lots, known, case.absent), -np.inf
     nodes, made = _planted(2 * effort.nodes_max + 1, top, first), 1
-    planes, price = source, first
+    price = first
     for _ in range(effort.nodes_max):
         node = _highest(nodes.bound, made)
         enough = -limit_of(goal, -welfare)  # What is not above need not be found.
         if nodes.bound[node] <= enough + _HAIR:
             break
         _set_open(nodes, case, node, False)
-        start = _inherit(case, nodes, node, source, count, planes) if node > 0 else count
+        start = _inherit(case, nodes, node, source, min(total, _PLANES_KEPT), planes)
         planes.base[0] = welfare - 1.0
         priced = find_prices(case, planes, start, nodes.price[node], enough)
         if node == 0:
-            price, count = priced.price, min(priced.planes, _PLANES_KEPT)
+            price = priced.price
             if not is_within(case.near, price):
                 near = near_of(lots, price, 2 * effort.moves_max)
                 case = Case(lots, near, case.offer, case.absent, case.is_open, case.is_split)
@@ -216,10 +229,9 @@ def _best(
             bound = min(bound, priced.bound - proved_here)
             if bound > -limit_of(goal, -welfare) + _HAIR:
                 where = _split(case, planes, priced)
+        total = _keep(source, total, planes, start, priced.planes)
         _set_open(nodes, case, node, True)
         nodes.bound[node] = -np.inf
-        if node == 0:
-            planes = Planes(source.base.copy(), source.slope.copy(), source.pick.copy())
         if where[0] < 0:
             proved = max(proved, bound)
         else:
@@ -258,15 +270,17 @@ def settle(lots: Lots, offer: Ints, known: Ints, top: float, width: float, whole
     """
     apps, types = len(lots.start) - 1, len(offer)
     is_open, is_split = np.ones(len(lots.value), np.bool_), np.zeros(apps, np.bool_)
-    planes, source = _no_planes(apps, types), _no_planes(apps, types)
+    planes, kept, source = _no_planes(apps, types), _no_planes(apps, types), _no_planes(apps, types)
     room = room_for(types, max(whole.beam, each.beam))
     planes.base[0] = welfare_of(lots, known, -1) - 1.0
     case = Case(lots, all_far(apps, types), offer, -1, is_open, is_split)
     priced = find_prices(case, planes, 1, np.zeros(types), np.inf)
-    near, count = near_of(lots, priced.price, 2 * each.moves_max), min(priced.planes, _PLANES_KEPT)
+    count = min(_keep(kept, 1, planes, 1, priced.planes), _PLANES_KEPT)
+    _keep(source, 1, planes, 1, priced.planes)
+    near = near_of(lots, priced.price, 2 * each.moves_max)
     case = Case(lots, near, offer, -1, is_open, is_split)
-    kept = Planes(planes.base.copy(), planes.slope.copy(), planes.pick.copy())
-    best = _best(case, room, planes, count, priced.price, Goal(0.0, 0.0), known, min(top, priced.bound), whole)
+    top = min(top, priced.bound)
+    best = _best(case, room, source, planes, count, priced.price, Goal(0.0, 0.0), known, top, whole)
     others, others_bound, others_price = np.zeros(apps), np.zeros(apps), np.zeros((apps, types))
     for app in range(apps):
         others[app] = welfare_of(lots, best.pick, app)
@@ -278,7 +292,7 @@ def settle(lots: Lots, offer: Ints, known: Ints, top: float, width: float, whole
             continue
         _without(lots, app, kept, count, source)
         case = Case(lots, near, offer, app, is_open, is_split)
-        found = _best(case, room, source, count, best.price, goal, best.pick, others_bound[app], each)
+        found = _best(case, room, source, planes, count, best.price, goal, best.pick, others_bound[app], each)
         others[app], others_bound[app] = found.welfare, found.bound
         others_price[app] = found.price
     return Settled(best.pick, best.welfare, best.bound, best.price, others, others_bound, others_price)
