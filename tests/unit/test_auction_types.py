@@ -186,6 +186,17 @@ def test_who_is_in_nobodys_way_keeps_it_all(way: str) -> None:
     np.testing.assert_allclose(outcome.payment_kept, 1, atol=WIDTH_MAX)
 
 
+@pytest.mark.parametrize("way", ways())
+def test_bundles_worth_no_more_than_smaller_ones_keep_nobody_waiting(way: str) -> None:
+    gpus = np.array([(0, 0), (30, 30), (3, 0), (0, 3), (2, 2)])
+    bids = [Bid(gpus, np.array([0, 1, 1, 1, 1]) * (app + 1) / 10) for app in range(12)]
+    offer = np.array([18, 18])
+    with by(way):
+        outcome = settle_types(bids, offer)
+    assert outcome.welfare == pytest.approx(sum(range(1, 13)) / 10)
+    check(bids, offer, outcome)
+
+
 def test_more_on_offer_is_never_worse() -> None:
     bids = finish_time_bids(6, 10, np.array([20, 12, 8]))
     welfare = [settle_types(bids, np.array([20, 12, 8]) + more).welfare for more in range(0, 60, 6)]

@@ -23,6 +23,7 @@ from horae.policies.solve.levels_pricing import part
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: an odd number with no pattern in its bits
 _STEPS = np.array([0.003, 0.01, 0.03, 0.1])  # parts of its price by which a type's price differs
+_PRICE_MIN = 1e-3  # from which to count steps up where GPUs cost nothing
 _NARROW = 4  # times narrower
 _LABELS_PER_PLACE = 64  # of the beam: how many may be made
 
@@ -99,13 +100,15 @@ def limit_of(goal: Goal, loss: float) -> float:
 def _shifts(price: Floats) -> Floats:
     """Every type's price higher, the same or lower, in all combinations, each by a number of steps."""
     types, steps = len(price), len(_STEPS)
-    patterns = 3**types
+    patterns, mean = 3**types, price.mean()
     shift = np.zeros((patterns * steps, types))
     for pattern in range(patterns):
         rest = pattern
         for kind in range(types):
+            higher = max(price[kind], mean, _PRICE_MIN)
             for step in range(steps):
-                shift[pattern * steps + step, kind] = (rest % 3 - 1) * _STEPS[step] * price[kind]
+                lower = price[kind] if rest % 3 == 2 else (-higher if rest % 3 == 0 else 0.0)
+                shift[pattern * steps + step, kind] = _STEPS[step] * lower
             rest //= 3
     return shift
 

@@ -101,16 +101,21 @@ def settle_types(bids: Sequence[Bid], offer: Ints) -> TypesOutcome:
 
 
 def _lots(bids: Sequence[Bid], offer: Ints) -> tuple[Lots, Ints]:
-    """All bundles that fit into the offer, and the row of each in its bid."""
+    """All bundles that fit into the offer, the small ones of each app first, and the row of each in its bid.
+
+    Of bundles that are worth the same the first is tried first, and the smallest leaves most to others.
+    """
     from horae.policies.solve.auction_prices_kernel import Lots  # noqa: PLC0415  numba is slow to import
 
     app = np.repeat(np.arange(len(bids)), [len(bid.value) for bid in bids])
     row = np.concatenate([np.arange(len(bid.value)) for bid in bids])
     gpus = np.concatenate([bid.gpus for bid in bids]).astype(np.int64)
     value = np.concatenate([bid.value for bid in bids]).astype(np.float64)
-    fits = (gpus <= offer).all(axis=1)
-    start = np.concatenate([[0], np.cumsum(np.bincount(app[fits], minlength=len(bids)))])
-    return Lots(start, np.ascontiguousarray(gpus[fits]), value[fits]), row[fits]
+    fits = np.flatnonzero((gpus <= offer).all(axis=1))
+    part_of_offer = (gpus[fits] / np.maximum(offer, 1)).sum(axis=1)
+    order = fits[np.lexsort((part_of_offer, app[fits]))]
+    start = np.concatenate([[0], np.cumsum(np.bincount(app[order], minlength=len(bids)))])
+    return Lots(start, gpus[order], value[order]), row[order]
 
 
 def _kept(lots: Lots, found: _Brackets, others: Floats) -> Floats:

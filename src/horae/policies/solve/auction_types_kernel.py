@@ -123,22 +123,31 @@ def _keep(source: Planes, total: int, planes: Planes, first: int, last: int) -> 
 
 
 @part
-def _split(case: Case, planes: Planes, priced: Priced) -> tuple[int, int, int]:
-    """The app and the type where the planes that meet are apart by GPUs of the highest price, and what is between."""
+def _split(case: Case, planes: Planes, priced: Priced, best: Ints) -> tuple[int, int, int]:
+    """The app and the type where the planes that meet are apart by GPUs of the highest price, and what is between.
+
+    Where they agree, the best allocation so far is one of them: it has something else, or all would be proved.
+    """
     lots = case.lots
     chosen, chosen_kind, split, most = -1, 0, 0, 0.0
-    for app in range(len(lots.start) - 1):
-        if app == case.absent:
-            continue
-        for kind in range(len(case.offer)):
-            low, high = case.offer[kind] + 1, np.int64(-1)  # No bundle has as many, or as few.
-            for member in priced.basis:
-                if member > 0:
-                    gpus = lots.gpus[planes.pick[member, app], kind]
-                    low, high = min(low, gpus), max(high, gpus)
-            if high > low and (high - low) * priced.price[kind] > most:
-                chosen, chosen_kind, split = app, kind, (low + high) // 2
-                most = (high - low) * priced.price[kind]
+    for turn in range(2):
+        if chosen >= 0:
+            break
+        for app in range(len(lots.start) - 1):
+            if app == case.absent:
+                continue
+            for kind in range(len(case.offer)):
+                low, high = case.offer[kind] + 1, np.int64(-1)  # No bundle has as many, or as few.
+                if turn > 0 and case.is_open[best[app]]:
+                    low = high = lots.gpus[best[app], kind]
+                for member in priced.basis:
+                    if member > 0:
+                        gpus = lots.gpus[planes.pick[member, app], kind]
+                        low, high = min(low, gpus), max(high, gpus)
+                apart = (high - low) * max(priced.price[kind], _HAIR)
+                if apart > most:
+                    chosen, chosen_kind, split = app, kind, (low + high) // 2
+                    most = apart
     return chosen, chosen_kind, split
 
 
@@ -228,7 +237,7 @@ def _best(
             welfare = welfare_of(lots, best, case.absent)
             bound = min(bound, priced.bound - proved_here)
             if bound > -limit_of(goal, -welfare) + _HAIR:
-                where = _split(case, planes, priced)
+                where = _split(case, planes, priced, best)
         total = _keep(source, total, planes, start, priced.planes)
         _set_open(nodes, case, node, True)
         nodes.bound[node] = -np.inf
