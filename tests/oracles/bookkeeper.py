@@ -56,6 +56,9 @@ class Life:
     def runs(self) -> bool:
         return bool(self.leases) and self.leases[-1].ending is None
 
+    def is_there(self, at: float) -> bool:
+        return self.job.submitted_at <= at and not (self.has_ended and self.ended_at <= at)
+
     @property
     def has_ended(self) -> bool:
         return self.outcome in ("finished", "failed", "cancelled")
@@ -104,7 +107,11 @@ class App:
 
     @property
     def gpus_wanted(self) -> int:
-        return sum(life.job.gpus for life in self.lives)
+        """The most that jobs asked for which were there at a time; that changes most when one comes."""
+        return max(
+            sum(other.job.gpus for other in self.lives if other is life or other.is_there(life.job.submitted_at))
+            for life in self.lives
+        )
 
     @property
     def has_rho(self) -> bool:

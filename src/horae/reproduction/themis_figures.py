@@ -19,7 +19,7 @@ COLOURS = ("#1b9e77", "#d95f02", "#7570b3", "#e7298a", "#666666", "#66a61e")
 PANELS = {
     2: (("gpu_hours", "GPU-hours"), ("completion_mean_seconds", "mean completion of apps (s)")),
     4: (("rho_measured_max", "max rho, measured"), ("over_share", "part of apps with measured rho over 1")),
-    6: (("rho_measured_max", "max rho, measured"), ("gpu_hours", "GPU-hours")),
+    6: (("rho_measured_max", "max rho, measured, by f"), ("rho_measured_max", "max rho, measured, by lease")),
     7: (("watched_completion_seconds", "the liar's completion (s)"), ("watched_rho", "the liar's measured rho")),
     8: (("decision_median_seconds", "decision, median (s)"), ("decision_p95_seconds", "decision, 95th percentile (s)")),
     9: (("rho_measured_max", "max rho, measured"), ("completion_mean_seconds", "mean completion of apps (s)")),
@@ -39,7 +39,8 @@ def _draw_one(chapter: Chapter, path: Path) -> Path:
         if chapter.axis in ("policy", "option"):
             _bars(axis, chapter, name)
         else:
-            for colour, (label, points) in zip(COLOURS, chapter.lines.items(), strict=False):
+            lines = _lines_of(chapter, title)
+            for colour, (label, points) in zip(COLOURS, lines.items(), strict=False):
                 _line(axis, points, name, label, colour)
             axis.set_xlabel(chapter.axis)
         axis.set_title(title, fontsize=10)
@@ -52,6 +53,13 @@ def _draw_one(chapter: Chapter, path: Path) -> Path:
     figure.savefig(path, dpi=110, metadata={"Software": None})
     plt.close(figure)
     return path
+
+
+def _lines_of(chapter: Chapter, title: str) -> dict[str, tuple[Point, ...]]:
+    """Where a panel is by one of two things, its lines; otherwise all."""
+    by = title.rpartition(", by ")[2]
+    chosen = {name: points for name, points in chapter.lines.items() if name.endswith(f", by {by}")}
+    return chosen or dict(chapter.lines)
 
 
 def _line(axis: Axes, points: Sequence[Point], name: str, label: str, colour: str) -> None:

@@ -277,7 +277,7 @@ class Scheduler(Leasing):
         if found is None:
             return
         pool, serial = found
-        before, gpus = self._status(pool, serial), self._leases[event.epoch].gpus
+        before, lease = self._status(pool, serial), self._leases.get(event.epoch)
         self._mailbox.ended(event.epoch, event.job_id)
         self._leave(pool, event.epoch, serial)
         if self._signal(pool, serial, self._signal_of(serial, event.ending)) in FINAL:
@@ -293,7 +293,9 @@ class Scheduler(Leasing):
                 for member, hold in self._holds.items()
             )
             # Somebody may have come after the decision that made it leave, and some of its GPUs may be kept for nobody.
-            reckoned &= self.now <= pool.decided_at or bool((self._floor.held_for[gpus] != NOBODY).all())
+            reckoned &= self.now <= pool.decided_at or (
+                lease is not None and bool((self._floor.held_for[lease.gpus] != NOBODY).all())
+            )
             if before != _STOPPING or event.ending is not Ending.STOPPED or not reckoned:
                 pool.touch(self.now)
             if self._pools.tenancy is not None and self._status(pool, serial) == _PENDING:
