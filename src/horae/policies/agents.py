@@ -53,7 +53,6 @@ class Books(NamedTuple):
     age_seconds: Floats  # by app
     entitled_gpus: Floats  # by app
     ideal_seconds: Floats  # by app: T_id
-    rank: Ints  # by row of the view: its place in these books
 
 
 KEEPS, RENEWS, WAITS, LEAVES = range(4)
@@ -86,11 +85,9 @@ def open_books(view: View, terms: Terms, error: Floats | None = None) -> Books:
     ideal = total / at_most * contending if terms.aim == "paper" else total / np.minimum(entitled, at_most)
     if terms.aim == "chain":
         ideal = np.fmax(ideal, columns.chain_seconds[app])
-    rank = np.empty(len(row), dtype=np.int64)
-    rank[row] = np.arange(len(row))
     return Books(
         app, np.append(first, len(row)), row, gang, standing[row], left, work, later,
-        (view.now - jobs.app_submitted_at)[row[first]], share, np.maximum(ideal, _TINY), rank,
+        (view.now - jobs.app_submitted_at)[row[first]], share, np.maximum(ideal, _TINY),
     )  # fmt: skip
 
 
