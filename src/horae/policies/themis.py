@@ -11,7 +11,7 @@ The higher `f`, the fewer see an offer: fairer, and less efficient.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, inf
+from math import inf
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from horae.policies import agents
 from horae.policies.agents import RENEWS, WAITS, Books, Terms
 from horae.policies.bundles import ladder, paces
 from horae.policies.hearing import heed
+from horae.policies.seats import owners, seated, weights
 from horae.policies.solve.auction import Bids, settle_bids
 from horae.policies.solve.auction_types import settle_types
 
@@ -48,7 +49,8 @@ class Themis:
     aim: str = "paper"  # which T_id: of the paper, of one's share (private), or no less than its longest chain (chain)
     to_the_end: bool = False  # the paper's bids: what is won is held until the app has finished
     restarts: bool = True  # whether bids count the restart
-    by_tenant: bool = False  # shares by tenant first, so that to split an app gains nothing
+    by_tenant: bool = False  # shares, seats and weights by tenant, so that to split an app gains nothing
+    poll: str = "books"  # whose rho decides who sees an offer: of the arbiter's own books, or as agents have said
     window_leases: float = 1.0  # how many leases ahead a bid looks
     band: float = 0.0  # jobs of unknown length have so much more left than they have had
     noise: float = 0.0  # what agents believe to be left is wrong by up to this part, drawn anew for every auction
@@ -60,6 +62,7 @@ class Themis:
             ("f", 0 <= self.f <= 1, "give a number from 0 to 1"),
             ("lease_seconds", 0 < self.lease_seconds < inf, "give a positive number"),
             ("aim", self.aim in ("paper", "private", "chain"), "choose paper, private or chain"),
+            ("poll", self.poll in ("books", "said"), "choose books or said"),
             ("window_leases", 1 <= self.window_leases < inf, "give 1 or more"),
             ("band", 0 <= self.band < inf, "give 0 or more"),
             ("noise", 0 <= self.noise < 1, "give a number from 0, below 1"),
@@ -75,7 +78,7 @@ class Themis:
             running = np.flatnonzero(jobs.running)
             order = running[np.argsort(jobs.serial[running])]
             return Grants(nothing, nothing, np.empty(0), Ranking(order, preemptive=True))
-        books = agents.open_books(view, self._terms, self._error(view))
+        books = agents.open_books(view, self._terms, self._error(view, self.overstates))
         option = agents.option_of(view, books)
         won, rho, notices = self._auctions(view, books, self._terms, option)
         return self._grants(view, books, won, rho)._replace(notices=notices)
@@ -85,7 +88,7 @@ class Themis:
         if not view.jobs.waiting.any():
             return {}
         terms = self._terms
-        books = agents.open_books(view, terms, self._error(view))
+        books = agents.open_books(view, terms, self._error(view, self.overstates))
         seen = agents.prospects(view, books, terms, agents.option_of(view, books))
         asked = np.flatnonzero(np.isin(books.app, apps))
         bids, _ = agents.bid(books, seen, terms, asked)
@@ -97,20 +100,24 @@ class Themis:
         }
 
     @property
+    def _lies(self) -> bool:
+        return self.liar >= 0 and self.overstates != 0
+
+    @property
     def _terms(self) -> Terms:
         seconds = self.lease_seconds * self.window_leases
         return Terms(seconds, self.aim, self.to_the_end, self.restarts, self.by_tenant, self.band)
 
-    def _error(self, view: View) -> Floats | None:
+    def _error(self, view: View, overstates: float) -> Floats | None:
         """By app number: the factor by which its agent is wrong, or lies."""
-        if not self.noise and self.liar < 0:
+        if not self.noise and not self._lies:
             return None
         factor = np.ones(len(view.app.gpus_max))
         if self.noise:
             draw = np.random.default_rng((view.seed, int(view.now * 1000) % 2**63))
             factor += draw.uniform(-self.noise, self.noise, len(factor))
         if 0 <= self.liar < len(factor):
-            factor[self.liar] *= 1 + self.overstates
+            factor[self.liar] *= 1 + overstates
         return factor
 
     def _auctions(
@@ -122,26 +129,37 @@ class Themis:
         candidates = np.flatnonzero(able & (view.app.closed_until[books.app] <= view.now))
         offer, groups = agents.offer(view), (candidates, candidates[:0])
         several = np.count_nonzero(view.capacity) > 1
+        weight = weights(view, books) if self.by_tenant else np.ones(len(books.app))
         for trial in range(_TRIALS):
             seen = agents.prospects(view, books, terms, option)
             bids, before = agents.bid(books, seen, terms, everybody)
+            if not trial:
+                rho = self._polled(view, bids, option)
             notices = heed(bids, books.app, view) if len(view.asked) else ()
             if not trial:
-                rho = np.exp(-bids.value[bids.first[:-1]])  # with what each keeps anyway
-                candidates = candidates[np.lexsort((books.app[candidates], -rho[candidates]))]
-                visible = max(ceil((1 - self.f) * len(candidates) - 1e-9), 1)
-                groups = candidates[:visible], candidates[visible:]
+                rho = rho if self.poll == "books" else _rho(bids)
+                groups = seated(candidates, rho, self.f, owners(view, books) if self.by_tenant else None)
             if several:
-                won = self._two_of_several(view, books, terms, groups, offer)
+                won = self._two_of_several(view, books, terms, groups, offer, weight)
                 break  # levels are taken to be the best there are
-            won = self._two(books, bids, before, groups, int(offer.sum()))
+            won = self._two(books, bids.weighted(weight), before, groups, int(offer.sum()), weight)
             obtained = self._obtained(view, books, won, option)
             if (obtained == option).all():
                 break
             option = obtained
         return won, rho, notices
 
-    def _two(self, books: Books, bids: Bids, before: Ints, bidders: tuple[Ints, Ints], offer: int) -> _Won:
+    def _polled(self, view: View, bids: Bids, option: Ints) -> Floats:
+        """By app: rho with what it keeps anyway, by the arbiter's own books, whatever the agents say."""
+        if not self._lies:
+            return _rho(bids)
+        books = agents.open_books(view, self._terms, self._error(view, overstates=0.0))
+        seen = agents.prospects(view, books, self._terms, option)
+        return _rho(agents.bid(books, seen, self._terms, np.arange(len(books.app)))[0])
+
+    def _two(
+        self, books: Books, bids: Bids, before: Ints, bidders: tuple[Ints, Ints], offer: int, weight: Floats
+    ) -> _Won:
         """One auction among those who are worst off, one among the others."""
         rows, kept = np.zeros(len(before), dtype=np.int64), np.ones(len(before))
         for group in bidders:
@@ -149,13 +167,15 @@ class Themis:
                 continue
             outcome = settle_bids(bids.of_these(group), offer)
             rows[group] = before[group] + outcome.choice
-            kept[group] = outcome.kept if self.payments else 1.0
+            kept[group] = outcome.kept ** (1 / weight[group]) if self.payments else 1.0
             offer -= int(outcome.gpus.sum())
         sizes = np.diff(books.first)
         place = np.arange(len(books.row)) - np.repeat(books.first[:-1], sizes)
         return _Won(place < np.repeat(rows, sizes), np.full(len(books.row), -1), kept)
 
-    def _two_of_several(self, view: View, books: Books, terms: Terms, bidders: tuple[Ints, Ints], offer: Ints) -> _Won:
+    def _two_of_several(
+        self, view: View, books: Books, terms: Terms, bidders: tuple[Ints, Ints], offer: Ints, weight: Floats
+    ) -> _Won:
         """The same where there are several types of GPUs."""
         wins, kind = np.zeros(len(books.row), dtype=bool), np.full(len(books.row), -1)
         kept = np.ones(len(books.app))
@@ -164,8 +184,9 @@ class Themis:
             if not offer.any() or not len(group):
                 continue
             ladders = [ladder(view, books, terms, pace, app) for app in group.tolist()]
-            outcome = settle_types([each.bid for each in ladders], offer)
-            kept[group] = outcome.payment_kept if self.payments else 1.0
+            loud = zip(ladders, weight[group].tolist(), strict=True)
+            outcome = settle_types([each.bid._replace(value=each.bid.value * part) for each, part in loud], offer)
+            kept[group] = outcome.payment_kept ** (1 / weight[group]) if self.payments else 1.0
             for each, bundle in zip(ladders, outcome.choice.tolist(), strict=True):
                 offer = offer - each.bid.gpus[bundle]
                 for row, number in each.rows(bundle):
@@ -218,6 +239,11 @@ class Themis:
             closed_apps=books.app[paid],
             closed_until=view.now + self.lease_seconds,
         )
+
+
+def _rho(bids: Bids) -> Floats:
+    """By app: with what it keeps anyway."""
+    return np.exp(-bids.value[bids.first[:-1]])
 
 
 def _app_of(books: Books, places: Ints) -> Ints:

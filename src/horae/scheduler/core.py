@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from math import inf, isfinite
 from typing import Any
 
-import numpy as np
-
-from horae.guarantees.pools import Pools
 from horae.mechanism.admit import Ground, admit
 from horae.mechanism.claims import claim, next_contest_at, rotates, tries_everything
-from horae.model.arrays import Bools, Ints
-from horae.model.commands import CallForBids, Offer, Start, Stop
-from horae.model.errors import ClusterError, PolicyError
+from horae.model.arrays import Bools
+from horae.model.commands import Start, Stop
 from horae.model.events import (
     BidGiven,
     CurveRevised,
     Ending,
     Event,
-    Health,
     JobCancelled,
     JobEnded,
     JobProgressed,
@@ -35,18 +29,17 @@ from horae.model.events import (
     Tick,
 )
 from horae.model.explanations import Explanation
-from horae.model.jobs import Job
 from horae.model.plans import Placement, Reaction, RoundPlan
 from horae.model.pools import Setup
-from horae.model.reasons import Cancelled, NodeLost, NoPool, Preempted, Reason, Refusal
+from horae.model.reasons import Cancelled, NoPool, Preempted, Reason
 from horae.model.status import FINAL, ON_GPUS, Signal, Status
-from horae.model.table import NOBODY, Entry
-from horae.model.view import Auctioneer, View
-from horae.policies.registry import make_policy
+from horae.model.table import NOBODY
+from horae.model.view import View
+from horae.scheduler.auctions import hear, heard
 from horae.scheduler.check import check_plan
 from horae.scheduler.explain import Scene, blocker, explain
-from horae.scheduler.leasing import Leasing
-from horae.scheduler.pool import Auction, Pool
+from horae.scheduler.operating import Operating
+from horae.scheduler.pool import Pool
 
 # As plain numbers, for they are compared with numbers of the table all the time.
 _PENDING, _HOLDING, _STARTING = int(Status.PENDING), int(Status.HOLDING), int(Status.STARTING)
@@ -54,14 +47,10 @@ _RUNNING, _STOPPING, _CANCELLING = int(Status.RUNNING), int(Status.STOPPING), in
 _UNSETTLED = frozenset({_PENDING, _HOLDING, _STOPPING})
 
 
-# What a job has had so far, which it takes along into another pool.
-KEPT_ON_THE_WAY = ("steps_base", "run_base", "service_base", "received_base", "preemptions_left", "queued_at")
-
 _NOTHING = Reaction((), ())
-_NOBODY_ASKED: tuple[Ints, dict[int, tuple[tuple[int, ...], tuple[float, ...]]]] = (np.empty(0, dtype=np.int64), {})
 
 
-class Scheduler(Leasing):
+class Scheduler(Operating):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -125,42 +114,6 @@ class Scheduler(Leasing):
         contest_at = self.now if stands_until <= self.now else next_contest_at(decision, settled)
         pool.settle(self.now, stands_until, contest_at)
 
-    def _awaits_bids(self, pool: Pool) -> bool:
-        """Whether apps are still to be heard; if nobody has been asked who should be, they are asked now."""
-        auction = pool.auction
-        if auction is None:
-            agents = pool.apps.with_agents() if isinstance(pool.policy, Auctioneer) else {}
-            if not agents:
-                return False
-            assert isinstance(pool.policy, Auctioneer)
-            view = self._view(pool, self._floor.usable(pool.open_gpus))
-            asked = pool.policy.ask(view, np.array(sorted(agents)))
-            if not asked:
-                return False
-            closes_at = self.now + self.setup.bid_seconds
-            self._auction_next += 1
-            auction = pool.auction = Auction(self._auction_next, closes_at, frozenset(asked), {})
-            offers = tuple(Offer(agents[number], *table) for number, table in sorted(asked.items()))
-            self._commands.append(CallForBids(auction.number, pool.spec.name, closes_at, offers))
-        if auction.is_complete or self.now >= auction.closes_at:
-            return False
-        pool.wake_at = auction.closes_at
-        return True
-
-    def _on_bid(self, event: BidGiven) -> None:
-        """The first answer of an app counts, if it comes while its auction is open."""
-        for pool in self._pool:
-            auction = pool.auction
-            if auction is not None and auction.number == event.auction:
-                number = pool.apps.number(event.app)
-                if number in auction.asked and number not in auction.bids:
-                    assert number is not None
-                    auction.bids[number] = (event.gpus, event.rho)
-                    if auction.is_complete:
-                        pool.touch(self.now)
-                    return
-        self.ignored += 1
-
     def _view(self, pool: Pool, usable: Bools) -> View:
         shapes, cluster = self._shapes, self._pools.cluster
         # By position, in the order of its fields: a view is made for every round.
@@ -171,7 +124,7 @@ class Scheduler(Leasing):
             pool.table.view(self.now), self._tenants.all, self._tenants.weight,
             len(pool.apps), pool.apps.seconds(self.now), partial(self._floor.fit, usable),
             cluster.price_per_hour, self._models.all, self._sharing.kept(self._models.all, shapes.all),
-            pool.apps.columns(), *_heard(pool), partial(self._floor.trial, usable, pool.table.columns["epoch"]),
+            pool.apps.columns(), *heard(pool), partial(self._floor.trial, usable, pool.table.columns["epoch"]),
         )  # fmt: skip
 
     def _carry_out(self, pool: Pool, plan: RoundPlan) -> None:
@@ -225,22 +178,6 @@ class Scheduler(Leasing):
         self._serial_next += 1
         self._id[serial] = job.id
         self._enter(pool, job, serial)
-
-    def _enter(self, pool: Pool, job: Job, serial: int) -> None:
-        app = pool.apps.join(job, self.now)
-        tenant, user = self._tenants.number(job.tenant), self._users.number(job.owner)
-        demand, model = self._demands.number(job.demand), self._models.number(job.model)
-        shapes = tuple([self._shapes.number(option.shape) for option in job.options])
-        pool.table.add(
-            serial, job, Entry(app.number, tenant, user, demand, shapes, app.submitted_at, app.integral, model)
-        )
-        pool.unsettled += 1
-        self._live[job.id] = (pool, serial)
-        pool.touch(self.now)
-
-    def _refuse(self, job: Job, refusal: Refusal) -> None:
-        self._refused[job.id] = refusal
-        self._ended[job.id] = Status.REFUSED
 
     def _on_cancelled(self, event: JobCancelled) -> None:
         found = self._live.get(event.job_id)
@@ -312,94 +249,6 @@ class Scheduler(Leasing):
         self._failures[serial] = failures
         return Signal.FAIL if failures > self._job(serial).retries_max else Signal.LEAVE
 
-    def _on_node(self, event: NodeChanged) -> None:
-        known = event.node in self.setup.cluster.node_index
-        if not known or self._floor.health[event.node] is event.health:
-            self.ignored += 1
-            return
-        self._floor.set_health(event.node, event.health)
-        epochs, held_for = self._floor.on_node(event.node)
-        if event.health is not Health.HEALTHY:
-            for serial in held_for.tolist():
-                self._release(serial)
-        if event.health is Health.FAILED:
-            for epoch in epochs.tolist():
-                for serial in self._leases[epoch].bundle:
-                    pool, _ = self._live[self._id[serial]]
-                    if self._status(pool, serial) in (_STARTING, _RUNNING):
-                        self._stop(pool, serial, NodeLost(event.node))
-        for pool in self._pool:
-            if self._pools.tenancy is not None or pool.gpus[self.setup.cluster.gpus_of_node(event.node)].any():
-                pool.count_capacity(self._floor)
-                pool.touch(self.now)
-
-    def _on_policy(self, event: PolicyChanged) -> None:
-        """Another policy for a pool; one that does not exist changes nothing."""
-        for pool in self._pool:
-            if pool.spec.name == event.pool:
-                try:
-                    policy = make_policy(event.policy, event.options)
-                except PolicyError:
-                    break
-                pool.take_over(policy, self.now)
-                return
-        self.ignored += 1
-
-    def _on_reservations(self, event: ReservationsChanged) -> None:
-        """Other cells for tenants. Everybody goes on where it is; who is covered no more is there as a guest."""
-        specs = [replace(spec, cells=dict(event.cells.get(spec.name, spec.cells))) for spec in self._pools.specs]
-        reserves = [bool(spec.cells) for spec in specs]
-        try:
-            pools = Pools(self.setup.cluster, specs, static_binding=self.setup.static_binding)
-        except ClusterError:
-            self.ignored += 1
-            return
-        if pools.tenancy is None or reserves != [bool(spec.cells) for spec in self._pools.specs]:
-            self.ignored += 1  # a pool has cells or has not
-            return
-        for serial in list(self._holds):
-            self._release(serial)
-        floor = self._floor.moved(pools.cluster, pools.tenancy)
-        for epoch, lease in sorted(self._leases.items()):
-            pool, _ = self._live[self._id[lease.bundle[0]]]
-            real = np.array(self._floor.real(lease.gpus))
-            own = pools.tenancy.adopt(pool.spec.name, real) if pool.spec.cells else None
-            self._leases[epoch] = lease._replace(gpus=pools.tenancy.wide_of(real) if own is None else own)
-            floor.take(self._leases[epoch].gpus, epoch, self._demand(pool, lease))
-        self._pools, self._floor = pools, floor
-        for pool, spec, gpus in zip(self._pool, specs, pools.gpus, strict=True):
-            pool.move(spec, gpus, floor, self.now)
-        for pool in self._pool:
-            for serial in sorted(pool.table.row):
-                if self._status(pool, serial) == _PENDING:
-                    self._see_that_it_fits(pool, serial)
-
-    def _see_that_it_fits(self, pool: Pool, serial: int) -> None:
-        """A job that waits for cells which its tenant has no more goes on without a guarantee, or is refused."""
-        row = pool.table.row[serial]
-        job, demand = pool.table.jobs[row], int(pool.table.columns["demand"][row])
-        never = pool.never(demand, self._demands.all[demand], self._floor)
-        if never is None:
-            return
-        kept = {name: pool.table.columns[name][row : row + 1].copy() for name in KEPT_ON_THE_WAY}
-        pool.unsettled -= 1
-        pool.apps.leave(job, self.now)
-        pool.table.remove(serial)
-        pool.touch(self.now)
-        other = self._pools.for_all_else
-        spare = None if other is None else self._pool[other]
-        if spare is None or spare is pool or spare.never(demand, self._demands.all[demand], self._floor) is not None:
-            del self._live[job.id], self._id[serial]
-            self._failures.pop(serial, None)
-            self._refuse(job, never)
-            return
-        self._enter(spare, job, serial)
-        row = spare.table.row[serial]
-        for name, values in kept.items():
-            column = spare.table.columns[name][row : row + 1]
-            options = min(column.shape[-1], values.shape[-1])  # tables differ in how many they have room for
-            column[..., :options] = values[..., :options]
-
     def _on_speed(self, event: SpeedRevised) -> None:
         """Live jobs of the model take over the new belief; those still to come bring theirs with them."""
         if not (event.steps_per_second > 0 and isfinite(event.steps_per_second)):
@@ -419,6 +268,10 @@ class Scheduler(Leasing):
         columns, row = pool.table.columns, pool.table.row[serial]
         columns["curve_rate"][row], columns["curve_start"][row], columns["curve_floor"][row] = event.curve
         pool.touch(self.now)
+
+    def _on_bid(self, event: BidGiven) -> None:
+        if not hear(self._pool, event, self.now):
+            self.ignored += 1
 
     def _on_surveyed(self, event: Surveyed) -> None:
         """Believe the engine: what it does not run any more has ended, whatever became of the message."""
@@ -457,6 +310,16 @@ class Scheduler(Leasing):
                 self._decide_round(pool)
                 pool.auction = None
 
+    def _awaits_bids(self, pool: Pool) -> bool:
+        """Whether apps are still to be heard; if nobody has been asked who should be, they are asked now."""
+        if pool.auction is None:
+            call = self._auctions.open(pool, lambda: self._view(pool, self._floor.usable(pool.open_gpus)), self.now)
+            self._commands.extend([] if call is None else [call])
+        if pool.auction is None or pool.auction.is_over(self.now):
+            return False
+        pool.wake_at = pool.auction.closes_at
+        return True
+
     def _recount(self) -> None:
         """Tenants have taken GPUs, or left them: others may use fewer or more."""
         tenancy = self._pools.tenancy
@@ -493,10 +356,3 @@ class Scheduler(Leasing):
             return explain(*self._live[job_id], self.why(job_id), scene)
         ended = self._ended.get(job_id)
         return None if ended is None else Explanation(job_id, self.now, ended, self._refused.get(job_id))
-
-
-def _heard(pool: Pool) -> tuple[Ints, Mapping[int, tuple[tuple[int, ...], tuple[float, ...]]]]:
-    """Whose agents were called for bids, and what they said."""
-    if pool.auction is None:
-        return _NOBODY_ASKED
-    return np.array(sorted(pool.auction.asked), dtype=np.int64), pool.auction.bids

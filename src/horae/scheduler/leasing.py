@@ -14,6 +14,7 @@ from horae.model.shapes import Demand
 from horae.model.status import Signal, Status, after
 from horae.model.table import NOBODY
 from horae.policies.registry import make_policy
+from horae.scheduler.auctions import Auctions
 from horae.scheduler.books import DemandBook, NameBook, ShapeBook, SharingBook
 from horae.scheduler.floor import Floor
 from horae.scheduler.mailbox import Mailbox
@@ -55,7 +56,7 @@ class Leasing:
         self._failures: dict[int, int] = {}  # by serial
         self._serial_next = 0
         self._epoch_next = 0
-        self._auction_next = 0
+        self._auctions = Auctions(setup.bid_seconds)
         self._mailbox = Mailbox(setup.acknowledge_seconds, setup.survey_seconds)
         self._commands: list[Command] = []
         self._rounds: list[Round] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf, isfinite
 
 import numpy as np
@@ -19,25 +18,12 @@ from horae.model.table import NOBODY, JobTable
 from horae.model.view import Policy, View
 from horae.policies.solve.answers import Unsolved
 from horae.scheduler.apps import AppBook
+from horae.scheduler.auctions import Auction
 from horae.scheduler.books import ShapeBook
 from horae.scheduler.floor import Floor
 
 _HAIR = 1e-6
 _NOTHING: Ints = np.empty(0, dtype=np.int64)
-
-
-@dataclass
-class Auction:
-    """One that waits for bids."""
-
-    number: int
-    closes_at: float
-    asked: frozenset[int]  # numbers of apps
-    bids: dict[int, tuple[tuple[int, ...], tuple[float, ...]]]
-
-    @property
-    def is_complete(self) -> bool:
-        return len(self.bids) == len(self.asked)
 
 
 class Pool:

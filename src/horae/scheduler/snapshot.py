@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from horae.model.plain import Plain, to_plain
 
 if TYPE_CHECKING:
+    from horae.scheduler.auctions import Auction
     from horae.scheduler.core import Scheduler
     from horae.scheduler.pool import Pool
 
@@ -31,7 +32,7 @@ def snapshot(scheduler: Scheduler) -> Plain:
         "ended": {job_id: int(status) for job_id, status in sorted(parts._ended.items())},
         "live": {job_id: serial for job_id, (_, serial) in sorted(parts._live.items())},
         "failures": dict(sorted(parts._failures.items())),
-        "next": [parts._serial_next, parts._epoch_next],
+        "next": [parts._serial_next, parts._epoch_next, parts._auctions.opened],
         "mailbox": parts._mailbox.contents(),
     }
 
@@ -46,9 +47,15 @@ def _pool(pool: Pool) -> Plain:
         "dirty": pool.dirty,
         "unsettled": pool.unsettled,
         "apps": pool.apps.contents(),
+        "auction": None if pool.auction is None else _auction(pool.auction),
         # Rows in the order of submission: where a job stands in the table says nothing.
         "jobs": {
             serial: {name: str(column[row].tolist()) for name, column in table.columns.items()}
             for serial, row in sorted(table.row.items())
         },
     }
+
+
+def _auction(auction: Auction) -> Plain:
+    said = {number: to_plain(bid) for number, bid in sorted(auction.bids.items())}
+    return {"number": auction.number, "closes_at": auction.closes_at, "asked": sorted(auction.asked), "said": said}

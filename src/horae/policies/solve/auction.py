@@ -7,6 +7,9 @@ optimum and, joined at each app, the optimum without it: no solve for each app.
 What an app keeps of its lease is what the others lose by its being there:
 
     kept(i) = product over j other than i of rho(j) if i were not there / rho(j)
+
+Where apps have weights, their bids are weighted, and each keeps that to the power of 1 / its weight: kept x 1 / rho is
+then largest for who tells the truth, as it is with weights of one (Cole, Gkatzelis and Goel, EC'13).
 """
 
 from __future__ import annotations
@@ -36,6 +39,10 @@ class Bids(NamedTuple):
     def of(self, app: int) -> Bid:
         mine = slice(int(self.first[app]), int(self.first[app + 1]))
         return Bid(self.gpus[mine], self.value[mine])
+
+    def weighted(self, weight: Floats) -> Bids:
+        """The same for apps that count for more or less than one."""
+        return self._replace(value=self.value * np.repeat(weight, np.diff(self.first)))
 
     def of_these(self, apps: Ints) -> Bids:
         length = np.diff(self.first)[apps]
