@@ -18,11 +18,12 @@ from horae.model.errors import InputError
 from horae.model.plain import to_plain
 from horae.reproduction.hived import Workload
 from horae.reproduction.results import results_folder
-from horae.reproduction.themis_claims import Chapter, chapters
+from horae.reproduction.themis_claims import chapters
 from horae.reproduction.themis_philly import POLICIES, Case, Row, read, run_case
+from horae.reproduction.themis_points import Chapter
 from horae.reproduction.themis_results import Answers
 
-CHAPTERS = range(1, 10)
+CHAPTERS = range(1, 11)
 COLUMNS = (
     ("max rho", "rho_paper_max", 1.0, ".2f"),
     ("at least", "rho_floor_max", 1.0, ".2f"),
@@ -37,9 +38,7 @@ COLUMNS = (
 
 
 def themis_command(
-    claim: Annotated[
-        list[int], typer.Option(help="1 to 8, or 9 for what goes beyond; again for more. None: all.")
-    ] = [],  # noqa: B006
+    claim: Annotated[list[int], typer.Option(help="1 to 8; 9 and 10 go beyond; again for more. None: all.")] = [],  # noqa: B006
     seeds: Annotated[int, typer.Option(min=1, help="Workloads, each run under all that is compared.")] = 10,
     workers: Annotated[int, typer.Option(min=0, help="Processes at a time; 0: as many as there are processors.")] = 0,
     cache: Annotated[Path | None, typer.Option(help="The folder in which results are kept.")] = None,
@@ -56,7 +55,7 @@ def themis_command(
         return
     chosen = sorted(set(claim)) or list(CHAPTERS)
     if not set(chosen) <= set(CHAPTERS):
-        raise InputError(f"is {chosen}", field="--claim", remedy="give numbers from 1 to 9")
+        raise InputError(f"is {chosen}", field="--claim", remedy="give numbers from 1 to 10")
     if plot is not None and plot.exists() and not plot.is_dir():
         raise InputError(f"is {str(plot)!r}", field="--plot", remedy="name a folder")
     answers = Answers(cache or results_folder(), workers or len(os.sched_getaffinity(0)), tell)

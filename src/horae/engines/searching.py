@@ -154,9 +154,10 @@ def rung_jobs(bracket: Bracket, trials: Sequence[Trial], rung: int, at: float, p
     for trial in trials:
         job, truth = trial.arrival.job, trial.arrival.truth
         believed = None if job.steps_total is None else job.steps_total * part
+        said = 1.0 if job.steps_total is None else job.steps_total / truth.steps_total  # what it says, of what is true
         made = replace(
             job, id=rung_id(trial, prefix, rung), submitted_at=at, steps_total=believed, curve=trial.curve,
-            later_gpu_seconds=later_gpu_seconds, later_seconds=later_seconds,
+            later_gpu_seconds=later_gpu_seconds * said, later_seconds=later_seconds * said,
         )  # fmt: skip
         jobs.append(Arrival(made, Truth(truth.steps_total * part, truth.options)))
     return jobs

@@ -69,22 +69,22 @@ def open_books(view: View, terms: Terms, error: Floats | None = None) -> Books:
     columns = view.app
     work_later = columns.later_gpu_seconds[app]
     factor = np.ones(len(app)) if error is None else error[app]
-    left = left[row] * np.repeat(factor, np.diff(np.append(first, len(row))))
     gang = np.where(jobs.running, jobs.held_gpus, jobs.gpus)[row]
+    whole = _seconds_done(view)[row] + left[row]
+    left = left[row] * np.repeat(factor, np.diff(np.append(first, len(row))))
     work = np.add.reduceat(gang * left, first) if len(row) else np.empty(0)
     contending = _contending(view, terms, row[first])
     capacity = np.maximum(_strength(view, row, first), 1.0)
     demand = np.add.reduceat(gang, first) if len(row) else np.empty(0)
-    done = np.add.reduceat((jobs.gpus * jobs.run_seconds)[row], first) if len(row) else np.empty(0)
-    total = columns.gpu_seconds[app] + work_later
-    total = np.where(np.isfinite(total), total, done + work + work_later)  # of unknown length
+    total = _work_total(view, row, first, whole) + work_later
     at_most = np.maximum(np.minimum(columns.gpus_max[app], capacity), 1)
     entitled = capacity / contending
     share = np.minimum(entitled, np.maximum(demand, 1))
     later = np.maximum(work_later / share, columns.later_seconds[app]) * factor
     ideal = total / at_most * contending if terms.aim == "paper" else total / np.minimum(entitled, at_most)
     if terms.aim == "chain":
-        ideal = np.fmax(ideal, columns.chain_seconds[app])
+        longest = np.maximum.reduceat(whole, first) if len(row) else np.empty(0)
+        ideal = np.maximum(ideal, np.fmax(columns.chain_seconds[app], longest + columns.later_seconds[app]))
     return Books(
         app, np.append(first, len(row)), row, gang, standing[row], left, work, later,
         (view.now - jobs.app_submitted_at)[row[first]], share, np.maximum(ideal, _TINY),
@@ -114,6 +114,23 @@ def _seconds_left(view: View, terms: Terms) -> Floats:
     jobs = view.jobs
     unknown = np.maximum(jobs.run_seconds, terms.lease_seconds) * (1 + terms.band)
     return np.where(np.isfinite(jobs.seconds_left) & (jobs.seconds_left > _TINY), jobs.seconds_left, unknown)
+
+
+def _work_total(view: View, row: Ints, first: Ints, whole: Floats) -> Floats:
+    """By app: GPU-seconds of its jobs so far. To say less than there is raises rho only until it is found out."""
+    if not len(row):
+        return np.empty(0)
+    jobs = view.jobs
+    said = view.app.gpu_seconds[jobs.app[row[first]]]
+    beyond = jobs.gpus[row] * np.maximum(whole - jobs.seconds_total[row], 0.0)
+    unsaid = np.add.reduceat(jobs.gpus[row] * whole, first)
+    return np.where(np.isfinite(said), said + np.add.reduceat(beyond, first), unsaid)
+
+
+def _seconds_done(view: View) -> Floats:
+    """In the reference shape."""
+    jobs = view.jobs
+    return jobs.steps_done / np.where(jobs.reference_speed > 0, jobs.reference_speed, 1.0)
 
 
 def _contending(view: View, terms: Terms, example: Ints) -> Floats:

@@ -46,7 +46,7 @@ class Themis:
     f: float = 0.8  # the worst (1 - f) of the apps see an offer
     lease_seconds: float = 1200.0
     payments: bool = True  # without: every winner keeps its whole lease
-    aim: str = "paper"  # which T_id: of the paper, of one's share (private), or no less than its longest chain (chain)
+    aim: str = "chain"  # which T_id: of the paper, of one's share (private), or that, no less than its longest chain
     to_the_end: bool = False  # the paper's bids: what is won is held until the app has finished
     restarts: bool = True  # whether bids count the restart
     by_tenant: bool = False  # shares, seats and weights by tenant, so that to split an app gains nothing

@@ -32,7 +32,8 @@ from horae.traces.generators.themis import Themis, themis_cluster
 LEASE_SECONDS = 1200.0
 SPLIT_PARTS = 4
 POLICIES: Mapping[str, tuple[str, Mapping[str, object]]] = {
-    "themis": ("themis", {}),
+    "themis": ("themis", {"aim": "paper"}),  # as published
+    "themis, chain": ("themis", {}),  # beyond it: T_id is no less than the longest chain of an app's jobs
     "tiresias": ("tiresias", {"variant": "themis-paper"}),
     "optimus": ("optimus", {"variant": "themis-paper"}),
     "gandiva": ("gandiva", {"variant": "themis-paper"}),
@@ -51,8 +52,10 @@ class Case:
     options: Mapping[str, float | bool | str] = field(default_factory=dict)
     divided_by: int = 1  # the cluster has this part of its nodes; the workload stays
     network_intensive: float = 0.4
+    method: str = Method.HALVING.value  # how the apps of w2 search; the load is set for it
     watched: int = -1  # the place in the order of arrival of an app that is looked at on its own
     is_split: bool = False  # that app comes as several, which is to gain it nothing
+    declares: float = 0.0  # by this part more work than there is, that app says when it comes
     durations_known: bool = True
 
     def __str__(self) -> str:
@@ -60,6 +63,8 @@ class Case:
         parts = [f"{self.policy}{options}", self.workload]
         parts += [f"1/{self.divided_by} of the cluster"] if self.divided_by > 1 else []
         parts += [f"{self.network_intensive:.0%} network-intensive"] if self.network_intensive != 0.4 else []
+        parts += [self.method] if self.method != Method.HALVING.value else []
+        parts += [f"one app declares {self.declares:+.0%}"] if self.declares else []
         parts += ["one app split"] if self.is_split else []
         parts += [] if self.durations_known else ["durations unknown"]
         return ", ".join([*parts, f"seed {self.seed}"])
@@ -101,13 +106,13 @@ def cluster_of(case: Case) -> Cluster:
 
 
 def workload_of(case: Case) -> Workload:
-    made, _ = arrivals(
-        Themis(workload=case.workload, network_intensive=case.network_intensive).trace(case.seed), themis_cluster()
-    )
+    generator = Themis(workload=case.workload, network_intensive=case.network_intensive, search=case.method)
+    made, _ = arrivals(generator.trace(case.seed), themis_cluster())
     names = list(dict.fromkeys(each.job.app_id for each in made))
     if case.watched >= 0:
         made = [_of_tenant(each, split=case.is_split and each.job.app_id == names[case.watched]) for each in made]
-    searches = searches_of(made, Method.HALVING, case.seed) if case.workload == "w2" else ()
+        made = [_declared(each, case.declares if each.job.tenant == names[case.watched] else 0.0) for each in made]
+    searches = searches_of(made, Method(case.method), case.seed) if case.workload == "w2" else ()
     if searches:
         made = [job for search in searches for job in first_jobs(search)]
     if not case.durations_known:
@@ -120,6 +125,16 @@ def _of_tenant(arrival: Arrival, *, split: bool) -> Arrival:
     job = arrival.job
     app = f"{job.app_id}/{int(job.id[-2:]) % SPLIT_PARTS}" if split else job.app_id
     return replace(arrival, job=replace(job, app=app, tenant=job.app_id))
+
+
+def _declared(arrival: Arrival, part: float) -> Arrival:
+    """A job that says so much more is to be done than there is."""
+    said = arrival.job.steps_total
+    return (
+        arrival
+        if not part or said is None
+        else replace(arrival, job=replace(arrival.job, steps_total=said * (1 + part)))
+    )
 
 
 class _Stopwatch:
@@ -159,7 +174,7 @@ def run_case(case: Case, shadows: dict[Any, Shadow] | None = None) -> Result:
     engine = SearchEngine(simulated, workload.searches, recorder.expect) if workload.searches else simulated
     run(scheduler, engine, [recorder], watch)
     took = process_time() - started
-    key = (case.workload, case.seed, case.network_intensive, case.is_split)
+    key = (case.workload, case.method, case.seed, case.network_intensive, case.is_split)
     shadow = (shadows if shadows is not None else {}).setdefault(key, shadow_of(workload.arrivals, workload.searches))
     started = process_time()
     log = recorder.log({})

@@ -12,7 +12,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from horae.reproduction.themis_claims import Chapter, Point
+from horae.reproduction.themis_points import Chapter, Point
 
 COLOURS = ("#1b9e77", "#d95f02", "#7570b3", "#e7298a", "#666666", "#66a61e")
 # By chapter: what is drawn, and what it is called. Two panels each, but for the liar and the overheads.

@@ -8,7 +8,7 @@ exactly 0.8 of what 256 GPUs give between the first arrival and the last.
 
 W2's apps are searches by successive halving (`model.searches`): its rows are whole trials, most of which are ended long
 before. Which ones go on depends on their curves and not on the schedule, so the work that will be done is known, and
-it is this that sets the load.
+it is this that sets the load; `search` names another method.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class Themis:
     cluster_gpus: int = 256
     load: float = 0.8  # GPU-hours / (cluster_gpus x the span of arrivals)
     network_intensive: float = 0.4  # share of the apps, rounded to whole apps
+    search: str = Method.HALVING.value  # of w2: the method whose work sets the load
 
     def __post_init__(self) -> None:
         require(self.workload in GANGS, "workload", self.workload, f"choose one of {', '.join(GANGS)}")
@@ -76,6 +77,8 @@ class Themis:
         require_count(self, "cluster_gpus")
         require_positive(self, "load")
         require_share(self, "network_intensive")
+        methods = [method.value for method in Method]
+        require(self.search in methods, "search", self.search, f"choose one of {', '.join(methods)}")
 
     def trace(self, seed: int) -> Trace:
         jobs_of_app = self._jobs_of_app(seed)
@@ -84,7 +87,9 @@ class Themis:
         gpu_hours = _lognormal(seed, "gpu_hours", GPU_HOURS_MEDIAN, GPU_HOURS_SIGMA, len(app))
         place = np.concatenate([np.arange(count) for count in jobs_of_app])
         names = [f"app{owner:02}-{index:02}" for owner, index in zip(app.tolist(), place.tolist(), strict=True)]
-        done_hours = _halved_hours(seed, app, names, gpus, gpu_hours) if self.is_search else float(gpu_hours.sum())
+        done_hours = float(gpu_hours.sum())
+        if self.is_search:
+            done_hours = _searched_hours(Method(self.search), seed, app, names, gpus, gpu_hours)
         submit = self._submit(seed, done_hours)
         slowdown = np.where(self._is_network_intensive(seed)[app], NETWORK_INTENSIVE, COMPUTE_INTENSIVE)
         # One GPU is never spread: neither level nor slowdown has a meaning for it.
@@ -120,14 +125,14 @@ class Themis:
         return stream(seed, "network").permutation(self.apps) < count
 
 
-def _halved_hours(seed: int, app: Ints, names: list[str], gpus: Ints, gpu_hours: Floats) -> float:
-    """GPU-hours that remain to be done when every app halves its trials."""
+def _searched_hours(method: Method, seed: int, app: Ints, names: list[str], gpus: Ints, gpu_hours: Floats) -> float:
+    """GPU-hours that remain to be done when every app searches; where that is not known beforehand, at most."""
     jobs = zip(names, app.tolist(), gpus.tolist(), (gpu_hours * HOUR / gpus).tolist(), strict=True)
     trials = []
     for name, owner, gang, seconds in jobs:
         options = (Option(Shape(ACCELERATOR, gang, CLUSTER), 1.0),)
         trials.append(Arrival(Job(name, 0.0, options, app=f"app{owner:02}"), Truth(seconds, options)))
-    return sum(search.gpu_seconds for search in searches_of(trials, Method.HALVING, seed)) / HOUR
+    return sum(search.gpu_seconds for search in searches_of(trials, method, seed)) / HOUR
 
 
 def _lognormal(seed: int, column: str, median: float, sigma: float, count: int) -> Floats:
