@@ -14,7 +14,7 @@ from oracles import auction as oracle
 from oracles.auction import Table
 
 from horae.model.arrays import Floats
-from horae.policies.solve.auction import Bid, Outcome, settle_bids
+from horae.policies.solve.auction import Bid, Outcome, settle_bids, together
 
 QUICK = settings(deadline=None)
 SLOW = settings(deadline=None, max_examples=settings.default.max_examples // 3)  # type: ignore[union-attr]
@@ -41,8 +41,12 @@ def auctions(apps_max: int = 6, gangs_max: int = 6) -> st.SearchStrategy[list[Ta
 OFFERS = st.integers(0, 20)
 
 
+def as_bid(table: Table) -> Bid:
+    return Bid(np.array(table.gpus), np.array(table.value))
+
+
 def settle(bids: Sequence[Table], offer: int) -> Outcome:
-    return settle_bids([Bid(np.array(table.gpus), np.array(table.value)) for table in bids], offer)
+    return settle_bids([as_bid(table) for table in bids], offer)
 
 
 def welfare(bids: Sequence[Table], outcome: Outcome) -> float:
@@ -151,6 +155,35 @@ def test_to_overstate_or_understate_all_gains_by_one_factor_does_not_pay_either(
     true, lied = settle(bids, offer), settle([*bids[:liar], lie, *bids[liar + 1 :]], offer)
     honest = log(true.kept[liar]) + bids[liar].worth(int(true.gpus[liar]))
     assert log(lied.kept[liar]) + bids[liar].worth(int(lied.gpus[liar])) <= honest + 1e-9
+
+
+@QUICK
+@given(auctions(4), OFFERS, tables(), st.data())
+def test_where_apps_count_for_more_or_less_a_lie_does_not_pay_either(
+    bids: list[Table], offer: int, lie: Table, data: st.DataObject
+) -> None:
+    """With weights, an app keeps what the others lose to the power of 1 / its weight."""
+    weight = np.array([data.draw(st.sampled_from([0.25, 0.5, 1.0, 2.0])) for _ in bids])
+    liar = data.draw(st.integers(0, len(bids) - 1))
+
+    def worth(said: list[Table]) -> float:
+        outcome = settle_bids(together([as_bid(table) for table in said]).weighted(weight), offer)
+        return float(log(outcome.kept[liar]) / weight[liar] + bids[liar].worth(int(outcome.gpus[liar])))
+
+    assert worth([*bids[:liar], lie, *bids[liar + 1 :]]) <= worth(bids) + 1e-8
+
+
+def test_an_app_in_two_parts_of_half_its_weight_wins_what_it_won_as_one() -> None:
+    """Halves do half of the work, so a GPU brings each of them twice as far, at half the weight."""
+    whole = [20 / (1 + gpus) for gpus in range(9)]
+    half = [20 / (1 + 2 * gpus) for gpus in range(5)]
+    one, part = (Table(tuple(range(len(rho))), tuple(-log(value) for value in rho)) for rho in (whole, half))
+    together_as_one = settle([one, one], 8)
+    assert together_as_one.gpus.tolist() == [4, 4]
+    split = settle_bids(together([as_bid(each) for each in (one, part, part)]).weighted(np.array([1, 0.5, 0.5])), 8)
+    assert split.gpus.tolist() == [4, 2, 2]
+    unweighted = settle([one, part, part], 8)
+    assert unweighted.gpus[1:].sum() > 4
 
 
 def true_rho(table: Table, gpus: int, kept: float) -> float:

@@ -179,8 +179,9 @@ OPTIONS = st.fixed_dictionaries(
         "f": st.sampled_from([0.0, 0.5, 0.8, 1.0]),
         "lease_seconds": st.sampled_from([300.0, 1200.0]),
         "payments": st.sampled_from([True, True, False]),
-        "aim": st.sampled_from(["paper", "private"]),
+        "aim": st.sampled_from(["paper", "private", "chain"]),
         "to_the_end": st.booleans(),
+        "by_tenant": st.booleans(),
     }
 )
 
@@ -298,3 +299,29 @@ def test_a_liar_can_have_a_better_rho_for_one_round_so_that_is_not_promised() ->
     assert honest[0] == 0.0
     assert 0.0 < lied[0] < 1200.0
     assert lied[1] < honest[1]
+
+
+def first_winner(**options: object) -> list[str]:
+    """Of two apps of which one sees the first offer."""
+    two = [arrival("long", 0.0, 1, 4000.0), arrival("short", 0.0, 1, 3000.0)]
+    _, onlooker = watched(themis(ONE, f=1.0, lease_seconds=1200.0, **options), two)
+    first = onlooker.rounds[0]
+    assert isinstance(first.decision, Grants)
+    return [first.job_ids[row] for row in first.decision.row.tolist()]
+
+
+def test_nobody_talks_himself_into_a_seat_unless_agents_are_polled() -> None:
+    """The shorter app loses more of its time by waiting. With twice as much left, the long one would be worse off."""
+    lie = {"liar": 0, "overstates": 1.0}
+    assert first_winner() == ["short"]
+    assert first_winner(**lie) == ["short"]
+    assert first_winner(**lie, poll="said") == ["long"]
+
+
+def test_an_app_that_runs_longer_than_it_said_is_due_what_that_takes() -> None:
+    """One of 1000 s that takes 9000 would be worst off for ever after; found out, it takes turns with the other."""
+    options = (Option(Shape("V100", 1, NODE), 1.0),)
+    understated = Arrival(Job("said", 0.0, options, steps_total=1000.0), Truth(9000.0, options))
+    run, _ = watched(themis(ONE, f=1.0, lease_seconds=1200.0), [understated, arrival("other", 0.0, 1, 9000.0)])
+    ended = {name: leases[-1][1] for name, leases in leases_of(run).items()}
+    assert ended["other"] < ended["said"] + 4 * 1200.0
