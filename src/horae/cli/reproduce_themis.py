@@ -19,22 +19,12 @@ from horae.model.plain import to_plain
 from horae.reproduction.hived import Workload
 from horae.reproduction.results import results_folder
 from horae.reproduction.themis_claims import chapters
+from horae.reproduction.themis_page import COLUMNS, PHILLY, page, philly_page, philly_values, values
 from horae.reproduction.themis_philly import POLICIES, Case, Row, read, run_case
 from horae.reproduction.themis_points import Chapter
 from horae.reproduction.themis_results import Answers
 
 CHAPTERS = range(1, 11)
-COLUMNS = (
-    ("max rho", "rho_paper_max", 1.0, ".2f"),
-    ("at least", "rho_floor_max", 1.0, ".2f"),
-    ("measured", "rho_measured_max", 1.0, ".2f"),
-    ("mean", "rho_measured_mean", 1.0, ".2f"),
-    ("Jain", "rho_measured_jain", 1.0, ".3f"),
-    ("over 1", "over_share", 1.0, ".1%"),
-    ("completion (h)", "completion_mean_seconds", 1 / 3600, ".2f"),
-    ("GPU-hours", "gpu_hours", 1.0, ",.0f"),
-    ("starts", "starts", 1.0, ",.0f"),
-)
 
 
 def themis_command(
@@ -42,6 +32,7 @@ def themis_command(
     seeds: Annotated[int, typer.Option(min=1, help="Workloads, each run under all that is compared.")] = 10,
     workers: Annotated[int, typer.Option(min=0, help="Processes at a time; 0: as many as there are processors.")] = 0,
     cache: Annotated[Path | None, typer.Option(help="The folder in which results are kept.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the tables into this file, too.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw a figure for each claim into this folder.")] = None,
     philly: Annotated[bool, typer.Option("--philly", help="The four Philly clusters in one pool instead.")] = False,
     data: Data = None,
@@ -51,7 +42,8 @@ def themis_command(
     """Fairness by auction beside Tiresias, Optimus, Gandiva and SLAQ, on W1 and W2. Exits with 1 if a claim fails."""
     tell = _silence if quiet else _tell
     if philly:
-        _philly(need_data(data), workers or len(os.sched_getaffinity(0)), tell, output)
+        rows = _philly(need_data(data), workers or len(os.sched_getaffinity(0)), tell, output)
+        _write(markdown, philly_page(rows))
         return
     chosen = sorted(set(claim)) or list(CHAPTERS)
     if not set(chosen) <= set(CHAPTERS):
@@ -68,6 +60,7 @@ def themis_command(
         print(json.dumps(to_plain(made), indent=1))
     else:
         _print(made, seeds)
+    _write(markdown, page(made))
     if plot is not None:
         from horae.reproduction.themis_figures import draw  # noqa: PLC0415  (matplotlib takes a second to import)
 
@@ -76,7 +69,7 @@ def themis_command(
         raise typer.Exit(1)
 
 
-def _philly(folder: Path, workers: int, tell: Callable[[str], None], output: Format) -> None:
+def _philly(folder: Path, workers: int, tell: Callable[[str], None], output: Format) -> list[Row]:
     cases = [Case(name) for name in POLICIES]
     errands = [Errand(number, case) for number, case in enumerate(cases)]
     rows: dict[int, Row] = {}
@@ -86,21 +79,28 @@ def _philly(folder: Path, workers: int, tell: Callable[[str], None], output: For
     ordered = [rows[number] for number in sorted(rows)]
     if output is Format.JSON:
         print(json.dumps(to_plain(ordered), indent=1))
-        return
-    headings = ("max rho", "private", "Jain", "over 1", "completion (h)", "GPU-hours", "restarts")
-    table = Table("policy", *right(*headings))
+        return ordered
+    table = Table("policy", *right(*PHILLY))
     for row in ordered:
-        table.add_row(
-            row.policy, f"{row.rho_paper_max:.2f}", f"{row.rho_private_max:.2f}", f"{row.rho_private_jain:.3f}",
-            f"{row.over_share:.1%}", f"{row.completion_mean_seconds / 3600:.2f}", f"{row.gpu_hours:,.0f}",
-            f"{row.restarts:,}",
-        )  # fmt: skip
+        table.add_row(row.policy, *philly_values(row))
     console().print(table)
     print(f"{ordered[0].jobs:,} jobs, each an app, on one pool of 144 nodes of 8 GPUs. Max rho: by the paper's T_id;")
     print(
         "private: T_id on the GPUs to which the app is entitled; Jain's index and the part over 1 are of that. Rho is"
     )
     print("that of jobs of ten minutes and more; completion is of all.")
+    return ordered
+
+
+def _write(file: Path | None, text: str) -> None:
+    if file is None:
+        return
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"cannot be written: {error.strerror}", file=str(file), remedy="name another file with --markdown"
+        ) from None
 
 
 def open_philly(workload: Workload) -> Work[Case, Row]:
@@ -128,8 +128,7 @@ def _print(made: Sequence[Chapter], seeds: int) -> None:
         table = Table("", chapter.axis, *right(*(heading for heading, *_ in COLUMNS)), title=chapter.title)
         for name, points in chapter.lines.items():
             for point in points:
-                values = [f"{point.median(field) * unit:{form}}" for _, field, unit, form in COLUMNS]
-                table.add_row(name, point.label, *values)
+                table.add_row(name, point.label, *values(point))
         console().print(table)
         for finding in chapter.findings:
             verdict = {True: "holds", False: "DOES NOT HOLD", None: "measured"}[finding.holds]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
+import numpy as np
 from scipy.stats import spearmanr
 
 from horae.reproduction.themis import POLICIES, Case
@@ -138,7 +139,8 @@ def _knobs(solve: Solve, seeds: Sequence[int]) -> Chapter:
         for rho in RHOS:
             for kind, points, claim in (("f", by_filter, -0.6), ("lease", by_lease, 0.6)):
                 medians = [point.median(rho) for point in points]
-                rank = float(spearmanr([point.at for point in points], medians).statistic)
+                # Where all are equal there is no rank, and nothing to be seen of the claim.
+                rank = float(spearmanr([point.at for point in points], medians).statistic) if np.ptp(medians) else 0.0
                 said = f"{workload}, {own}, {rho}: {rank:+.2f} ({', '.join(f'{value:.3f}' for value in medians)})"
                 holds = rank <= claim if claim < 0 else rank >= claim
                 wanted = "at most -0.6" if claim < 0 else "at least 0.6"

@@ -21,8 +21,9 @@ RESTART_SECONDS = 45.0
 ROUND_SECONDS = 360.0
 SECONDS_MIN = 600.0  # of jobs of which rho is told
 POLICIES: Mapping[str, tuple[str, Mapping[str, object]]] = {
-    "themis": ("themis", {}),
-    "themis, no filter": ("themis", {"f": 0.0}),
+    "themis": ("themis", {"aim": "paper"}),  # as published
+    "themis, chain": ("themis", {}),
+    "themis, chain, no filter": ("themis", {"f": 0.0}),
     "finish-time-fairness": ("finish-time-fairness", {}),
     "tiresias": ("tiresias", {}),
     "gandiva": ("gandiva", {}),
