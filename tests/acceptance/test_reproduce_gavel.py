@@ -6,12 +6,10 @@ A few early jobs on an empty cluster say nothing of the published means; they sh
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from math import isnan
 from pathlib import Path
 
-import pytest
 from command_line import horae_process
 
 from horae.reproduction.gavel import read_tables
@@ -19,14 +17,6 @@ from horae.reproduction.published import AWARE_MAX_MIN, POLICIES, published_hour
 from horae.reproduction.rows import RATES
 
 QUICK = ("--workload", "single", "--rate", "4.8", "--jobs-measured", 5, 15, "--seeds", 2, "--workers", 1, "--quiet")
-
-
-@pytest.fixture(scope="module")
-def data() -> Path:
-    folder = os.environ.get("HORAE_DATA")
-    if not folder:
-        pytest.skip("set HORAE_DATA to the folder with the published traces")
-    return Path(folder)
 
 
 def test_the_published_means_of_max_min_are_those_of_the_paper(data: Path) -> None:

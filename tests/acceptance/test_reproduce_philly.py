@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import shutil
 from pathlib import Path
 
@@ -13,14 +12,6 @@ from command_line import horae, horae_process
 from horae.cli.reproduce import PHILLY_POLICIES, PHILLY_VCS, TOLERANCE, reproduce_philly
 
 FILES = ("philly_4vc.csv.gz", "vc_nodes.csv", "published_vc_results.csv")
-
-
-@pytest.fixture(scope="module")
-def data() -> Path:
-    folder = os.environ.get("HORAE_DATA")
-    if not folder:
-        pytest.skip("set HORAE_DATA to the folder with the published traces")
-    return Path(folder)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Mapping
 from math import isfinite
@@ -210,14 +209,11 @@ def test_nonsense_is_no_measurement(speed: float, noise: float) -> None:
     [(0.2, 1, 0.15, 0.9), (0.4, 1, 0.12, 0.9), (0.2, 8, 0.15, 0.9), (0.4, 8, 0.12, 0.9)],
 )
 def test_on_gavel_s_table_ratios_between_types_are_good_and_the_uncertainty_is_honest(
-    share: float, gang_max: int, median_max: float, coverage: float
+    share: float, gang_max: int, median_max: float, coverage: float, data: Path
 ) -> None:
     """Whole classes are measured; of the others, speeds relative to the class's mean are compared."""
-    folder = os.environ.get("HORAE_DATA")
-    if not folder:
-        pytest.skip("set HORAE_DATA to the folder with the published traces")
     classes: dict[tuple[str, int], list[Measurement]] = {}
-    for row in read_gavel_csv(Path(folder)):
+    for row in read_gavel_csv(data):
         is_spread_alone = row.shape.gpus == 1 and row.shape.level != "node"
         if row.steps_per_second > 0 and row.shape.gpus <= gang_max and not is_spread_alone:
             classes.setdefault((row.model, row.shape.gpus), []).append(row)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
@@ -208,11 +207,8 @@ def test_the_reference_is_what_was_measured_in_one_node_of_the_type() -> None:
     assert reference_speeds(rows) == {("a", 1): 2.0}
 
 
-def test_with_the_published_table_gavel_draws_26_types_of_which_7_have_no_gangs() -> None:
-    folder = os.environ.get("HORAE_DATA")
-    if not folder:
-        pytest.skip("set HORAE_DATA to the folder with the published traces")
-    reference = reference_speeds(read_gavel_csv(Path(folder)))
+def test_with_the_published_table_gavel_draws_26_types_of_which_7_have_no_gangs(data: Path) -> None:
+    reference = reference_speeds(read_gavel_csv(data))
     table = Gavel(reference, jobs=20_000, multi_gpu=True).trace(0).table
     assert table["model"].n_unique() == 26
     assert table.filter(pl.col("gpus") > 1)["model"].n_unique() == 19

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Mapping
 from math import sqrt
 from pathlib import Path
@@ -216,11 +215,8 @@ def test_what_is_wrong_in_a_profile_is_an_error(tmp_path: Path, profile: str, ol
 
 
 @pytest.mark.parametrize(("name", "want"), [("0.5x", 417), ("1.0x", 1135), ("1.5x", 1550), ("2.0x", 2072)])
-def test_the_published_workloads_hold_as_many_gpu_hours_as_is_known(name: str, want: float) -> None:
-    folder = os.environ.get("HORAE_DATA")
-    if not folder:
-        pytest.skip("set HORAE_DATA to the folder with the published traces")
-    path = Path(folder) / "pollux" / "workloads.csv.gz"
+def test_the_published_workloads_hold_as_many_gpu_hours_as_is_known(name: str, want: float, data: Path) -> None:
+    path = data / "pollux" / "workloads.csv.gz"
     traces = [read_trace(path, where={"set": name, "workload": str(number)}).strict() for number in range(1, 9)]
     gpu_seconds = sum(float((trace.table["gpus"] * trace.table["duration"]).sum()) for trace in traces)
     # All are 2% below: a minute a job, as if the others had counted its start and whole rounds of the simulator.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -140,14 +139,6 @@ def test_a_spoiled_file_is_told_in_one_line(toy: Path, name: str) -> None:
     outcome = horae("reproduce", "pollux", "--data", toy, "--no-variants", "--quiet")
     assert want in outcome.complaint
     assert name in outcome.complaint
-
-
-@pytest.fixture(scope="module")
-def data() -> Path:
-    folder = os.environ.get("HORAE_DATA")
-    if not folder:
-        pytest.skip("set HORAE_DATA to the folder with the published traces")
-    return Path(folder)
 
 
 def test_workload_six_is_as_far_from_the_published_figures_as_the_docs_say(data: Path) -> None:

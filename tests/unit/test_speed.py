@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -399,14 +398,6 @@ def test_a_throughput_file_that_is_not_there_is_one_line(tmp_path: Path) -> None
 
 
 # The published tables
-
-
-@pytest.fixture
-def data() -> Path:
-    folder = os.environ.get("HORAE_DATA")
-    if not folder:
-        pytest.skip("set HORAE_DATA to the folder with the published traces")
-    return Path(folder)
 
 
 def tables(data: Path) -> dict[str, tuple[Measurement, ...]]:
