@@ -22,7 +22,8 @@ from horae.model.errors import PolicyError
 from horae.model.view import View
 from horae.policies import agents
 from horae.policies.agents import RENEWS, WAITS, Books, Terms
-from horae.policies.bundles import ladder, paces
+from horae.policies.assumed import fastest, placed, revalued
+from horae.policies.bundles import Outlook, ladder, outlook
 from horae.policies.hearing import heed
 from horae.policies.solve.auction import Bids, settle_bids
 from horae.policies.solve.auction_types import settle_types
@@ -132,8 +133,8 @@ class Themis:
                 visible = max(ceil((1 - self.f) * len(candidates) - 1e-9), 1)
                 groups = candidates[:visible], candidates[visible:]
             if several:
-                won = self._two_of_several(view, books, terms, groups, offer)
-                break  # levels are taken to be the best there are
+                won = self._of_several(view, books, terms, groups, offer, rho)
+                break  # levels by type are tried there
             won = self._two(books, bids, before, groups, int(offer.sum()))
             obtained = self._obtained(view, books, won, option)
             if (obtained == option).all():
@@ -155,15 +156,30 @@ class Themis:
         place = np.arange(len(books.row)) - np.repeat(books.first[:-1], sizes)
         return _Won(place < np.repeat(rows, sizes), np.full(len(books.row), -1), kept)
 
-    def _two_of_several(self, view: View, books: Books, terms: Terms, bidders: tuple[Ints, Ints], offer: Ints) -> _Won:
-        """The same where there are several types of GPUs."""
+    def _of_several(
+        self, view: View, books: Books, terms: Terms, bidders: tuple[Ints, Ints], offer: Ints, rho: Floats
+    ) -> _Won:
+        """Where there are several types of GPUs: levels are assumed by type, and tried as those of one."""
+        option, turn = fastest(view, books), np.repeat(_badness(books, rho), np.diff(books.first))
+        for _ in range(_TRIALS):
+            seen = outlook(view, books, terms, option)
+            won = self._two_of_several(books, terms, bidders, offer, seen)
+            obtained = revalued(view, books, terms, seen, (won.wins, won.kind), option, turn)
+            if (obtained == option).all():
+                break
+            option = obtained
+        return won
+
+    def _two_of_several(
+        self, books: Books, terms: Terms, bidders: tuple[Ints, Ints], offer: Ints, seen: Outlook
+    ) -> _Won:
+        """One auction among those who are worst off, one among the others, for bundles."""
         wins, kind = np.zeros(len(books.row), dtype=bool), np.full(len(books.row), -1)
         kept = np.ones(len(books.app))
-        pace = paces(view)
         for group in bidders:
             if not offer.any() or not len(group):
                 continue
-            ladders = [ladder(view, books, terms, pace, app) for app in group.tolist()]
+            ladders = [ladder(books, terms, seen, app) for app in group.tolist()]
             outcome = settle_types([each.bid for each in ladders], offer)
             kept[group] = outcome.payment_kept if self.payments else 1.0
             for each, bundle in zip(ladders, outcome.choice.tolist(), strict=True):
@@ -174,21 +190,12 @@ class Themis:
 
     def _obtained(self, view: View, books: Books, won: _Won, option: Ints) -> Ints:
         """By sorted row: the option of the level that it would get, if it won and waits; the largest gang first."""
-        jobs = view.jobs
         starts = np.flatnonzero(won.wins & (books.standing == WAITS) & (books.gang > 1) & (option >= 0))
         if not len(starts):
             return option
         starts = starts[np.argsort(-books.gang[starts], kind="stable")]
-        loses = np.zeros(len(jobs), dtype=bool)
-        loses[books.row[~won.wins & (books.standing == RENEWS)]] = True
         obtained = option.copy()
-        kind = view.shape_accelerator[jobs.shape[books.row[starts], option[starts]]]
-        for number in np.unique(kind[kind >= 0]).tolist():
-            these = starts[kind == number]
-            level = view.trial(loses, view.accelerators[number], books.gang[these])
-            found = _option_at(view, books.row[these], number, level)
-            # Where there seems to be no room, others may make some by moving: placement finds out.
-            obtained[these] = np.where(found >= 0, found, option[these])
+        obtained[starts] = placed(view, books, won.wins, starts, option[starts])
         return obtained
 
     def _grants(self, view: View, books: Books, won: _Won, rho: Floats) -> Grants:
@@ -196,9 +203,7 @@ class Themis:
         sizes = np.diff(books.first)
         place = np.arange(len(books.row)) - np.repeat(books.first[:-1], sizes)
         is_winner = won.wins & ((books.standing == RENEWS) | (books.standing == WAITS))
-        badness = np.empty(len(books.app), dtype=np.int64)
-        badness[np.lexsort((books.app, -rho))] = np.arange(len(books.app))
-        turn = np.repeat(badness, sizes)
+        turn = np.repeat(_badness(books, rho), sizes)
         winners = np.flatnonzero(is_winner)
         # Large gangs first, for they find room least easily.
         winners = winners[np.lexsort((place[winners], turn[winners], -books.gang[winners]))]
@@ -220,18 +225,15 @@ class Themis:
         )
 
 
+def _badness(books: Books, rho: Floats) -> Ints:
+    """By app: how many are worse off."""
+    badness = np.empty(len(books.app), dtype=np.int64)
+    badness[np.lexsort((books.app, -rho))] = np.arange(len(books.app))
+    return badness
+
+
 def _app_of(books: Books, places: Ints) -> Ints:
     return np.searchsorted(books.first, places, side="right") - 1
-
-
-def _option_at(view: View, rows: Ints, accelerator: int, level: Ints) -> Ints:
-    """By row: the fastest option of this type that such a place satisfies; -1 where there is none."""
-    jobs = view.jobs
-    shape = jobs.shape[rows]
-    fits = (shape >= 0) & (view.shape_accelerator[shape] == accelerator) & (level >= 0)[:, None]
-    fits &= view.shape_level[shape] >= level[:, None]
-    speed = np.where(fits, jobs.speed[rows], 0.0)
-    return np.where(speed.max(axis=1, initial=0.0) > 0, speed.argmax(axis=1), -1)
 
 
 def _choices(view: View, rows: Ints, kind: Ints, lease_seconds: float) -> tuple[Ints, Ints]:
