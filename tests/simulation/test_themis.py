@@ -142,8 +142,9 @@ def themis(cluster: Cluster, **options: object) -> Setup:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
-    """Two to six nodes of several sizes, some of another type, in racks or not."""
-    node = st.tuples(st.sampled_from([1, 2, 4, 8]), st.sampled_from(["V100", "V100", "K80"]), st.integers(0, 1))
+    """Two to six nodes of several sizes, some of other types, in racks or not."""
+    types = st.sampled_from(["V100", "V100", "V100", "K80", "P100"])
+    node = st.tuples(st.sampled_from([1, 2, 4, 8]), types, st.integers(0, 1))
     nodes = draw(st.lists(node, min_size=2, max_size=6))
     return Cluster(
         "small",
@@ -157,7 +158,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 @st.composite
 def workloads(draw: st.DrawFn) -> list[Arrival]:
     levels = st.sampled_from([(NODE,), (NODE, RACK), (NODE, RACK, CLUSTER), (RACK, CLUSTER), (CLUSTER,)])
-    accelerators = st.sampled_from([("V100",), ("V100",), ("V100", "K80"), ("K80",)])
+    accelerators = st.sampled_from([("V100",), ("V100",), ("V100", "K80"), ("V100", "P100", "K80"), ("K80",)])
     row = st.tuples(
         st.sampled_from([0.0, 0.0, 100.0, 500.0, 1300.0]),
         st.sampled_from([1, 1, 2, 3, 4, 8]),

@@ -22,7 +22,8 @@ from horae.model.errors import PolicyError
 from horae.model.view import View
 from horae.policies import agents
 from horae.policies.agents import RENEWS, WAITS, Books, Terms
-from horae.policies.bundles import ladder, paces
+from horae.policies.assumed import fastest, placed, revalued
+from horae.policies.bundles import Outlook, ladder, outlook
 from horae.policies.hearing import heed
 from horae.policies.seats import owners, seated, weights
 from horae.policies.solve.auction import Bids, settle_bids
@@ -38,6 +39,14 @@ class _Won(NamedTuple):
     wins: Bools  # by sorted row: whether it has GPUs then, or keeps those that it has
     kind: Ints  # by sorted row: of which type; -1: any
     kept: Floats  # by app: the part of its lease that it keeps
+
+
+class _Hall(NamedTuple):
+    """Who bids, and for what."""
+
+    bidders: tuple[Ints, Ints]  # apps, the worst first: who sees the offer, and then the others
+    offer: Ints  # by accelerator
+    weight: Floats  # by app
 
 
 @dataclass(frozen=True)
@@ -84,8 +93,11 @@ class Themis:
         return self._grants(view, books, won, rho)._replace(notices=notices)
 
     def ask(self, view: View, apps: Ints) -> dict[int, tuple[tuple[int, ...], tuple[float, ...]]]:
-        """What agents of apps may bid for, and what would be believed if they did not."""
-        if not view.jobs.waiting.any():
+        """What agents of apps may bid for, and what would be believed if they did not.
+
+        With several types of GPUs they are not asked: bundles are valued by the arbiter's own books.
+        """
+        if not view.jobs.waiting.any() or _has_several_types(view):
             return {}
         terms = self._terms
         books = agents.open_books(view, terms, self._error(view, self.overstates))
@@ -127,26 +139,23 @@ class Themis:
         everybody = np.arange(len(books.app))
         able = np.add.reduceat((books.standing == RENEWS) | (books.standing == WAITS), books.first[:-1]) > 0
         candidates = np.flatnonzero(able & (view.app.closed_until[books.app] <= view.now))
-        offer, groups = agents.offer(view), (candidates, candidates[:0])
-        several = np.count_nonzero(view.capacity) > 1
+        bids, before = agents.bid(books, agents.prospects(view, books, terms, option), terms, everybody)
+        rho = self._polled(view, bids, option)
+        notices = heed(bids, books.app, view) if len(view.asked) else ()
+        rho = rho if self.poll == "books" else _rho(bids)
         weight = weights(view, books) if self.by_tenant else np.ones(len(books.app))
-        for trial in range(_TRIALS):
-            seen = agents.prospects(view, books, terms, option)
-            bids, before = agents.bid(books, seen, terms, everybody)
-            if not trial:
-                rho = self._polled(view, bids, option)
-            notices = heed(bids, books.app, view) if len(view.asked) else ()
-            if not trial:
-                rho = rho if self.poll == "books" else _rho(bids)
-                groups = seated(candidates, rho, self.f, owners(view, books) if self.by_tenant else None)
-            if several:
-                won = self._two_of_several(view, books, terms, groups, offer, weight)
-                break  # levels are taken to be the best there are
-            won = self._two(books, bids.weighted(weight), before, groups, int(offer.sum()), weight)
+        groups = seated(candidates, rho, self.f, owners(view, books) if self.by_tenant else None)
+        hall = _Hall(groups, agents.offer(view), weight)
+        if _has_several_types(view):
+            return self._of_several(view, books, terms, hall, rho), rho, notices
+        for trial in range(1, _TRIALS + 1):
+            won = self._two(books, bids.weighted(weight), before, hall)
             obtained = self._obtained(view, books, won, option)
-            if (obtained == option).all():
+            if trial == _TRIALS or (obtained == option).all():
                 break
             option = obtained
+            bids, before = agents.bid(books, agents.prospects(view, books, terms, option), terms, everybody)
+            heed(bids, books.app, view)
         return won, rho, notices
 
     def _polled(self, view: View, bids: Bids, option: Ints) -> Floats:
@@ -157,12 +166,11 @@ class Themis:
         seen = agents.prospects(view, books, self._terms, option)
         return _rho(agents.bid(books, seen, self._terms, np.arange(len(books.app)))[0])
 
-    def _two(
-        self, books: Books, bids: Bids, before: Ints, bidders: tuple[Ints, Ints], offer: int, weight: Floats
-    ) -> _Won:
+    def _two(self, books: Books, bids: Bids, before: Ints, hall: _Hall) -> _Won:
         """One auction among those who are worst off, one among the others."""
         rows, kept = np.zeros(len(before), dtype=np.int64), np.ones(len(before))
-        for group in bidders:
+        offer, weight = int(hall.offer.sum()), hall.weight
+        for group in hall.bidders:
             if offer <= 0 or not len(group):
                 continue
             outcome = settle_bids(bids.of_these(group), offer)
@@ -173,17 +181,27 @@ class Themis:
         place = np.arange(len(books.row)) - np.repeat(books.first[:-1], sizes)
         return _Won(place < np.repeat(rows, sizes), np.full(len(books.row), -1), kept)
 
-    def _two_of_several(
-        self, view: View, books: Books, terms: Terms, bidders: tuple[Ints, Ints], offer: Ints, weight: Floats
-    ) -> _Won:
-        """The same where there are several types of GPUs."""
+    def _of_several(self, view: View, books: Books, terms: Terms, hall: _Hall, rho: Floats) -> _Won:
+        """Where there are several types of GPUs: levels are assumed by type, and tried as those of one."""
+        option, turn = fastest(view, books), np.repeat(_badness(books, rho), np.diff(books.first))
+        for _ in range(_TRIALS):
+            seen = outlook(view, books, terms, option)
+            won = self._two_of_several(books, terms, hall, seen)
+            obtained = revalued(view, books, terms, seen, (won.wins, won.kind), option, turn)
+            if (obtained == option).all():
+                break
+            option = obtained
+        return won
+
+    def _two_of_several(self, books: Books, terms: Terms, hall: _Hall, seen: Outlook) -> _Won:
+        """One auction among those who are worst off, one among the others, for bundles."""
+        offer, weight = hall.offer, hall.weight
         wins, kind = np.zeros(len(books.row), dtype=bool), np.full(len(books.row), -1)
         kept = np.ones(len(books.app))
-        pace = paces(view)
-        for group in bidders:
+        for group in hall.bidders:
             if not offer.any() or not len(group):
                 continue
-            ladders = [ladder(view, books, terms, pace, app) for app in group.tolist()]
+            ladders = [ladder(books, terms, seen, app) for app in group.tolist()]
             loud = zip(ladders, weight[group].tolist(), strict=True)
             outcome = settle_types([each.bid._replace(value=each.bid.value * part) for each, part in loud], offer)
             kept[group] = outcome.payment_kept ** (1 / weight[group]) if self.payments else 1.0
@@ -195,21 +213,12 @@ class Themis:
 
     def _obtained(self, view: View, books: Books, won: _Won, option: Ints) -> Ints:
         """By sorted row: the option of the level that it would get, if it won and waits; the largest gang first."""
-        jobs = view.jobs
         starts = np.flatnonzero(won.wins & (books.standing == WAITS) & (books.gang > 1) & (option >= 0))
         if not len(starts):
             return option
         starts = starts[np.argsort(-books.gang[starts], kind="stable")]
-        loses = np.zeros(len(jobs), dtype=bool)
-        loses[books.row[~won.wins & (books.standing == RENEWS)]] = True
         obtained = option.copy()
-        kind = view.shape_accelerator[jobs.shape[books.row[starts], option[starts]]]
-        for number in np.unique(kind[kind >= 0]).tolist():
-            these = starts[kind == number]
-            level = view.trial(loses, view.accelerators[number], books.gang[these])
-            found = _option_at(view, books.row[these], number, level)
-            # Where there seems to be no room, others may make some by moving: placement finds out.
-            obtained[these] = np.where(found >= 0, found, option[these])
+        obtained[starts] = placed(view, books, won.wins, starts, option[starts])
         return obtained
 
     def _grants(self, view: View, books: Books, won: _Won, rho: Floats) -> Grants:
@@ -217,9 +226,7 @@ class Themis:
         sizes = np.diff(books.first)
         place = np.arange(len(books.row)) - np.repeat(books.first[:-1], sizes)
         is_winner = won.wins & ((books.standing == RENEWS) | (books.standing == WAITS))
-        badness = np.empty(len(books.app), dtype=np.int64)
-        badness[np.lexsort((books.app, -rho))] = np.arange(len(books.app))
-        turn = np.repeat(badness, sizes)
+        turn = np.repeat(_badness(books, rho), sizes)
         winners = np.flatnonzero(is_winner)
         # Large gangs first, for they find room least easily.
         winners = winners[np.lexsort((place[winners], turn[winners], -books.gang[winners]))]
@@ -241,23 +248,24 @@ class Themis:
         )
 
 
+def _has_several_types(view: View) -> bool:
+    return int(np.count_nonzero(view.capacity)) > 1
+
+
 def _rho(bids: Bids) -> Floats:
     """By app: with what it keeps anyway."""
     return np.exp(-bids.value[bids.first[:-1]])
 
 
+def _badness(books: Books, rho: Floats) -> Ints:
+    """By app: how many are worse off."""
+    badness = np.empty(len(books.app), dtype=np.int64)
+    badness[np.lexsort((books.app, -rho))] = np.arange(len(books.app))
+    return badness
+
+
 def _app_of(books: Books, places: Ints) -> Ints:
     return np.searchsorted(books.first, places, side="right") - 1
-
-
-def _option_at(view: View, rows: Ints, accelerator: int, level: Ints) -> Ints:
-    """By row: the fastest option of this type that such a place satisfies; -1 where there is none."""
-    jobs = view.jobs
-    shape = jobs.shape[rows]
-    fits = (shape >= 0) & (view.shape_accelerator[shape] == accelerator) & (level >= 0)[:, None]
-    fits &= view.shape_level[shape] >= level[:, None]
-    speed = np.where(fits, jobs.speed[rows], 0.0)
-    return np.where(speed.max(axis=1, initial=0.0) > 0, speed.argmax(axis=1), -1)
 
 
 def _choices(view: View, rows: Ints, kind: Ints, lease_seconds: float) -> tuple[Ints, Ints]:
