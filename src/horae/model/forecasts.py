@@ -28,9 +28,10 @@ BENDS = 40  # looked at in each scan
 SCANS = 3
 LOSS_MIN, LOSS_MAX = 1e-100, 1e100  # what lies beyond is training gone wrong
 _WEIGHED_MIN = 1e-6  # of the largest loss: a smaller one weighs no more
-_EXACT = 1e-14  # of all squares: fewer are rounding
+_EXACT = 1e-8  # of the sum of all squares: no loss is known better than to a ten thousandth
 _SAME = 1e-12  # two columns that differ by less cannot be told apart
 _PLACES = np.linspace(0.0, 1.0, BENDS)
+_KNOWN_MIN = 1e-6  # of all steps: from fewer nothing is concluded
 _FLAT = 1e-9  # of the largest loss: a curve that falls by less does not fall
 
 
@@ -87,6 +88,8 @@ def forecast(steps: Floats, losses: Floats, steps_total: float, confidence: floa
     if len(steps) < POINTS_MIN or 1 + np.count_nonzero(np.diff(steps)) < POINTS_MIN:
         return None
     end = max(steps_total, float(steps[-1]))
+    if steps[-1] < _KNOWN_MIN * end:
+        return None
     scale = float(losses.max())
     slack = _student(len(steps) - 3, confidence) ** 2 / (len(steps) - 3)
     bend, fits, sums = _scan(steps / end, losses / scale, slack)
@@ -123,14 +126,14 @@ def _scan(known: Floats, wanted: Floats, slack: float) -> tuple[Floats, _Fits, _
     both = np.stack((weight, weighed), axis=1)
     totals = float(weight.sum()), float(weighed.sum()), float(weighed @ wanted)
     # From a line that falls by a ten thousandth to a curve that has all its fall before the first report.
-    low, high = log(1e-4 / known[-1]), log(1e3 / max(known[known.searchsorted(0.0, "right")], 1e-6))
+    low, high = log(1e-4 / known[-1]), log(1e3 / max(known[known.searchsorted(0.0, "right")], _KNOWN_MIN))
     for _ in range(SCANS):
         bend = np.exp(low + (high - low) * _PLACES)
         shape = 1 / (1 + bend[:, None] * known)
         mixed = shape @ both
         sums = _Sums((shape * shape) @ weight, mixed[:, 0], mixed[:, 1], *totals)
         fits = _fits(sums)
-        likely = (fits.squares <= fits.squares.min() * (1 + slack)).nonzero()[0]
+        likely = (fits.squares <= _most(fits, sums, slack)).nonzero()[0]
         low, high = (
             low + (high - low) * _PLACES[max(likely[0] - 1, 0)],
             low + (high - low) * _PLACES[min(likely[-1] + 1, BENDS - 1)],
@@ -145,7 +148,12 @@ def _fits(sums: _Sums) -> _Fits:
     rises, sinks = height < 0, floor < 0
     height[rises], floor[rises], squares[rises] = 0.0, fy / ff, yy - fy * fy / ff
     height[sinks], floor[sinks], squares[sinks] = (hy / hh)[sinks], 0.0, (yy - hy * hy / hh)[sinks]
-    return _Fits(height, floor, np.maximum(squares, _EXACT * yy))
+    return _Fits(height, floor, np.maximum(squares, 0.0))
+
+
+def _most(fits: _Fits, sums: _Sums, slack: float) -> float:
+    """The squares up to which noise explains them."""
+    return max(float(fits.squares.min()), _EXACT * sums.yy) * (1 + slack)
 
 
 def _unbound(sums: _Sums) -> _Fits:
@@ -164,7 +172,7 @@ def _band(left: Floats, fits: _Fits, sums: _Sums, slack: float) -> tuple[float, 
     where a line touches it, if there no coefficient is negative; else where one of them is 0.
     """
     hh, hf, hy, ff, fy, yy = sums
-    most = float(fits.squares.min()) * (1 + slack)
+    most = _most(fits, sums, slack)
     spread = np.maximum(hh * ff - hf * hf, _SAME * hh * ff)
     height, floor, squares = _unbound(sums)
     room = np.maximum(most - squares, 0.0)
@@ -181,7 +189,7 @@ def _band(left: Floats, fits: _Fits, sums: _Sums, slack: float) -> tuple[float, 
         level = fy * fy - ff * (yy - most)
         flat = [max(fy + sign * level**0.5, 0.0) / ff] if level >= 0 else []
         every = np.concatenate((ends, there, flat))
-        lowest, highest = min(lowest, every.min(initial=inf)), max(highest, every.max(initial=0.0))
+        lowest, highest = min(lowest, float(every.min(initial=inf))), max(highest, float(every.max(initial=0.0)))
     return lowest, highest
 
 
