@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from horae.model.arrays import Floats
 from horae.model.forecasts import POINTS_MIN, forecast, is_loss
 
 ANYTHING = st.floats(allow_nan=True, allow_infinity=True)
@@ -19,7 +20,7 @@ REPORTS = st.lists(st.tuples(st.one_of(STEPS, ANYTHING), st.one_of(LOSSES, ANYTH
 TOTALS = st.floats(1.0, 1e9)
 
 
-def of(points: list[tuple[float, float]]) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], ...]:
+def of(points: list[tuple[float, float]]) -> tuple[Floats, Floats]:
     return np.array([step for step, _ in points]), np.array([loss for _, loss in points])
 
 
