@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from math import inf, nan
+from math import exp, inf, nan
 
+import numpy as np
 import pytest
 
 from horae.engines.forecasting import Curves, DrawnReports
 from horae.model.events import CurveRevised, Ending, Event, JobCancelled
-from horae.model.forecasts import Report
+from horae.model.forecasts import Report, forecast
 from horae.model.jobs import Arrival, Curve, Job, Truth
 from horae.model.searches import Method, Search, Trial
 from horae.model.shapes import Option, Shape
@@ -76,6 +77,18 @@ def test_the_hopes_of_a_trial_that_has_failed_kill_nobody_until_it_runs_again() 
     assert killed(curves.look(600.0, {"poor"})) == []
     curves.began("good", 700.0)
     assert killed(curves.look(1200.0, {"good", "poor"})) == ["poor"]
+
+
+def test_a_trial_whose_losses_fall_in_another_form_has_nobody_killed() -> None:
+    """It falls exponentially, to 0.9: the fitted curve goes far below that, and the other is as good in truth."""
+    steps = [10.0 * number for number in range(1, 41)]
+    falls = [Report("good", step, 0.9 + 1.2 * exp(-step / 150)) for step in steps]
+    found = forecast(np.array(steps), np.array([report.loss for report in falls]), TOTAL)
+    assert found is not None
+    assert found.high * 1.1 < 0.9
+    curves = Curves(search(good=GOOD, poor=POOR))
+    curves.heard([*falls, *reports("poor", POOR, 400.0)])
+    assert killed(curves.look(600.0, {"good", "poor"})) == []
 
 
 def test_a_trial_that_was_stopped_or_lost_goes_on_later() -> None:

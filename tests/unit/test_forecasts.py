@@ -10,7 +10,7 @@ from scipy.optimize import least_squares
 
 from horae.model.arrays import Floats
 from horae.model.errors import JobError
-from horae.model.forecasts import POINTS_MIN, Forecast, forecast
+from horae.model.forecasts import POINTS_MIN, Forecast, forecast, steady_forecast
 from horae.model.jobs import Curve
 from horae.model.searches import synthetic_curve
 
@@ -181,3 +181,31 @@ def test_an_end_that_is_none_is_refused(total: float, confidence: float) -> None
 def test_a_job_that_goes_on_beyond_its_end_is_forecast_for_where_it_is() -> None:
     curve, steps, losses = reported(7, 1.0)
     assert made(steps, losses, 500.0).loss == pytest.approx(end(curve), rel=0.01)
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5])
+def test_of_curves_of_this_form_nine_forecasts_of_ten_are_steady_and_they_are_the_same(part: float) -> None:
+    steady = 0
+    for seed in range(100):
+        _, steps, losses = reported(seed, part)
+        found = steady_forecast(steps, losses, TOTAL)
+        assert found is None or found == forecast(steps, losses, TOTAL)
+        steady += found is not None
+    assert steady >= 88
+
+
+def test_a_loss_that_falls_in_another_form_is_found_out_by_its_drift() -> None:
+    """As a power of the steps: forecasts are ever lower, and no band of an earlier one holds the later."""
+    steps = np.arange(1, 51) * TOTAL / 100
+    losses = 0.4 + (steps / 10) ** -0.5
+    uneven = 1 + 0.01 * np.random.default_rng(0).uniform(-1, 1, len(steps))
+    assert made(steps, losses * uneven).low > 0.4 + (TOTAL / 10) ** -0.5  # the band knows nothing of it
+    assert steady_forecast(steps, losses * uneven, TOTAL) is None
+    shuffled = np.random.default_rng(1).permutation(len(steps))
+    assert steady_forecast(steps[shuffled], (losses * uneven)[shuffled], TOTAL) is None
+
+
+def test_what_two_thirds_of_the_reports_are_too_few_for_is_not_steady() -> None:
+    _, steps, losses = reported(1, 0.07)
+    assert forecast(steps, losses, TOTAL) is not None
+    assert steady_forecast(steps, losses, TOTAL) is None

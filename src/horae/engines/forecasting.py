@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from horae.model.events import CurveRevised, Ending, Event, JobCancelled
-from horae.model.forecasts import Forecast, Report, forecast, is_loss
+from horae.model.forecasts import Forecast, Report, is_loss, steady_forecast
 from horae.model.jobs import Curve
 from horae.model.searches import Search, Trial
 
@@ -57,7 +57,7 @@ class _Watch:
     steps: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     fitted: int = 0  # how many reports the forecast is of
-    forecast: Forecast | None = None
+    forecast: Forecast | None = None  # while it is not steady, the trial neither is killed nor has others killed
     told: Curve | None = None  # to the scheduler
     has_failed: bool = False  # and may be tried again
 
@@ -66,7 +66,7 @@ class _Watch:
         if len(self.steps) < max(self.fitted * REFIT_GROWTH, 1) or max(self.steps) < patience * total:
             return
         self.fitted = len(self.steps)
-        self.forecast = forecast(np.array(self.steps), np.array(self.losses), total, confidence)
+        self.forecast = steady_forecast(np.array(self.steps), np.array(self.losses), total, confidence)
 
     def result(self) -> float:
         """The last loss that is one."""

@@ -26,6 +26,7 @@ from horae.model.jobs import Curve
 POINTS_MIN = 5  # at different steps: three coefficients, and two more to tell the noise
 BENDS = 40  # looked at in each scan
 SCANS = 3
+STEADY_PART = 2 / 3  # of all reports: those that must foretell what all of them say
 LOSS_MIN, LOSS_MAX = 1e-100, 1e100  # what lies beyond is training gone wrong
 _WEIGHED_MIN = 1e-6  # of the largest loss: a smaller one weighs no more
 _EXACT = 1e-8  # of the sum of all squares: no loss is known better than to a ten thousandth
@@ -99,6 +100,21 @@ def forecast(steps: Floats, losses: Floats, steps_total: float, confidence: floa
     loss = height / (1 + float(bend[best])) + floor
     curve = _curve(height, floor, float(bend[best]) / end, scale)
     return Forecast(curve, loss, min(low * scale, loss), max(high * scale, loss)) if curve.is_sound else None
+
+
+def steady_forecast(steps: Floats, losses: Floats, steps_total: float, confidence: float = 0.9) -> Forecast | None:
+    """A forecast that the earlier part of the reports would have foretold; None if it would not have, or is none.
+
+    The band of a forecast knows of noise, but not of losses that fall in another form than it has. Those give
+    themselves away: what is forecast drifts as reports come in, further than noise moves it.
+    """
+    found = forecast(steps, losses, steps_total, confidence)
+    if found is None:
+        return None
+    order = np.argsort(steps, kind="stable")
+    earlier = order[: int(len(order) * STEADY_PART)]
+    before = forecast(steps[earlier], losses[earlier], steps_total, confidence)
+    return found if before is not None and before.low <= found.loss <= before.high else None
 
 
 def _usable(steps: Floats, losses: Floats) -> tuple[Floats, Floats]:
