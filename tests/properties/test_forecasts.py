@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horae.model.arrays import Floats
-from horae.model.forecasts import POINTS_MIN, forecast, is_loss
+from horae.model.forecasts import POINTS_MIN, forecast, is_loss, steady_forecast
 
 ANYTHING = st.floats(allow_nan=True, allow_infinity=True)
 STEPS = st.floats(0.0, 1e9)
@@ -45,7 +45,8 @@ def test_a_forecast_is_a_sound_curve_with_its_end_within_a_band_that_is_not_belo
 def test_the_order_of_reports_changes_nothing(points: list[tuple[float, float]], total: float, random: Random) -> None:
     shuffled = points.copy()
     random.shuffle(shuffled)
-    assert forecast(*of(points), total) == forecast(*of(shuffled), total) == forecast(*of(points), total)
+    for each in (forecast, steady_forecast):
+        assert each(*of(points), total) == each(*of(shuffled), total) == each(*of(points), total)
 
 
 @given(SOUND, TOTALS, st.sampled_from([2.0**-20, 0.5, 8.0, 2.0**20]), st.sampled_from([0.25, 4.0, 1024.0]))

@@ -108,12 +108,12 @@ def steady_forecast(steps: Floats, losses: Floats, steps_total: float, confidenc
     The band of a forecast knows of noise, but not of losses that fall in another form than it has. Those give
     themselves away: what is forecast drifts as reports come in, further than noise moves it.
     """
+    steps, losses = _usable(steps, losses)
     found = forecast(steps, losses, steps_total, confidence)
     if found is None:
         return None
-    order = np.argsort(steps, kind="stable")
-    earlier = order[: int(len(order) * STEADY_PART)]
-    before = forecast(steps[earlier], losses[earlier], steps_total, confidence)
+    earlier = int(len(steps) * STEADY_PART)
+    before = forecast(steps[:earlier], losses[:earlier], steps_total, confidence)
     return found if before is not None and before.low <= found.loss <= before.high else None
 
 
