@@ -91,6 +91,25 @@ def test_a_trial_whose_losses_fall_in_another_form_has_nobody_killed() -> None:
     assert killed(curves.look(600.0, {"good", "poor"})) == []
 
 
+def test_losses_that_fall_by_a_power_of_the_steps_cost_work_but_not_the_best_trial() -> None:
+    """Fifteen searches of twelve trials, looked at each twentieth of the way."""
+    work = 0.0
+    for seed in range(15):
+        draw = np.random.default_rng(seed)
+        fall = {f"t{n}": (draw.uniform(0.15, 1.05), draw.uniform(0.5, 2), draw.uniform(0.3, 0.8)) for n in range(12)}
+        loss = {name: (lambda k, f=f: f[0] + f[1] * (k / 10) ** -f[2]) for name, f in fall.items()}
+        curves = Curves(search(**dict.fromkeys(fall, GOOD)))
+        for look in range(1, 20):
+            steps = [50.0 * (look - 1) + 10.0 * part for part in range(1, 6)]
+            for name in list(curves.job_ids):
+                noise = 1 + 0.01 * draw.uniform(-1, 1, len(steps))
+                curves.heard([Report(name, k, loss[name](k) * e) for k, e in zip(steps, noise.tolist(), strict=True)])
+            work += len(curves.job_ids) / (15 * 12 * 19)
+            curves.look(600.0 * look, curves.job_ids)
+        assert min(fall, key=lambda name: loss[name](TOTAL)) in curves.job_ids
+    assert work < 0.5
+
+
 def test_a_trial_that_was_stopped_or_lost_goes_on_later() -> None:
     curves = Curves(search(good=GOOD))
     for ending in (Ending.STOPPED, Ending.LOST, Ending.FAILED):
