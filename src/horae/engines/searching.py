@@ -12,8 +12,9 @@ from math import inf
 from typing import Protocol
 
 from horae.engines.engine import Engine, Moment
+from horae.engines.forecasting import Curves, DrawnReports, Reports
 from horae.model.commands import Command, Survey
-from horae.model.events import Ending, Event, JobCancelled, JobEnded, JobSubmitted, Surveyed
+from horae.model.events import Ending, Event, JobCancelled, JobEnded, JobStarted, JobSubmitted, Surveyed
 from horae.model.jobs import Arrival, Truth
 from horae.model.searches import Bracket, Method, Search, Trial
 
@@ -26,13 +27,23 @@ class Expecting(Engine, Protocol):
 
 class SearchEngine:
     def __init__(
-        self, engine: Expecting, searches: Sequence[Search], noted: Callable[[Arrival], object] = lambda arrival: None
+        self,
+        engine: Expecting,
+        searches: Sequence[Search],
+        noted: Callable[[Arrival], object] = lambda arrival: None,
+        reports: Reports | None = None,
     ) -> None:
-        """`noted` is told of every job before it is submitted."""
+        """`noted` is told of every job before it is submitted. `reports` knows what curve-based searches go by, the
+        losses that jobs have reported; without it they are drawn from the curves of the trials."""
         self._engine = engine
         self._noted = noted
+        watched = [search for search in searches if search.method is Method.CURVES]
+        self._reports: Reports = DrawnReports(watched) if reports is None else reports
         self._halving: dict[str, _Halving] = {}  # by job of a rung
-        self._watched = [_Curves(search) for search in searches if search.method is Method.CURVES]
+        self._curves: dict[str, Curves] = {}  # by job
+        self._watched = [Curves(search) for search in watched]
+        for curves in self._watched:
+            self._curves.update(dict.fromkeys(curves.job_ids, curves))
         for search in searches:
             if search.method in (Method.HALVING, Method.HYPERBAND):
                 for number, bracket in enumerate(search.brackets):
@@ -58,13 +69,26 @@ class SearchEngine:
         """What optimisers order in answer to these comes before them."""
         orders: list[Event] = []
         for event in events:
+            if self._watched and isinstance(event, JobStarted | JobEnded | JobCancelled):
+                self._tell(event)
             if isinstance(event, JobEnded) and event.ending is Ending.FINISHED:
-                for curves in self._watched:
-                    curves.ended(event.job_id)
                 halving = self._halving.get(event.job_id)
                 if halving is not None:
                     orders.extend(self._promote(halving, event.job_id, at))
         return [*orders, *events]
+
+    def _tell(self, event: JobStarted | JobEnded | JobCancelled) -> None:
+        """A curve-based search hears of its own."""
+        curves = self._curves.get(event.job_id)
+        if curves is None or event.job_id not in curves.job_ids:
+            return
+        if isinstance(event, JobStarted):
+            curves.began(event.job_id, event.at)
+        elif isinstance(event, JobEnded):
+            curves.heard(self._reports.until(event.job_id, event.steps))
+            curves.ended(event.job_id, event.ending)
+        else:
+            curves.cancelled(event.job_id)
 
     def _promote(self, halving: _Halving, job_id: str, at: float) -> list[Event]:
         submitted: list[Event] = []
@@ -80,9 +104,14 @@ class SearchEngine:
         for reply in self._engine.execute((Survey(),)):
             if isinstance(reply, Surveyed):
                 running = {job_id: steps for job_id, _, steps in reply.running}
-        killed = [job_id for curves in self._watched if curves.look_at <= at for job_id in curves.look(at, running)]
-        self._watched = [curves for curves in self._watched if curves.is_alive]
-        return [JobCancelled(at, job_id) for job_id in killed]
+        due = [curves for curves in self._watched if curves.look_at <= at]
+        for job_id, steps in running.items():
+            curves = self._curves.get(job_id)
+            if curves is not None and curves.look_at <= at and job_id in curves.job_ids:
+                curves.heard(self._reports.until(job_id, steps))
+        orders = [order for curves in due for order in curves.look(at, running)]
+        self._watched = [curves for curves in self._watched if curves.job_ids]
+        return orders
 
 
 class _Halving:
@@ -106,39 +135,6 @@ class _Halving:
         self._rung += 1
         self._running = set(self.job_ids)
         return rung_jobs(self._bracket, self._trials, self._rung, at, self._prefix)
-
-
-class _Curves:
-    """A search that ends what is hopeless."""
-
-    def __init__(self, search: Search) -> None:
-        self._search = search
-        self._alive = {trial.arrival.job.id: trial for trial in search.trials}
-        self._best = inf  # the best forecast or result so far
-        self.look_at = search.submitted_at + search.look_seconds
-
-    @property
-    def is_alive(self) -> bool:
-        return bool(self._alive)
-
-    def ended(self, job_id: str) -> None:
-        trial = self._alive.pop(job_id, None)
-        if trial is not None:
-            self._best = min(self._best, trial.loss(1.0))
-
-    def look(self, at: float, running: dict[str, float]) -> list[str]:
-        """Whom to kill: the forecast of those who have shown enough of their curves."""
-        self.look_at = at + self._search.look_seconds
-        forecast = {}
-        for job_id, steps in running.items():
-            trial = self._alive.get(job_id)
-            if trial is not None and steps >= self._search.patience * trial.arrival.truth.steps_total:
-                forecast[job_id] = trial.loss(1.0)
-        self._best = min([self._best, *forecast.values()])
-        killed = sorted(name for name, loss in forecast.items() if loss > self._best * (1 + self._search.margin))
-        for job_id in killed:
-            del self._alive[job_id]
-        return killed
 
 
 def rung_id(trial: Trial, prefix: str, rung: int) -> str:
@@ -165,7 +161,9 @@ def rung_jobs(bracket: Bracket, trials: Sequence[Trial], rung: int, at: float, p
 
 def first_jobs(search: Search) -> list[Arrival]:
     """What a search submits when it begins."""
-    if search.method in (Method.GRID, Method.CURVES):
+    if search.method is Method.CURVES:
+        return [trial.arrival for trial in search.trials]  # what is believed of their curves, they have yet to show
+    if search.method is Method.GRID:
         return [replace(trial.arrival, job=replace(trial.arrival.job, curve=trial.curve)) for trial in search.trials]
     return [
         arrival

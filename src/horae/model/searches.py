@@ -35,9 +35,14 @@ class Trial:
     curve: Curve
 
     @property
+    def steps_total(self) -> float:
+        """Its own app knows how long it is, whether or not the scheduler is told."""
+        return self.arrival.truth.steps_total
+
+    @property
     def seconds(self) -> float:
         """In its reference shape."""
-        return self.arrival.truth.steps_total / self.arrival.truth.options[0].steps_per_second
+        return self.steps_total / self.arrival.truth.options[0].steps_per_second
 
     @property
     def gpu_seconds(self) -> float:
@@ -45,7 +50,7 @@ class Trial:
 
     def loss(self, part: float) -> float:
         """After this part of its steps, as it would be measured: the same whenever it is asked."""
-        exact = 1 / (self.curve.rate * part * self.arrival.truth.steps_total + self.curve.start) + self.curve.floor
+        exact = 1 / (self.curve.rate * part * self.steps_total + self.curve.start) + self.curve.floor
         return exact * (1 + 0.01 * _lot(f"{self.arrival.job.id} {part:.9f}"))
 
 
@@ -94,6 +99,8 @@ class Search:
     look_seconds: float = 600.0  # how often a curve-based search looks at its curves
     margin: float = 0.1  # it ends trials whose forecast is worse than the best by this part,
     patience: float = 0.1  # as soon as they have done this part of their steps
+    report_part: float = 0.01  # of its steps, from one report of a trial's loss to the next
+    confidence: float = 0.9  # with which a forecast's band holds the end
 
     def __post_init__(self) -> None:
         if not self.trials:
@@ -103,6 +110,12 @@ class Search:
                 f"app {self.app!r} looks every {self.look_seconds} s, with margin {self.margin} after {self.patience}",
                 field="search",
                 remedy="look at intervals above 0, with a margin of 0 or more, after a part above 0 and up to 1",
+            )
+        if not (0 < self.report_part <= 1 and 0 < self.confidence < 1):
+            raise JobError(
+                f"app {self.app!r} has reports each {self.report_part} and confidence {self.confidence}",
+                field="search",
+                remedy="give a part of the steps above 0 and up to 1, and a confidence between 0 and 1",
             )
 
     @property
