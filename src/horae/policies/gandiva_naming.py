@@ -21,7 +21,7 @@ class Plan(NamedTuple):
     target: dict[int, int]  # by row: the option to which it moves
     rank: Ints  # by row: its class; the lowest is served first
     crowded: Bools  # by row: its GPU type is over-subscribed
-    looks_again: bool  # more of this can be done when this has been done
+    moves: bool  # somebody who runs moves where there is room for all: others may follow
 
 
 def asked_for(view: View, field: Field) -> Bools:

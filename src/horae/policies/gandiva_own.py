@@ -63,7 +63,7 @@ def own_rules(view: View, terms: Terms) -> Grants:
     plan = plan._replace(gpus=_affordable(field, plan, order))
     waits = field.ladders.contends & jobs.pending & ~plan.crowded
     patience_at = jobs.queued_at[waits] + _patience_seconds(view, terms)
-    stands_until = view.now if plan.looks_again else float(patience_at[patience_at > view.now].min(initial=inf))
+    stands_until = view.now if plan.moves else float(patience_at[patience_at > view.now].min(initial=inf))
     lease = _lease_seconds(view, plan, terms)
     row, option, partner, partner_option = named(view, field, plan, order)
     rest = Ranking(order, preemptive=True, allowed=asked_for(view, field), stands_until=stands_until)
@@ -95,19 +95,21 @@ def _plan(view: View, field: Field, terms: Terms) -> Plan:
     parts = undone_for_room(view, field, idle, ladders.contends & ~crowded & (jobs.pending | alone), steps)
     going_on = Company(*(rows[~parts[now.first]] for rows in now))
     rank = np.where(jobs.running, np.where(crowded, _HAD_ITS_SLICE, _KEEPS), _WAITS)
-    rank[(parts | alone) & ~crowded] = _PARTS
+    rank[parts | alone] = _PARTS
     pairs = _pairs(view, field, going_on, (short, crowded, rank), terms)
     gpus = np.where(ladders.contends & crowded, field.gang, 0)
     gpus[pairs.first], gpus[pairs.second] = field.gang[pairs.first], 0
     free = ladders.contends & ~crowded & ~pairs.members(len(jobs))
-    sizes, target, more = _sizes(view, field, free, pairs, steps)
+    sizes, target = _sizes(view, field, free, pairs, steps)
     shared = pairs.members(len(jobs)) | parts | alone
     rank[free & jobs.running & ~shared & (sizes < jobs.held_gpus)] = _SHRINKS
     rank[free & jobs.running & ~shared & (sizes > jobs.held_gpus)] = _GROWS
     rank[list(target)] = _MIGRATES
     begins = pairs.first[len(going_on.first) :]
     rank[begins] = _WAITS
-    return Plan(pairs, np.where(free, sizes, gpus), target, rank, crowded, more)
+    # Whoever moves may leave GPUs that suit another.
+    moves = bool((rank[ladders.contends & ~crowded] > _HAD_ITS_SLICE).any()) or bool((rank == _SHRINKS).any())
+    return Plan(pairs, np.where(free, sizes, gpus), target, rank, crowded, moves)
 
 
 def _pairs(view: View, field: Field, going_on: Company, state: tuple[Ints, Bools, Ints], terms: Terms) -> Company:
@@ -126,8 +128,8 @@ def _pairs(view: View, field: Field, going_on: Company, state: tuple[Ints, Bools
     return Company(np.concatenate(first), np.concatenate(second))
 
 
-def _sizes(view: View, field: Field, free: Bools, pairs: Company, steps: Floats) -> tuple[Ints, dict[int, int], bool]:
-    """By row, of those who are alone where there is room: its GPUs; who moves, and where to; whether more could."""
+def _sizes(view: View, field: Field, free: Bools, pairs: Company, steps: Floats) -> tuple[Ints, dict[int, int]]:
+    """By row, of those who are alone where there is room: its GPUs; and who moves, and where to."""
     jobs, ladders = view.jobs, field.ladders
     kinds = ladders.accelerator[pairs.first]
     shared = np.bincount(kinds, field.gang[pairs.first], minlength=len(view.capacity)).astype(np.int64)
@@ -138,12 +140,12 @@ def _sizes(view: View, field: Field, free: Bools, pairs: Company, steps: Floats)
     seconds = np.divide(steps[:, None], ladders.speed, out=np.zeros(speed.shape), where=ladders.speed > 0)
     rung = damped(ladders, rung, seconds, jobs.restart_seconds)
     stays = free & jobs.running & (jobs.partner < 0) & (rung == ladders.held)
-    target, more = closer(view, np.flatnonzero(stays), steps)
+    target = closer(view, np.flatnonzero(stays), steps)
     busy = [int(view.shape_accelerator[jobs.shape[row, option]]) for row, option in target.items()]
     busy += ladders.accelerator[list(target)].tolist()
     waits = free & (ladders.held >= 0) & (rung > ladders.held) & np.isin(ladders.accelerator, busy)
     rung[waits] = ladders.held[waits]  # they would want the same GPUs
-    return gpus_of(view, ladders, rung), target, more or bool(waits.any())
+    return gpus_of(view, ladders, rung), target
 
 
 def _key(view: View, plan: Plan) -> Floats:

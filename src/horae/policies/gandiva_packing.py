@@ -68,15 +68,25 @@ def undone_for_room(view: View, field: Field, now: Company, need: Bools, steps: 
     kinds = field.ladders.accelerator
     for kind in np.unique(kinds[first[order]]).tolist():
         mine = order[kinds[first[order]] == kind]
-        waiting = np.flatnonzero(need & (kinds == kind))
-        waiting = waiting[np.lexsort((jobs.serial[waiting], -field.gang[waiting]))]
-        members = np.column_stack([first[mine], second[mine]]).ravel()
-        gone = field.grown & (kinds == kind)
-        gone[members] = True
-        placed = fit(view, field, gone, np.concatenate([waiting, members]))
-        count = int(np.argmin(np.append(placed, False)))  # all up to this one
-        undone[members[: max(count - len(waiting), 0) // 2 * 2]] = True
+        members = np.column_stack([first[mine], second[mine]])
+        undone[members[: _with_room(view, field, members, np.flatnonzero(need & (kinds == kind)))]] = True
     return undone
+
+
+def _with_room(view: View, field: Field, members: Ints, waiting: Ints) -> int:
+    """How many of these pairs of one GPU type, from the first on, can be undone beside those who wait."""
+    jobs = view.jobs
+    waiting = waiting[np.lexsort((jobs.serial[waiting], -field.gang[waiting]))]
+    count = len(members)
+    while count:
+        gone = field.grown & (field.ladders.accelerator == field.ladders.accelerator[members[0, 0]])
+        gone[members[:count]] = True
+        placed = fit(view, field, gone, np.concatenate([waiting, members[:count].ravel()]))
+        if placed.all():
+            break
+        # Of those who are not undone, nobody leaves: there is less room than this.
+        count = min(count - 1, max(int(np.argmin(placed)) - len(waiting), 0) // 2)
+    return count
 
 
 def begin(view: View, field: Field, rows: Ints, short: int, packing_min: float) -> Company:

@@ -128,8 +128,8 @@ def steps_ahead(view: View, horizon_seconds: float) -> Floats:
     return np.fmin(jobs.steps_left, np.where(jobs.running, present, jobs.reference_speed) * horizon_seconds)
 
 
-def closer(view: View, rows: Ints, steps: Floats) -> tuple[dict[int, int], bool]:
-    """Options in which these rows would make up for the restart, one row for each GPU type; and whether more may.
+def closer(view: View, rows: Ints, steps: Floats) -> dict[int, int]:
+    """By row: an option in which it would make up for the restart. One row at most for each GPU type.
 
     The GPUs are free, or its own. One at a time, for the next finds other GPUs free.
     """
@@ -149,15 +149,13 @@ def closer(view: View, rows: Ints, steps: Floats) -> tuple[dict[int, int], bool]
     taken: set[int] = set()
     for place in order[best[order] > 0].tolist():
         here = int(kind[place, held[place]])
-        if here in taken:
-            return targets, True
-        if tried[here] < _MOVES_TRIED_MAX:
+        if here not in taken and tried[here] < _MOVES_TRIED_MAX:
             tried[here] += 1
             option = _first_that_fits(view, int(rows[place]), np.flatnonzero(worth[place]))
             if option != NOTHING:
                 targets[int(rows[place])] = option
                 taken |= {here, int(kind[place, option])}
-    return targets, False
+    return targets
 
 
 def _first_that_fits(view: View, row: int, options: Ints) -> int:
