@@ -91,7 +91,8 @@ def decision_to_plain(decision: Decision, names: Mapping[int, str]) -> Plain:
             columns = (decision.row.tolist(), decision.option.tolist(), decision.lease_seconds.tolist())
             grants = [[names[row], option, seconds] for row, option, seconds in zip(*columns, strict=True)]
             said = {"notices": to_plain(decision.notices)} if decision.notices else {}
-            return {"grants": grants, "rest": decision_to_plain(decision.rest, names), **said}
+            rest = {"rest": decision_to_plain(decision.rest, names)}
+            return {"grants": grants, **_company_to_plain(decision, names), **rest, **said}
 
 
 def _pairs_to_plain(shares: Shares, names: Mapping[int, str]) -> dict[str, Plain]:
@@ -102,6 +103,14 @@ def _pairs_to_plain(shares: Shares, names: Mapping[int, str]) -> dict[str, Plain
     rows = zip(*(column.tolist() for column in columns), strict=True)
     named = [[names[first], names[second], one, other, part] for first, second, one, other, part in rows]
     return {"pairs": sorted(named)}
+
+
+def _company_to_plain(grants: Grants, names: Mapping[int, str]) -> dict[str, Plain]:
+    """By grant: who shares the GPUs, and its option; nothing for those alone."""
+    if grants.partner is None or grants.partner_option is None:
+        return {}
+    columns = zip(grants.partner.tolist(), grants.partner_option.tolist(), strict=True)
+    return {"beside": [[names[row], option] if row != NOBODY else None for row, option in columns]}
 
 
 def _evidence_to_plain(shares: Shares) -> dict[str, Plain]:

@@ -55,6 +55,7 @@ def every_round() -> Iterator[None]:
             ("tiresias", {"variant": "themis-paper", "lease_seconds": 60.0}),
             ("optimus", {"variant": "themis-paper", "lease_seconds": 60.0}),
             ("gandiva", {"variant": "themis-paper", "lease_seconds": 60.0}),
+            ("gandiva", {"variant": "own", "slice_seconds": 30.0}),
             ("slaq", {"variant": "themis-paper", "lease_seconds": 60.0}),
             ("shockwave", {"interval_seconds": 30.0}),
             ("equal-share", {}),
@@ -90,6 +91,7 @@ def test_a_run_that_skips_equals_one_that_looks_at_every_round(
             ("slaq", {"epoch_seconds": 60.0}),
             ("goodput", {"interval_seconds": 30.0}),
             ("goodput", {"interval_seconds": 30.0, "variant": "pollux"}),
+            ("gandiva", {"variant": "own", "slice_seconds": 30.0}),
         ]
     ),
 )

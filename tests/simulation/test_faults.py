@@ -95,9 +95,11 @@ def test_every_job_ends_although(faults: Faults, policy: str) -> None:
         assert {scheduler.status(item.job.id) for item in jobs} == {Status.FINISHED}
 
 
-@pytest.mark.parametrize("policy", ["max-min", "gandiva"])
+@pytest.mark.parametrize(
+    ("policy", "options"), [("max-min", {"sharing": True}), ("gandiva", {}), ("gandiva", {"variant": "own"})]
+)
 @pytest.mark.parametrize("faults", CASES.values(), ids=CASES)
-def test_jobs_that_share_gpus_end_although(faults: Faults, policy: str) -> None:
+def test_jobs_that_share_gpus_end_although(faults: Faults, policy: str, options: dict[str, object]) -> None:
     machines = cluster(nodes=2, gpus=4)
     gangs, models = (1, 2), ("m", "n")
     jobs = [
@@ -110,7 +112,7 @@ def test_jobs_that_share_gpus_end_although(faults: Faults, policy: str) -> None:
     ]
     pairs = ("m", "m"), ("m", "n"), ("n", "n")
     sharing = tuple(Sharing(pair, ACCELERATOR, gpus, (0.8, 0.8)) for pair in pairs for gpus in gangs)
-    pool = PoolSpec("all", policy, {} if policy == "gandiva" else {"sharing": True}, Cadence.ROUNDS, 60.0)
+    pool = PoolSpec("all", policy, options, Cadence.ROUNDS, 60.0)
     setup = Setup(machines, (pool,), acknowledge_seconds=30.0, survey_seconds=120.0, sharing=sharing)
     scheduler = Scheduler(setup)
     watched = Watched(SimulatedEngine(machines, jobs, outside, sharing=sharing))

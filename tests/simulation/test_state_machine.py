@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import ClassVar
 
@@ -45,6 +45,7 @@ from horae.model.status import FINAL
 from horae.model.table import JobColumns
 from horae.placement.fit import place
 from horae.policies import registry
+from horae.policies.gandiva import Gandiva
 from horae.policies.registry import POLICIES
 from horae.scheduler import Scheduler, core
 from horae.scheduler.floor import Floor
@@ -54,7 +55,7 @@ from horae.scheduler.snapshot import snapshot
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 STEPS_WANTED = 10_000 if NIGHTLY else 1_000
 
-PAIRING = ("any-pairs", "gandiva", "max-min")
+PAIRING = ("any-pairs", "gandiva", "gandiva-own", "max-min")
 # Those that serve every job that can run at all, whatever its gang and whether or not its length is known.
 SETTLED = {
     "fifo", "sjf", "srtf", "srsf", "las", "tiresias", "gittins", "drf", "yarn-cs", "equal-share", "highest-rho",
@@ -102,10 +103,19 @@ def make_setup(policy: str, other: str, cadence: Cadence, split: str, shared: bo
     return Setup(cluster, pools, acknowledge_seconds=20.0, sharing=SHARING if shared else ())
 
 
+@dataclass(frozen=True)
+class GandivaOwn(Gandiva):
+    name: ClassVar[str] = "gandiva-own"
+    variant: str = "own"
+    slice_seconds: float = 20.0
+    horizon_seconds: float = 600.0
+
+
 @pytest.fixture(autouse=True)
 def _any_pairs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The policy that pairs at random is known by its name, as if another package had brought it."""
+    """The policy that pairs at random is known by its name, as if another package had brought it; so is a variant."""
     monkeypatch.setitem(registry._LOADED, AnyPairs.name, AnyPairs)
+    monkeypatch.setitem(registry._LOADED, GandivaOwn.name, GandivaOwn)
     yield
 
 

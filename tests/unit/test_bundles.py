@@ -250,6 +250,19 @@ def test_who_ends_first_does_not_free_the_gpus() -> None:
     assert desk.scheduler._floor.holder.tolist() == [-1]
 
 
+def test_who_ends_first_in_a_tenants_cell_leaves_the_cell_to_the_other() -> None:
+    """A cell that nobody uses is anybody's; this one is in use all the time, and a guest stays away."""
+    alone = lab()
+    own = replace(alone.pools[0], name="own", tenants=("t",), cells={"v100.node": 1})
+    spare = PoolSpec("spare", "fifo", {}, Cadence.ROUNDS, 10.0)
+    setup = replace(alone, pools=(own, spare))
+    guest = arrival("guest", 10.0, 1, 50.0, tenant="somebody")
+    # n has 80 steps by then, the last 20 alone: m is left at 62.5 with 31.25 of its steps done, and ends at 131.25.
+    assert ends(setup, [m(tenant="t"), n(seconds=50.0, tenant="t"), guest]) == {
+        "n": 62.5, "m": 131.25, "guest": pytest.approx(190.0)
+    }  # fmt: skip
+
+
 def test_a_node_that_fails_takes_both_with_it() -> None:
     broken = [NodeChanged(40.0, "n0", Health.FAILED), NodeChanged(60.0, "n0", Health.HEALTHY)]
     # 20 and 32 steps are done; from 60 on the two go on together.

@@ -194,6 +194,9 @@ def _extensions(claims: Claims, jobs: JobColumns, present: _Present) -> tuple[tu
         return ()
     won = np.flatnonzero((claims.lease_seconds > 0) & present.satisfied)
     rows = claims.row[won]
+    if claims.partner is not None:
+        together = won[claims.partner[won] != NOBODY]
+        rows, won = np.append(rows, claims.partner[together]), np.append(won, together)
     due = jobs.now >= jobs.lease_until[rows]
     serials = jobs.serial[rows][due].tolist()
     return tuple(zip(serials, claims.lease_seconds[won][due].tolist(), strict=True))

@@ -9,7 +9,7 @@ import numpy as np
 from horae.mechanism.turns import BY_PRIORITY, Standing, claims_of_shares, turns_go_on
 from horae.model.decisions import Decision, Grants, Ranking, Shares
 from horae.model.plans import Claims
-from horae.model.table import JobColumns
+from horae.model.table import NOBODY, JobColumns
 
 
 def claim(decision: Decision, jobs: JobColumns, standing: Standing = BY_PRIORITY) -> Claims:
@@ -70,10 +70,13 @@ def _from_grants(decision: Grants, jobs: JobColumns) -> Claims:
     place, option = np.nonzero(accepted | present)
     turn = np.lexsort((option, ~present[place, option], place))
     place, option = place[turn], option[turn]
+    alone = np.full(len(place), NOBODY)
     return Claims(
         row=np.concatenate([decision.row, rest.order[place]]),
         option=np.concatenate([decision.option, option]),
         lease_seconds=np.concatenate([decision.lease_seconds, np.full(len(place), decision.rest_lease_seconds)]),
         preemptive=rest.preemptive,
         blocking=rest.blocking,
+        partner=None if decision.partner is None else np.concatenate([decision.partner, alone]),
+        partner_option=None if decision.partner_option is None else np.concatenate([decision.partner_option, alone]),
     )

@@ -82,7 +82,8 @@ class Grants(NamedTuple):
     """Gangs that were won, best first, each for the length of a lease; and who comes after that.
 
     A row may be named several times in turn: it gets the first of the shapes that can be had. One that runs leaves what
-    it has for a shape that is named before it, or if that is not named at all.
+    it has for a shape that is named before it, or if that is not named at all. A grant may be for two jobs on the same
+    GPUs, in shapes of one accelerator and one number of GPUs; of the rest, everybody is alone.
     """
 
     row: Ints
@@ -94,6 +95,8 @@ class Grants(NamedTuple):
     closed_until: float = -inf  # until then
     notices: tuple[Notice, ...] = ()
     resizes: bool = False  # those who run may be given other shapes although nobody waits
+    partner: Ints | None = None  # by grant: the row that shares the GPUs, -1 for those alone; None: all are alone
+    partner_option: Ints | None = None
 
     @property
     def leases(self) -> bool:

@@ -47,10 +47,12 @@ class Win(NamedTuple):
     option: int  # the first of its shapes that was left
 
 
-def check_variant(variant: str, own: str, lease_seconds: float) -> None:
+def check_variant(variant: str, own: str | tuple[str, ...], lease_seconds: float) -> None:
     """What the policies with a form of that evaluation ask of their options."""
-    if variant not in (own, THEMIS_PAPER):
-        raise PolicyError(f"variant is {variant!r}", field="variant", remedy=f"choose {own} or {THEMIS_PAPER}")
+    names = ((own,) if isinstance(own, str) else own) + (THEMIS_PAPER,)
+    if variant not in names:
+        choice = " or ".join((", ".join(names[:-1]), names[-1]))
+        raise PolicyError(f"variant is {variant!r}", field="variant", remedy=f"choose {choice}")
     if not 0 < lease_seconds < inf:
         raise PolicyError(f"a lease of {lease_seconds} seconds", field="lease_seconds", remedy="give a positive number")
 

@@ -119,6 +119,10 @@ class _Trial:
             self._fail("grants a shape that the job does not accept", "name options that it has")
         if not (np.asarray(grants.lease_seconds) >= 0).all() or not grants.rest_lease_seconds >= 0:
             self._fail("grants a lease that is no length of time", "give 0 or more seconds")
+        if grants.partner is not None and (
+            grants.partner_option is None or not row.shape == grants.partner.shape == grants.partner_option.shape
+        ):
+            self._fail("grants columns of different lengths", "give a partner and its option for each, -1 for none")
 
     def _check_ranking(self, jobs: JobColumns, ranking: Ranking, named: Ints) -> None:
         order = np.asarray(ranking.order)
@@ -142,15 +146,41 @@ class _Trial:
             granted = int(view.shape_gpus[view.jobs.shape[row, decision.option[first]]].sum())
             if granted > total:
                 self._fail(f"over-allocates: it grants {granted} of {total} GPUs", "grant no more than there are")
+            self._check_company(view, decision)
         if isinstance(decision, Shares) and len(view.jobs):
             self._check_shares(view, self._with_company(view, decision))
+
+    def _check_company(self, view: View, grants: Grants) -> None:
+        """Two that are granted the same GPUs are a pair like any other, and have no other partner and no GPUs alone."""
+        if grants.partner is None or grants.partner_option is None:
+            return
+        both = grants.partner >= 0
+        rows, options = (grants.row[both], grants.partner[both]), (grants.option[both], grants.partner_option[both])
+        pairs = Pairs(*rows, *options, np.ones(len(rows[0])))
+        if not len(pairs.first):
+            return
+        self._check_pairs(view, pairs)
+        mates = dict(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True))
+        named = zip(grants.row.tolist(), grants.partner.tolist(), strict=True)
+        if len({*mates, *mates.values()}) < 2 * len(mates) or any(
+            row in mates.values() or mates.get(row, other) != other for row, other in named
+        ):
+            self._fail("grants a job GPUs with two others, or with another and alone", "name it with one partner")
 
     def _with_company(self, view: View, shares: Shares) -> tuple[Floats, Floats]:
         """By row and option: the time of each job, and the time for which it pays: two that share pay half each."""
         time = np.array(shares.fraction, dtype=np.float64)
-        paid, pairs, jobs = time.copy(), shares.pairs, view.jobs
+        paid, pairs = time.copy(), shares.pairs
         if pairs is None or not len(pairs.first):
             return time, paid
+        self._check_pairs(view, pairs)
+        for row, option in ((pairs.first, pairs.first_option), (pairs.second, pairs.second_option)):
+            np.add.at(time, (row, option), pairs.fraction)
+            np.add.at(paid, (row, option), pairs.fraction / 2)
+        return time, paid
+
+    def _check_pairs(self, view: View, pairs: Pairs) -> None:
+        jobs = view.jobs
         shapes = jobs.shape[pairs.first, pairs.first_option], jobs.shape[pairs.second, pairs.second_option]
         if (pairs.first == pairs.second).any():
             self._fail("pairs a job with itself", "pair two jobs")
@@ -163,10 +193,6 @@ class _Trial:
         both = _keeps(view, pairs.first, pairs.second, shapes[0]) & _keeps(view, pairs.second, pairs.first, shapes[1])
         if not both.all():
             self._fail("pairs jobs that do not fit on the same GPUs", "pair those of whom both keep some speed")
-        for row, option in ((pairs.first, pairs.first_option), (pairs.second, pairs.second_option)):
-            np.add.at(time, (row, option), pairs.fraction)
-            np.add.at(paid, (row, option), pairs.fraction / 2)
-        return time, paid
 
     def _check_shares(self, view: View, shares: tuple[Floats, Floats]) -> None:
         fraction, paid = shares
@@ -225,9 +251,11 @@ def _by_serial(view: View, decision: Decision) -> tuple[object, ...]:
         return (np.asarray(decision.fraction, dtype=np.float64)[back], decision.stands_until, *company)
     if isinstance(decision, Grants):
         closed = np.sort(decision.closed_apps), decision.closed_until, decision.rest_lease_seconds
-        return (
-            serial[decision.row], decision.option, decision.lease_seconds, *closed, *_by_serial(view, decision.rest)
-        )  # fmt: skip
+        beside: tuple[object, ...] = ()
+        if decision.partner is not None:
+            beside = np.where(decision.partner < 0, -1, serial[decision.partner]), decision.partner_option
+        grants = serial[decision.row], decision.option, decision.lease_seconds
+        return (*grants, *beside, *closed, *_by_serial(view, decision.rest))
     return (
         serial[decision.order],
         np.sort(serial[decision.promoted]),

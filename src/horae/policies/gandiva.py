@@ -11,6 +11,7 @@ then. It also adds the speeds of a pair up over all GPU types, and so keeps almo
 close to that. Weights are not known to it.
 
 `variant = "themis-paper"` is the form in which the evaluation of Themis (NSDI'20) ran it: the best placement first.
+`variant = "own"` is Gandiva by its own rules: slices, packing, migration and growth, in `gandiva_own.py`.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ from horae.model.errors import PolicyError
 from horae.model.view import View
 from horae.policies.app_greedy import THEMIS_PAPER, check_variant
 from horae.policies.best_placement import best_placements_first
+from horae.policies.gandiva_own import Terms, own_rules
+from horae.policies.optimus import check_interval
 from horae.policies.pairing import combined, random_pairs
 
+OWN = "own"
 _HAIR = 1e-12  # two halves are a whole
 
 
@@ -35,17 +39,25 @@ _HAIR = 1e-12  # two halves are a whole
 class Gandiva:
     name: ClassVar[str] = "gandiva"
     packing_min: float = 1.0  # two share while the parts of their speeds that they keep add up to this
-    variant: str = "gavel"  # or themis-paper: gangs by how tightly they can be placed, with leases
+    variant: str = (
+        "gavel"  # themis-paper: gangs by how tightly they can be placed, with leases; own: Gandiva's own rules
+    )
     lease_seconds: float = 1200.0  # of the variant themis-paper
+    slice_seconds: float = 60.0  # of the variant own: how long a turn is
+    horizon_seconds: float = 3600.0  # of the variant own: a restart must have paid by then
 
     def __post_init__(self) -> None:
-        check_variant(self.variant, "gavel", self.lease_seconds)
+        check_variant(self.variant, ("gavel", OWN), self.lease_seconds)
         if not self.packing_min >= 0:
             raise PolicyError(f"packing_min is {self.packing_min}", field="packing_min", remedy="give 0 or more")
+        check_interval("slice_seconds", self.slice_seconds)
+        check_interval("horizon_seconds", self.horizon_seconds)
 
     def decide(self, view: View) -> Shares | Grants:
         if self.variant == THEMIS_PAPER:
             return best_placements_first(view, self.lease_seconds)
+        if self.variant == OWN:
+            return own_rules(view, Terms(self.packing_min, self.slice_seconds, self.horizon_seconds))
         return self.equal_parts(view)
 
     def equal_parts(self, view: View) -> Shares:

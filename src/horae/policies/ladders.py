@@ -34,12 +34,13 @@ class Ladders(NamedTuple):
     gpus_left: Ints  # by accelerator: of nobody, or of those who contend
 
 
-def ladders_of(view: View) -> Ladders:
+def ladders_of(view: View, chosen: Ints | None = None) -> Ladders:
+    """Those who wait may have chosen: by row, an option of the type that it is to be."""
     jobs = view.jobs
     accelerator = view.shape_accelerator[jobs.shape]
     accepted = (jobs.shape >= 0) & (accelerator >= 0) & (jobs.speed > 0)
     first = accepted.argmax(axis=1) if len(jobs) else jobs.option
-    first = np.where(jobs.running, jobs.option, first)
+    first = np.where(jobs.running, jobs.option, first if chosen is None else chosen)
     everybody = np.arange(len(jobs))
     type_of_job = np.where(accepted[everybody, first], accelerator[everybody, first], -1)
     usable = accepted & (accelerator == type_of_job[:, None])
@@ -63,7 +64,8 @@ def ladders_of(view: View) -> Ladders:
 def gpus_left(view: View, contends: Bools) -> Ints:
     """By accelerator: GPUs of nobody, or of those who contend."""
     jobs = view.jobs
-    keeps = np.flatnonzero(jobs.on_gpus & ~contends)
+    # What two have together counts once.
+    keeps = np.flatnonzero(jobs.on_gpus & ~contends & ((jobs.partner < 0) | (jobs.serial < jobs.serial[jobs.partner])))
     kind = view.shape_accelerator[jobs.shape[keeps, jobs.option[keeps]]]
     counts = kind >= 0  # the pool may have lost the GPUs of a type, all but those of who still runs there
     kept = np.bincount(kind[counts], jobs.held_gpus[keeps[counts]], minlength=len(view.capacity))

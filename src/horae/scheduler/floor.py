@@ -83,6 +83,11 @@ class Floor:
         if self.tenancy is not None:
             self.tenancy.claim(gpus[self.held_for[gpus] == NOBODY], claimed=False)
 
+    def leave_to(self, gpus: Ints, demand: Demand) -> None:
+        """One of two has left these GPUs and the other goes on there; the GPUs were never anybody else's in between."""
+        if self.riding:
+            _load(self.riders, self._both(gpus), demand.cpus_per_gpu, demand.memory_bytes_per_gpu)
+
     def loads(self) -> Riders:
         """CPUs and memory that go with each GPU: of its holder, or of the job for which it is held if that is more."""
         if not self._holds or not self.riding:

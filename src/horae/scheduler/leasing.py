@@ -125,16 +125,17 @@ class Leasing:
         lease = self._leases.pop(epoch, None)
         if lease is None or serial not in lease.bundle:
             raise BrokenInvariant(f"job {self._id[serial]} ends lease {epoch}, which is not its own")
-        self._floor.give_back(lease.gpus)
         if pool.spec.quota:
             for neighbour in self._pool:
                 neighbour.touch(self.now)  # they share GPUs
-        for other in lease.bundle:
-            if other != serial:
-                pool.table.bundles -= 1
-                self._leases[epoch] = Lease(epoch, (other,), lease.gpus, lease.shape)
-                self._floor.take(lease.gpus, epoch, self._demands.all[pool.left_alone(other, self.now)])
-                self._mailbox.left(epoch, self._id[serial], self._id[other])
+        others = [other for other in lease.bundle if other != serial]
+        if not others:
+            self._floor.give_back(lease.gpus)
+        for other in others:
+            pool.table.bundles -= 1
+            self._leases[epoch] = Lease(epoch, (other,), lease.gpus, lease.shape)
+            self._floor.leave_to(lease.gpus, self._demands.all[pool.left_alone(other, self.now)])
+            self._mailbox.left(epoch, self._id[serial], self._id[other])
 
     def _start_whom_this_frees(self, epoch: int) -> None:
         """Holds that waited for this lease move on; those that waited for nothing else start."""

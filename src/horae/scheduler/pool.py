@@ -141,6 +141,10 @@ class Pool:
         self.unsolved = None
         if isinstance(decision, Shares):
             self._check_shares(decision, view)
+        elif isinstance(decision, Grants) and decision.partner is not None and decision.partner_option is not None:
+            both = decision.partner != NOBODY
+            rows, options = (decision.row[both], decision.partner[both]), decision.option[both]
+            self._check_pairs(Pairs(*rows, options, decision.partner_option[both], np.ones(len(options))), view)
         self.note(decision, view)
         return decision
 
