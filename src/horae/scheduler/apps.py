@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, nan
 
@@ -22,6 +23,7 @@ class App:
     bids: bool  # it has an agent of its own
     submitted_at: float
     integral: float
+    finished_seconds: float = 0.0  # of the longest chain of which a job has finished
 
 
 class AppBook:
@@ -53,11 +55,10 @@ class AppBook:
         app.gpus += job.gpus
         app.bids = job.bids
         number = app.number
-        seconds = nan if job.steps_total is None else job.steps_total / job.options[0].steps_per_second
         self._gpus[number] = max(self._gpus[number], app.gpus)
-        self._floats[0, number] += job.gpus * seconds
+        self._floats[0, number] += job.gpus * _seconds(job)
         self._floats[1:3, number] = job.later_gpu_seconds, job.later_seconds
-        self._floats[4, number] = np.maximum(self._floats[4, number], seconds + job.later_seconds)  # nan stays
+        self._floats[4, number] = np.maximum(self._floats[4, number], _chain_seconds(job))  # nan stays
         return app
 
     def leave(self, job: Job, now: float) -> None:
@@ -65,8 +66,18 @@ class AppBook:
         app = self._apps[job.app_id]
         app.jobs -= 1
         app.gpus -= job.gpus
+        app.finished_seconds = float(np.maximum(app.finished_seconds, _chain_seconds(job)))
         if not app.jobs:
             del self._apps[job.app_id]
+
+    def drop(self, job: Job, now: float, undone_gpu_seconds: float, others: Sequence[Job]) -> None:
+        """A job leaves before its end: the app is due neither its work any more, nor the time that it would take."""
+        app = self._apps[job.app_id]
+        before = app.finished_seconds
+        self.leave(job, now)
+        app.finished_seconds = before
+        self._floats[0, app.number] -= undone_gpu_seconds
+        self._floats[4, app.number] = np.max([before, *(_chain_seconds(other) for other in others)])  # nan stays
 
     def with_agents(self) -> dict[int, str]:
         """By number: the apps that bid for themselves."""
@@ -99,3 +110,13 @@ class AppBook:
         if self._next > len(self._gpus):
             self._gpus = np.concatenate([self._gpus, np.zeros_like(self._gpus)])
             self._floats = np.concatenate([self._floats, np.zeros_like(self._floats)], axis=1)
+
+
+def _seconds(job: Job) -> float:
+    """In its reference shape; nan: unknown."""
+    return nan if job.steps_total is None else job.steps_total / job.options[0].steps_per_second
+
+
+def _chain_seconds(job: Job) -> float:
+    """With what comes after it."""
+    return _seconds(job) + job.later_seconds

@@ -219,6 +219,7 @@ class Scheduler(Operating):
         self._leave(pool, event.epoch, serial)
         if self._signal(pool, serial, self._signal_of(serial, event.ending)) in FINAL:
             self._release(serial)
+            pool.report(serial, event.steps, event.at)
             self._remove(pool, serial)
         else:
             pool.report(serial, event.steps, event.at)

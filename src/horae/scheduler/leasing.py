@@ -191,7 +191,7 @@ class Leasing:
         row = pool.table.row[serial]
         job = pool.table.jobs[row]
         self._ended[job.id] = Status(pool.table.columns["status"][row])
-        pool.apps.leave(job, self.now)
+        pool.leave_app(serial, self.now, is_finished=self._ended[job.id] is Status.FINISHED)
         pool.table.remove(serial)
         del self._live[job.id], self._id[serial]
         self._failures.pop(serial, None)

@@ -111,7 +111,7 @@ class Operating(Leasing):
             return
         kept = {name: pool.table.columns[name][row : row + 1].copy() for name in KEPT_ON_THE_WAY}
         pool.unsettled -= 1
-        pool.apps.leave(job, self.now)
+        pool.leave_app(serial, self.now, is_finished=False)
         pool.table.remove(serial)
         pool.touch(self.now)
         other = self._pools.for_all_else

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf, isfinite
+from math import inf, isfinite, nan
 
 import numpy as np
 
@@ -302,6 +302,18 @@ class Pool:
         columns["productive_at"][row] = max(columns["productive_at"][row], now)
         columns["pace"][row] = 1.0
         return int(columns["demand"][row])
+
+    def leave_app(self, serial: int, now: float, *, is_finished: bool) -> None:
+        """A job leaves its app, having done all its work or some of it."""
+        columns, row = self.table.columns, self.table.row[serial]
+        job = self.table.jobs[row]
+        if is_finished:
+            self.apps.leave(job, now)
+            return
+        left = nan if job.steps_total is None else max(job.steps_total - float(columns["steps_base"][row]), 0.0)
+        mine = np.flatnonzero(columns["app"][: self.table.count] == columns["app"][row]).tolist()
+        others = [self.table.jobs[other] for other in mine if other != row]
+        self.apps.drop(job, now, job.gpus * left / job.options[0].steps_per_second, others)
 
     def report(self, serial: int, steps: float, at: float) -> None:
         """Take over a report of progress; reported progress is never lost, and nonsense is no report."""
