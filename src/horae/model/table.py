@@ -279,11 +279,17 @@ class JobColumns:
     @_Lazy
     def seconds_total(self) -> Floats:
         """Believed run time in the reference shape; unknown counts as endless."""
-        return np.nan_to_num(self.steps_total / self.reference_speed, nan=inf, posinf=inf)
+        return _or_endless(self.steps_total / self.reference_speed)
 
     @_Lazy
     def seconds_left(self) -> Floats:
-        return np.nan_to_num(self.steps_left / self.reference_speed, nan=inf, posinf=inf)
+        return _or_endless(self.steps_left / self.reference_speed)
+
+
+def _or_endless(seconds: Floats) -> Floats:
+    return np.where(
+        np.isnan(seconds), inf, seconds
+    )  # several times as fast as nan_to_num, and asked for in every round
 
 
 class Entry(NamedTuple):
