@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from horae.engines.engine import Moment
-from horae.engines.local import LocalEngine, folder_name
+from horae.engines.local import LocalEngine
+from horae.engines.local_files import folder_name
 from horae.model.cells import Cluster, Node
 from horae.model.commands import Start, Stop, Survey
 from horae.model.events import (
@@ -165,6 +166,7 @@ def test_a_job_learns_from_its_environment_who_and_where_it_is(bench: Bench) -> 
         "HORAE_LEVEL": "node",
         "HORAE_STEPS_DONE": "41",
         "HORAE_CHECKPOINT": str(bench.folder() / "checkpoint"),
+        "HORAE_REPORTS": str(bench.folder() / "reports"),
         "CUDA_VISIBLE_DEVICES": "2,3",
     }
 
