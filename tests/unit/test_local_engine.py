@@ -519,3 +519,12 @@ def test_the_trainer_refuses_what_is_no_speed(bench: Bench, options: str) -> Non
     engine.execute([a_start()])
     ended = the_end(engine)
     assert ended.ending is Ending.FAILED and "exit code 2" in ended.message
+
+
+@pytest.mark.parametrize("curve", ["1,2", "1,0,0.1", "-1,1,0.1", "a,b,c"])
+def test_the_trainer_refuses_what_is_no_curve(bench: Bench, curve: str) -> None:
+    engine = bench.engine(a_job(trainer(f"--steps 5 --steps-per-second 1 --loss={curve}")))
+    engine.execute([a_start()])
+    ended = the_end(engine)
+    assert ended.ending is Ending.FAILED
+    assert curve in ended.message

@@ -48,7 +48,8 @@ def spoil_half_a_line(path: Path) -> None:
     """A run that was killed while it wrote leaves half a line, which must not become one with the next run's first."""
     try:
         with path.open("r+b") as file:
-            if file.seek(0, os.SEEK_END) and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n":
+            file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+            if file.read(1) not in (b"", b"\n"):
                 file.write(b" cut\n")
     except OSError:
         return  # there is none, or nobody may write it
