@@ -110,6 +110,7 @@ def test_an_optimiser_that_kills_all_that_is_left_of_its_app_has_ended_it() -> N
 
 def end(trial: Trial) -> float:
     """The true end of its curve."""
+    assert trial.curve is not None
     return 1 / (trial.curve.rate * trial.steps_total + trial.curve.start) + trial.curve.floor
 
 

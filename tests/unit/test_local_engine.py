@@ -7,13 +7,15 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
 import pytest
 
 from horae.engines.engine import Moment
-from horae.engines.local import LocalEngine, folder_name
+from horae.engines.local import LocalEngine
+from horae.engines.local_files import folder_name
 from horae.model.cells import Cluster, Node
 from horae.model.commands import Start, Stop, Survey
 from horae.model.events import (
@@ -27,7 +29,7 @@ from horae.model.events import (
     NodeChanged,
     Surveyed,
 )
-from horae.model.jobs import Job
+from horae.model.jobs import Arrival, Job, Truth
 from horae.model.shapes import Option, Shape
 
 PATIENCE_SECONDS = 20.0
@@ -165,8 +167,34 @@ def test_a_job_learns_from_its_environment_who_and_where_it_is(bench: Bench) -> 
         "HORAE_LEVEL": "node",
         "HORAE_STEPS_DONE": "41",
         "HORAE_CHECKPOINT": str(bench.folder() / "checkpoint"),
+        "HORAE_REPORTS": str(bench.folder() / "reports"),
         "CUDA_VISIBLE_DEVICES": "2,3",
     }
+
+
+def test_a_job_that_goes_on_with_another_finds_its_checkpoint_and_how_far_to_go(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HORAE_CONTINUES", "HORAE_STEPS_TOTAL"):
+        monkeypatch.setenv(name, "ours, as if we were a job as well")
+    tell = 'echo "${HORAE_CONTINUES-none} ${HORAE_STEPS_TOTAL-none}" > told; '
+    first, second = a_job(tell + SAVE.format(steps=12), "first"), a_job(tell, "second", steps_total=2.5)
+    engine = bench.engine(first)
+    engine.expect(Arrival(replace(second, continues="first"), Truth(2.5, second.options)))
+    engine.expect(Arrival(replace(second, id="third", continues="second"), Truth(2.5, second.options)))
+    for name in ("first", "second", "third"):
+        engine.execute([a_start(name)])
+        assert the_end(engine).ending is Ending.FINISHED
+    told = [(bench.folder(name) / "told").read_text().strip() for name in ("first", "second", "third")]
+    assert told == ["none none", f"{bench.folder('first')}/checkpoint 2.5", "none 2.5"]
+
+
+def test_half_a_report_of_a_run_that_was_killed_is_not_joined_to_the_next(bench: Bench) -> None:
+    engine = bench.engine(a_job('printf "1 0.9\\n1" >> "$HORAE_REPORTS"; exit 1'))
+    for epoch in range(2):
+        engine.execute([a_start(epoch=epoch)])
+        the_end(engine)
+    assert (bench.folder() / "reports").read_text() == "1 0.9\n1 cut\n1 0.9\n1"
 
 
 @pytest.mark.parametrize(
@@ -491,3 +519,12 @@ def test_the_trainer_refuses_what_is_no_speed(bench: Bench, options: str) -> Non
     engine.execute([a_start()])
     ended = the_end(engine)
     assert ended.ending is Ending.FAILED and "exit code 2" in ended.message
+
+
+@pytest.mark.parametrize("curve", ["1,2", "1,0,0.1", "-1,1,0.1", "a,b,c"])
+def test_the_trainer_refuses_what_is_no_curve(bench: Bench, curve: str) -> None:
+    engine = bench.engine(a_job(trainer(f"--steps 5 --steps-per-second 1 --loss={curve}")))
+    engine.execute([a_start()])
+    ended = the_end(engine)
+    assert ended.ending is Ending.FAILED
+    assert curve in ended.message

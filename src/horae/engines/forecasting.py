@@ -6,7 +6,7 @@ scheduler is told of fitted curves, never of true ones; that a trial may be kill
 with the long end: every trial runs until its last step.
 
 Reports are plain values: whoever runs the jobs hands in a job, its steps and its loss. In a simulation they are drawn
-from the curves of the trials; no real job has a way to tell its loss yet.
+from the curves of the trials; real jobs write them into a file (`local_reports.py`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,13 @@ A job is a shell command in a process group of its own. All it needs to know is 
     HORAE_GPU_TYPE           what they are
     HORAE_LEVEL              the smallest cell that holds them all
     HORAE_STEPS_DONE         where to resume
+    HORAE_STEPS_TOTAL        how many steps there are, if the job was submitted with a number; one that searches submit
+                             is a part of a trial, and knows only from here how far it shall go
     HORAE_CHECKPOINT         a file for the number of steps that are safe; write another and rename it over this one
+    HORAE_REPORTS            a file to append lines `steps loss` to, with losses above 0, by which searches judge it; a
+                             line counts when it has its newline, and what is no report is passed over
+    HORAE_CONTINUES          the checkpoint of the job with whose work it goes on, if there is one; what else that job
+                             has saved is best found beside it
 
 A job that is told to stop gets SIGTERM, and SIGKILL when its grace is over. No process of its group outlives the job;
 one that makes a session of its own has left the group, and nobody looks after it.
@@ -23,24 +29,23 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-from urllib.parse import quote
 
 from horae.engines.engine import Moment
+from horae.engines.local_files import checkpoint_file, folder_name, last_line, output_file, read_steps, reports_file
+from horae.engines.local_reports import spoil_half_a_line
 from horae.model.cells import Cluster
 from horae.model.commands import Command, Start, Stop, Survey
 from horae.model.events import Ending, Event, Health, JobEnded, JobStarted, JobSubmitted, NodeChanged, Surveyed
-from horae.model.jobs import Job
+from horae.model.jobs import Arrival, Job
 
 _POLL_SECONDS = 0.02  # between two looks at what cannot be waited for
 _SLEEP_SECONDS_MAX = 3600.0  # epoll counts milliseconds in 32 bits
 _DEATH_SECONDS_MAX = 5.0  # a process that SIGKILL has not ended by then is stuck in the kernel
-_NAME_CHARACTERS_MAX = 120
-_MESSAGE_BYTES_MAX = 400
+_NOT_INHERITED = {"HORAE_STEPS_TOTAL", "HORAE_CONTINUES"}  # not every job has them, and we may be somebody's job too
 
 
 @dataclass(slots=True)
@@ -97,7 +102,7 @@ class _Run:
 
     def steps(self) -> float:
         """The steps that are safe. A checkpoint that is missing or garbled says nothing, and nothing safe gets lost."""
-        return max(_read_steps(_checkpoint(self.folder)), self.steps_at_start)
+        return max(read_steps(checkpoint_file(self.folder)), self.steps_at_start)
 
     def ending(self) -> Ending:
         """What the end of the leader means."""
@@ -112,7 +117,7 @@ class _Run:
         """Why it failed: how the leader ended, and the last line of what it wrote."""
         code = self.process.returncode
         end = f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
-        line = _last_line(_output(self.folder), self.output_at_start_bytes)
+        line = last_line(output_file(self.folder), self.output_at_start_bytes)
         return f"{end}: {line}" if line else end
 
 
@@ -120,8 +125,8 @@ class LocalEngine:
     """Time is seconds since the engine was made. `arrivals` are jobs in the order in which they will be submitted;
     `outside` are events from operators and hardware, and those that a failed node takes with it are really killed.
 
-    `directory` gets a folder for each job, with its output and its checkpoint. Jobs go on from the checkpoints that
-    they find there, so a new experiment needs a new directory.
+    `directory` gets a folder for each job, with its output, its checkpoint and its reports. Jobs go on from the
+    checkpoints that they find there, so a new experiment needs a new directory.
     """
 
     def __init__(
@@ -159,6 +164,10 @@ class LocalEngine:
     @property
     def now(self) -> float:
         return time.monotonic() - self._made_at
+
+    def expect(self, arrival: Arrival) -> None:
+        """A job that somebody else submits."""
+        self._jobs.setdefault(arrival.job.id, arrival.job)
 
     def wait(self, until: float) -> Moment | None:
         while True:
@@ -271,13 +280,15 @@ class LocalEngine:
             raise ValueError("the job has no command")
         folder = self._directory / folder_name(job_id)
         folder.mkdir(parents=True, exist_ok=True)
-        with _output(folder).open("ab") as output:
+        spoil_half_a_line(reports_file(folder))
+        inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
+        with output_file(folder).open("ab") as output:
             output_at_start_bytes = output.tell()  # before the job moves it: the position is shared
             process = subprocess.Popen(
                 job.command,
                 shell=True,
                 cwd=job.workdir or folder,
-                env=os.environ | _environment(command, job_id, steps_done, folder),
+                env=inherited | self._environment(command, job, steps_done, folder),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -286,6 +297,26 @@ class LocalEngine:
             run = _Run(job, command.epoch, command.gpus, steps_done, folder, output_at_start_bytes, process)
         self._watch(run)
         return run
+
+    def _environment(self, command: Start, job: Job, steps_done: float, folder: Path) -> dict[str, str]:
+        gpus = ",".join(str(gpu) for gpu in command.gpus)
+        environment = {
+            "HORAE_JOB": job.id,
+            "HORAE_EPOCH": str(command.epoch),
+            "HORAE_GPUS": gpus,
+            "HORAE_GPU_TYPE": command.shape.accelerator,
+            "HORAE_LEVEL": command.shape.level,
+            "HORAE_STEPS_DONE": f"{steps_done:.17g}",  # all digits, but no ".0" to trip up a shell script
+            "HORAE_CHECKPOINT": str(checkpoint_file(folder)),
+            "HORAE_REPORTS": str(reports_file(folder)),
+            "CUDA_VISIBLE_DEVICES": gpus,
+        }
+        if job.steps_total is not None:
+            environment["HORAE_STEPS_TOTAL"] = f"{job.steps_total:.17g}"
+        former = checkpoint_file(self._directory / folder_name(job.continues))
+        if job.continues and former.exists():
+            environment["HORAE_CONTINUES"] = str(former)
+        return environment
 
     def _stop(self, command: Stop) -> tuple[Event, ...]:
         run = self._runs.get(command.job_id)
@@ -326,60 +357,6 @@ class LocalEngine:
                 self._selector.unregister(run.pidfd)
             os.close(run.pidfd)
             run.pidfd = None
-
-
-def folder_name(job_id: str) -> str:
-    """A file name for any id: readable where possible, different for different ids, never outside the directory."""
-    name = quote(job_id, safe="", errors="surrogatepass")
-    if name.startswith("."):
-        name = "%2E" + name[1:]
-    if len(name) > _NAME_CHARACTERS_MAX:
-        # A plus is always quoted, so that no other id has this name.
-        name = f"{name[:_NAME_CHARACTERS_MAX]}+{sha256(name.encode()).hexdigest()}"
-    return name
-
-
-def _output(folder: Path) -> Path:
-    return folder / "output.log"
-
-
-def _checkpoint(folder: Path) -> Path:
-    return folder / "checkpoint"
-
-
-def _environment(command: Start, job_id: str, steps_done: float, folder: Path) -> dict[str, str]:
-    gpus = ",".join(str(gpu) for gpu in command.gpus)
-    return {
-        "HORAE_JOB": job_id,
-        "HORAE_EPOCH": str(command.epoch),
-        "HORAE_GPUS": gpus,
-        "HORAE_GPU_TYPE": command.shape.accelerator,
-        "HORAE_LEVEL": command.shape.level,
-        "HORAE_STEPS_DONE": f"{steps_done:.17g}",  # all digits, but no ".0" to trip up a shell script
-        "HORAE_CHECKPOINT": str(_checkpoint(folder)),
-        "CUDA_VISIBLE_DEVICES": gpus,
-    }
-
-
-def _read_steps(checkpoint: Path) -> float:
-    try:
-        steps = float(checkpoint.read_text())
-    except (OSError, ValueError):
-        return 0.0
-    return steps if isfinite(steps) else 0.0
-
-
-def _last_line(output: Path, start_bytes: int) -> str:
-    """The last line that says something, of what was written from there on."""
-    try:
-        with output.open("rb") as file:
-            end_bytes = file.seek(0, os.SEEK_END)
-            file.seek(max(start_bytes, end_bytes - _MESSAGE_BYTES_MAX))
-            written = file.read(_MESSAGE_BYTES_MAX).decode(errors="replace")
-    except OSError:
-        return ""
-    lines = [line.strip() for line in written.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
 
 
 def _signal_name(number: int) -> str:

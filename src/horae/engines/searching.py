@@ -13,10 +13,11 @@ from typing import Protocol
 
 from horae.engines.engine import Engine, Moment
 from horae.engines.forecasting import Curves, DrawnReports, Reports
+from horae.engines.halving import Halving, rung_jobs
 from horae.model.commands import Command, Survey
-from horae.model.events import Ending, Event, JobCancelled, JobEnded, JobStarted, JobSubmitted, Surveyed
-from horae.model.jobs import Arrival, Truth
-from horae.model.searches import Bracket, Method, Search, Trial
+from horae.model.events import Event, JobCancelled, JobEnded, JobStarted, JobSubmitted, Surveyed
+from horae.model.jobs import Arrival
+from horae.model.searches import Method, Search
 
 
 class Expecting(Engine, Protocol):
@@ -33,13 +34,13 @@ class SearchEngine:
         noted: Callable[[Arrival], object] = lambda arrival: None,
         reports: Reports | None = None,
     ) -> None:
-        """`noted` is told of every job before it is submitted. `reports` knows what curve-based searches go by, the
-        losses that jobs have reported; without it they are drawn from the curves of the trials."""
+        """`noted` is told of every job before it is submitted. `reports` knows what searches go by, the losses that
+        jobs have reported; without it they are drawn from the curves of the trials."""
         self._engine = engine
         self._noted = noted
         watched = [search for search in searches if search.method is Method.CURVES]
         self._reports: Reports = DrawnReports(watched) if reports is None else reports
-        self._halving: dict[str, _Halving] = {}  # by job of a rung
+        self._halving: dict[str, Halving] = {}  # by job of a rung
         self._curves: dict[str, Curves] = {}  # by job
         self._watched = [Curves(search) for search in watched]
         for curves in self._watched:
@@ -47,7 +48,7 @@ class SearchEngine:
         for search in searches:
             if search.method in (Method.HALVING, Method.HYPERBAND):
                 for number, bracket in enumerate(search.brackets):
-                    halving = _Halving(bracket, f"{number}" if len(search.brackets) > 1 else "")
+                    halving = Halving(bracket, f"{number}" if len(search.brackets) > 1 else "", reports)
                     self._halving.update(dict.fromkeys(halving.job_ids, halving))
 
     def wait(self, until: float) -> Moment | None:
@@ -71,10 +72,10 @@ class SearchEngine:
         for event in events:
             if self._watched and isinstance(event, JobStarted | JobEnded | JobCancelled):
                 self._tell(event)
-            if isinstance(event, JobEnded) and event.ending is Ending.FINISHED:
+            if isinstance(event, JobEnded | JobCancelled):
                 halving = self._halving.get(event.job_id)
                 if halving is not None:
-                    orders.extend(self._promote(halving, event.job_id, at))
+                    orders.extend(self._promote(halving, event, at))
         return [*orders, *events]
 
     def _tell(self, event: JobStarted | JobEnded | JobCancelled) -> None:
@@ -90,9 +91,9 @@ class SearchEngine:
         else:
             curves.cancelled(event.job_id)
 
-    def _promote(self, halving: _Halving, job_id: str, at: float) -> list[Event]:
+    def _promote(self, halving: Halving, event: JobEnded | JobCancelled, at: float) -> list[Event]:
         submitted: list[Event] = []
-        for arrival in halving.ended(job_id, at):
+        for arrival in halving.heard(event, at):
             self._halving[arrival.job.id] = halving
             self._noted(arrival)
             self._engine.expect(arrival)
@@ -112,51 +113,6 @@ class SearchEngine:
         orders = [order for curves in due for order in curves.look(at, running)]
         self._watched = [curves for curves in self._watched if curves.job_ids]
         return orders
-
-
-class _Halving:
-    """One bracket on its way."""
-
-    def __init__(self, bracket: Bracket, prefix: str) -> None:
-        self._bracket, self._prefix = bracket, prefix
-        self._rung, self._trials = 0, bracket.trials
-        self._running = set(self.job_ids)
-
-    @property
-    def job_ids(self) -> list[str]:
-        return [rung_id(trial, self._prefix, self._rung) for trial in self._trials]
-
-    def ended(self, job_id: str, at: float) -> list[Arrival]:
-        """The jobs of the next rung, if this was the last of the present one."""
-        self._running.discard(job_id)
-        if self._running or self._rung + 1 == self._bracket.rungs:
-            return []
-        self._trials = self._bracket.survivors(self._rung, self._trials)
-        self._rung += 1
-        self._running = set(self.job_ids)
-        return rung_jobs(self._bracket, self._trials, self._rung, at, self._prefix)
-
-
-def rung_id(trial: Trial, prefix: str, rung: int) -> str:
-    """Trials keep their names in their first run."""
-    return f"{trial.arrival.job.id}.{prefix}{rung}" if rung else trial.arrival.job.id
-
-
-def rung_jobs(bracket: Bracket, trials: Sequence[Trial], rung: int, at: float, prefix: str = "") -> list[Arrival]:
-    """The jobs of one rung: as much of each trial as that takes, and what comes after it, as far as that is known."""
-    part = bracket.part_until(rung) - (bracket.part_until(rung - 1) if rung else 0.0)
-    later_gpu_seconds, later_seconds = bracket.later(rung, trials)
-    jobs = []
-    for trial in trials:
-        job, truth = trial.arrival.job, trial.arrival.truth
-        believed = None if job.steps_total is None else job.steps_total * part
-        said = 1.0 if job.steps_total is None else job.steps_total / truth.steps_total  # what it says, of what is true
-        made = replace(
-            job, id=rung_id(trial, prefix, rung), submitted_at=at, steps_total=believed, curve=trial.curve,
-            later_gpu_seconds=later_gpu_seconds * said, later_seconds=later_seconds * said,
-        )  # fmt: skip
-        jobs.append(Arrival(made, Truth(truth.steps_total * part, truth.options)))
-    return jobs
 
 
 def first_jobs(search: Search) -> list[Arrival]:

@@ -1,9 +1,10 @@
 """An example of a training program that Horae may stop and resume: its steps are naps.
 
-    python -m horae.engines.trainer --steps 100 --steps-per-second 10 --speed a100=20
+    python -m horae.engines.trainer --steps 100 --steps-per-second 10 --speed a100=20 --loss 0.05,1,0.2
 
 It shows all that such a program has to do: resume where it was, say now and then how many steps are safe, and on
-SIGTERM finish its step, save and leave.
+SIGTERM finish its step, save and leave. As a trial of a search it also reports its loss, takes from the environment how
+far it shall go, and goes on with what an earlier job has learnt.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
 from types import FrameType
 
@@ -38,12 +40,18 @@ class Checkpoint:
         self.due_at = time.monotonic() + CHECKPOINT_SECONDS
 
     def load(self) -> int:
-        if self._path is None:
-            return 0
-        try:
-            return int(float(self._path.read_text()))
-        except (OSError, ValueError, OverflowError):
-            return 0
+        return _number(self._path)
+
+    def take_over(self, former: Checkpoint) -> int:
+        """What an earlier job has done, and those before it; kept for whoever goes on with this one."""
+        before = former.load() + _number(former._beside)
+        if before and self._beside is not None:
+            self._beside.write_text(f"{before}\n")
+        return before
+
+    @property
+    def _beside(self) -> Path | None:
+        return None if self._path is None else self._path.with_name(self._path.name + ".before")
 
     def save(self, steps: int) -> None:
         if self._path is not None:
@@ -54,7 +62,23 @@ class Checkpoint:
         self.due_at = time.monotonic() + CHECKPOINT_SECONDS
 
 
-def train(steps_total: int, steps_per_second: float, checkpoint: Checkpoint, steps: int, stopper: Stopper) -> int:
+class Losses:
+    """Falls as 1 / (rate x step + start) + floor, counted from the first step of all."""
+
+    def __init__(self, path: str, curve: tuple[float, float, float] | None, before: int) -> None:
+        self._path, self._curve, self._before = path, curve, before
+
+    def report(self, steps: int) -> None:
+        if self._path and self._curve:
+            rate, start, floor = self._curve
+            loss = 1 / (rate * (self._before + steps) + start) + floor
+            with Path(self._path).open("a", encoding="ascii") as file:
+                file.write(f"{steps} {loss:.9g}\n")
+
+
+def train(
+    steps_total: int, steps_per_second: float, checkpoint: Checkpoint, losses: Losses, steps: int, stopper: Stopper
+) -> int:
     """Do what is left and return the exit code."""
     step_ends_at = time.monotonic()
     while steps < steps_total:
@@ -65,6 +89,7 @@ def train(steps_total: int, steps_per_second: float, checkpoint: Checkpoint, ste
         step_ends_at += 1 / steps_per_second
         time.sleep(max(step_ends_at - time.monotonic(), 0.0))
         steps += 1
+        losses.report(steps)
         if time.monotonic() >= checkpoint.due_at:
             checkpoint.save(steps)
     checkpoint.save(steps)
@@ -78,16 +103,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gpu_type = os.environ.get("HORAE_GPU_TYPE", "")
     checkpoint = Checkpoint(os.environ.get("HORAE_CHECKPOINT", ""))
     steps = max(int(float(os.environ.get("HORAE_STEPS_DONE", "0"))), checkpoint.load())
-    print(f"step {steps} of {asked.steps} on {gpu_type or 'anything'}", flush=True)
-    return train(asked.steps, dict(asked.speed).get(gpu_type, asked.steps_per_second), checkpoint, steps, stopper)
+    total = asked.steps
+    if total is None:
+        total = ceil(float(os.environ["HORAE_STEPS_TOTAL"]) * (1 - 1e-9))  # a part of a trial's may be rounded up
+    before = checkpoint.take_over(Checkpoint(os.environ.get("HORAE_CONTINUES", "")))
+    losses = Losses(os.environ.get("HORAE_REPORTS", ""), asked.loss, before)
+    after = f" after {before} of earlier jobs" if before else ""
+    print(f"step {steps} of {total} on {gpu_type or 'anything'}{after}", flush=True)
+    speed = dict(asked.speed).get(gpu_type, asked.steps_per_second)
+    return train(total, speed, checkpoint, losses, steps, stopper)
+
+
+def _number(path: Path | None) -> int:
+    try:
+        return 0 if path is None else int(float(path.read_text()))
+    except (OSError, ValueError, OverflowError):
+        return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m horae.engines.trainer", description="Pretend to train.")
-    parser.add_argument("--steps", type=int, required=True, help="how many there are in all")
+    is_told = "HORAE_STEPS_TOTAL" in os.environ
+    parser.add_argument("--steps", type=int, required=not is_told, help="how many there are; else HORAE_STEPS_TOTAL")
     parser.add_argument("--steps-per-second", type=_speed, required=True, help="on GPUs of which --speed says nothing")
     parser.add_argument("--speed", type=_speed_of_type, action="append", default=[], metavar="TYPE=STEPS_PER_SECOND")
+    parser.add_argument("--loss", type=_curve, metavar="RATE,START,FLOOR", help="1 / (RATE x step + START) + FLOOR")
     return parser
+
+
+def _curve(text: str) -> tuple[float, float, float]:
+    rate, start, floor = (float(part) for part in text.split(","))
+    if not (rate >= 0 and start > 0):
+        raise argparse.ArgumentTypeError(f"{text} is no curve; give a rate of 0 or more and a start above 0")
+    return rate, start, floor
 
 
 def _speed(text: str) -> float:

@@ -61,6 +61,7 @@ class Job:
     later_seconds: float = 0.0  # what that takes at least, with as many GPUs as it can use
     curve: Curve | None = None  # None: unknown
     bids: bool = False  # its app has an agent of its own, that is called for bids in auctions
+    continues: str = ""  # the id of the job with whose work it goes on; for engines that run real processes
 
     def __post_init__(self) -> None:  # noqa: PLR0912  one branch a field
         if not self.id:

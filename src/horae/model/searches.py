@@ -29,10 +29,13 @@ class Method(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One job of a search, as long as it would be if it went on to its end; and how its loss would fall."""
+    """One job of a search, as long as it would be if it went on to its end; and how its loss would fall.
+
+    Of a real job that is unknown: it reports its losses.
+    """
 
     arrival: Arrival
-    curve: Curve
+    curve: Curve | None = None
 
     @property
     def steps_total(self) -> float:
@@ -50,6 +53,12 @@ class Trial:
 
     def loss(self, part: float) -> float:
         """After this part of its steps, as it would be measured: the same whenever it is asked."""
+        if self.curve is None:
+            raise JobError(
+                f"job {self.arrival.job.id!r} of a search has no loss curve",
+                field="curve",
+                remedy="give it one, or give the search the losses that its jobs report",
+            )
         exact = 1 / (self.curve.rate * part * self.steps_total + self.curve.start) + self.curve.floor
         return exact * (1 + 0.01 * _lot(f"{self.arrival.job.id} {part:.9f}"))
 
@@ -71,10 +80,11 @@ class Bracket:
         """The part of a trial that is done at the end of a rung."""
         return float((2 << rung) - 1) / ((1 << self.rungs) - 1)
 
-    def survivors(self, rung: int, trials: Sequence[Trial]) -> tuple[Trial, ...]:
-        """Who goes on to the rung after this one; of equals, whoever comes first."""
+    def survivors(self, rung: int, trials: Sequence[Trial], losses: Sequence[float] | None = None) -> tuple[Trial, ...]:
+        """Who goes on to the rung after this one, by losses or else by the trials' curves; of equals, the first."""
         part = self.part_until(rung)
-        order = sorted(range(len(trials)), key=lambda index: (trials[index].loss(part), index))
+        known = [trial.loss(part) for trial in trials] if losses is None else losses
+        order = sorted(range(len(trials)), key=lambda index: (known[index], index))
         chosen = sorted(order[: self.trials_at(rung + 1)])
         return tuple(trials[index] for index in chosen)
 
