@@ -26,7 +26,8 @@ POLICIES: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "themis, chain, no filter": ("themis", {"f": 0.0}),
     "finish-time-fairness": ("finish-time-fairness", {}),
     "tiresias": ("tiresias", {}),
-    "gandiva": ("gandiva", {}),
+    "gandiva": ("gandiva", {}),  # equal shares of time, as Gavel has it
+    "gandiva, own rules": ("gandiva", {"variant": "own"}),
     "optimus": ("optimus", {}),
     "slaq": ("slaq", {}),
     "max-min": ("max-min", {}),
