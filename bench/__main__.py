@@ -2,7 +2,7 @@
 
 `python -m bench <case>` runs one case, `python -m bench solve-time-plot` draws docs/images/solve-time.png. `python -m
 bench --gavel` runs the cases of Gavel's policies and leaves the other figures as they are, `--hived` those of cells,
-`--themis` those of auctions.
+`--themis` those of auctions, `--simulator` those of whole runs under simple policies.
 
 Every case runs alone in a process of its own, journal off. Seconds are processor time for runs, and of the wall for
 reading, metrics and comparisons. The machine's own speed (a plain Python loop) is measured in the same process, so that
@@ -39,6 +39,7 @@ CASES: dict[str, Callable[[], cases.Result]] = {
     **themis.CASES,
     **auction_types.CASES,
 }
+SIMULATOR = tuple(name for name in CASES if name.startswith(("philly", "itp", "108", "generated")))
 LIMITS_SECONDS = {
     "philly, 10,879 jobs, fifo on events": 2.0,
     "philly, 10,879 jobs, tiresias in rounds": 10.0,
@@ -63,6 +64,7 @@ def main() -> None:
     results: dict[str, dict[str, float]] = {}
     chosen = list(CASES)
     parts: dict[str, Iterable[str]] = {
+        "--simulator": SIMULATOR,
         "--gavel": gavel.CASES,
         "--hived": hived.CASES,
         "--themis": [*themis.CASES, *auction_types.CASES],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, nan
+from math import inf, isnan, nan
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class AppBook:
         self._gpus[number] = max(self._gpus[number], app.gpus)
         self._floats[0, number] += job.gpus * _seconds(job)
         self._floats[1:3, number] = job.later_gpu_seconds, job.later_seconds
-        self._floats[4, number] = np.maximum(self._floats[4, number], _chain_seconds(job))  # nan stays
+        self._floats[4, number] = _longer(float(self._floats[4, number]), _chain_seconds(job))
         return app
 
     def leave(self, job: Job, now: float) -> None:
@@ -66,7 +66,7 @@ class AppBook:
         app = self._apps[job.app_id]
         app.jobs -= 1
         app.gpus -= job.gpus
-        app.finished_seconds = float(np.maximum(app.finished_seconds, _chain_seconds(job)))
+        app.finished_seconds = _longer(app.finished_seconds, _chain_seconds(job))
         if not app.jobs:
             del self._apps[job.app_id]
 
@@ -110,6 +110,11 @@ class AppBook:
         if self._next > len(self._gpus):
             self._gpus = np.concatenate([self._gpus, np.zeros_like(self._gpus)])
             self._floats = np.concatenate([self._floats, np.zeros_like(self._floats)], axis=1)
+
+
+def _longer(one: float, other: float) -> float:
+    """Of two lengths; unknown if one of them is."""
+    return one if isnan(one) or one >= other else other
 
 
 def _seconds(job: Job) -> float:

@@ -47,8 +47,10 @@ class Auctions:
 
     def open(self, pool: Pool, view: Callable[[], View], now: float) -> CallForBids | None:
         """Ask the agents of a pool, if it has any and its policy hears them."""
+        if not isinstance(pool.policy, Auctioneer):  # asked before every decision of every pool
+            return None
         agents = pool.apps.with_agents()
-        if not agents or not isinstance(pool.policy, Auctioneer):
+        if not agents:
             return None
         asked = pool.policy.ask(view(), np.array(sorted(agents)))
         if not asked:
