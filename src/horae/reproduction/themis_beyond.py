@@ -20,21 +20,20 @@ WATCHED = 42  # half of the apps have come before
 def liars(solve: Solve, seeds: Sequence[int]) -> Chapter:
     """One app overstates: in what its agent says, or already in what it declares when it comes."""
     half = Case("w2", "themis", 0, divided_by=2, watched=WATCHED)
+    chain = replace(half, policy="themis, chain")
 
-    def lines(name: str) -> list[tuple[str, float, Case]]:
-        made = []
-        for part in (*DECLARES, *OVERSTATES) if name == "declared" else OVERSTATES:
-            options: dict[str, float | bool | str] = {"poll": "said"} if name == "said, seats too" else {}
-            if part and name != "declared":
-                options = {**options, "liar": WATCHED, "overstates": part}
-            own = "themis, chain" if name in ("declared", "said, chain") else "themis"
-            declares = part if name == "declared" else 0.0
-            made.append((f"{part:.0%}", part, replace(half, policy=own, options=options, declares=declares)))
-        return made
+    def says(honest: Case, part: float) -> Case:
+        return replace(honest, options={**honest.options, "liar": WATCHED, "overstates": part}) if part else honest
 
+    lies: dict[str, list[tuple[float, Case]]] = {
+        "said, seats too": [(part, says(replace(half, options={"poll": "said"}), part)) for part in OVERSTATES],
+        "said": [(part, says(half, part)) for part in OVERSTATES],
+        "said, chain": [(part, says(chain, part)) for part in OVERSTATES],
+        "declared": [(part, replace(chain, declares=part)) for part in (*DECLARES, *OVERSTATES)],
+    }
     named = {
-        name: tuple(points_of(solve, seeds, lines(name)))
-        for name in ("said, seats too", "said", "said, chain", "declared")
+        name: tuple(points_of(solve, seeds, [(f"{part:.0%}", part, case) for part, case in cases]))
+        for name, cases in lies.items()
     }
     findings = []
     for name, points in named.items():
@@ -43,7 +42,7 @@ def liars(solve: Solve, seeds: Sequence[int]) -> Chapter:
         told = f"{name}: its completion time: " + ", ".join(f"{part:.0%} {value:+.1%}" for part, value in gain.items())
         losses = [value for part, value in gain.items() if part > 1 / 3]
         findings += [
-            Finding("a liar gains nothing (1%)", told, min(gain.values()) >= -0.01),
+            Finding("a liar gains nothing", told, min(gain.values()) >= -0.005),
             Finding("and loses when it overstates by more than a third", told, min(losses) > 0.01),
         ]
     return Chapter(7, "What a liar gains, on half of the cluster", "overstates by", named, tuple(findings))
