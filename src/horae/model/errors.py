@@ -7,7 +7,8 @@
     │   ├── PolicyError       an unknown policy or option
     │   └── JournalError      a journal that cannot be read or does not replay
     └── BrokenInvariant       a bug in Horae: the plan or the state contradicts a promise
-        └── InvalidTransition a job was moved to a status that it cannot reach from where it is
+        ├── InvalidTransition a job was moved to a status that it cannot reach from where it is
+        └── LimitReached      a loop of a decision is still running at its bound
 
 A refusal (a job that can never fit, a job that must wait) is not an error; it is a `Reason`.
 """
@@ -64,6 +65,10 @@ class JournalError(InputError):
 
 class BrokenInvariant(HoraeError):
     """A promise of the scheduler does not hold. This is a bug, and the run stops here rather than go on wrongly."""
+
+
+class LimitReached(BrokenInvariant):
+    """A loop that must end is still running at its bound."""
 
 
 class InvalidTransition(BrokenInvariant):

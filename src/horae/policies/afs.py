@@ -25,6 +25,7 @@ import numpy as np
 
 from horae.model.arrays import Ints
 from horae.model.decisions import Grants
+from horae.model.limits import bounded
 from horae.model.view import View
 from horae.policies.ladders import NOTHING, Ladders, damped, gpus_of, ladders_of, resizing, seconds_at
 from horae.policies.losses import steps_believed
@@ -61,7 +62,9 @@ def _tournament(ladders: Ladders, rows: Ints, left: int) -> Ints:
     rung = np.full(len(rows), NOTHING)
     attack = 1 / gpus[:, 0]  # against somebody shorter: the left side of the rule above; -inf for those who are out
     defence = np.full(len(rows), inf)  # against somebody longer: the right side
-    while left > 0:
+    for _ in bounded(left + len(rows) + 1, "the tournament for GPUs"):
+        if left <= 0:
+            break
         champion = int(np.argmax(attack > -inf))
         if attack[champion] == -inf:
             break

@@ -76,6 +76,7 @@ def _staying(view: View) -> Ints:
     rows = np.flatnonzero(jobs.running & (matched | ~(jobs.target > 0).any()))
     rows = rows[np.lexsort((jobs.serial[rows], jobs.submitted_at[rows]))]
     accelerator = view.shape_accelerator[jobs.shape[np.arange(len(jobs)), jobs.option]]
+    rows = rows[accelerator[rows] >= 0]  # a job on drained hardware stays there without a share
     before = sums_before(accelerator, jobs.held_gpus, rows)[rows]
     return rows[before + jobs.held_gpus[rows] <= view.capacity[accelerator[rows]]]
 

@@ -22,6 +22,7 @@ import numpy as np
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.decisions import Grants, Ranking
 from horae.model.errors import PolicyError
+from horae.model.limits import bounded
 from horae.model.view import View
 from horae.policies.ladders import gpus_left
 
@@ -64,7 +65,8 @@ def field_of(view: View) -> Field:
     offers = (jobs.shape >= 0) & (accelerator >= 0)
     held = np.flatnonzero(jobs.running)
     offers[held] = False
-    offers[held, jobs.option[held]] = True
+    # A running job may only keep what it has, and a type without usable GPUs is in no auction.
+    offers[held, jobs.option[held]] = accelerator[held, jobs.option[held]] >= 0
     keeps = jobs.on_gpus & ~jobs.contestable
     app_gpus = np.bincount(app[keeps], jobs.held_gpus[keeps], minlength=len(apps))
     left = gpus_left(view, jobs.contestable)
@@ -94,7 +96,9 @@ def greedy(view: View, field: Field, scalar: Scalar, order: Ints, lease_seconds:
         (-scalar(app, run.app_gpus[app], run.gang[at], run.row[at]), app) for app, at in enumerate(run.at) if at >= 0
     ]
     heapify(heap)
-    while heap:
+    for _ in bounded(len(contenders) + len(heap) + 1, "serving apps gang by gang"):
+        if not heap:
+            break
         app = heap[0][1]
         if run.serve(app):
             at = run.at[app]
@@ -126,7 +130,9 @@ class _Run:
     def serve(self, app: int) -> bool:
         """Give the app its next gang for which there is room; whether it has another after that."""
         at, stop = self.at[app], self.stop[app]
-        while True in self.fits[at:stop]:
+        for _ in bounded(stop - at + 2, "looking for the next gang of an app"):
+            if True not in self.fits[at:stop]:
+                break
             at = self.fits.index(True, at, stop)
             option = self._option(at)
             if option < 0:
@@ -142,7 +148,7 @@ class _Run:
 
     def _look_again(self) -> None:
         """Whoever does not fit now never will: what is left only shrinks."""
-        enough = self.offers & (self.size <= np.array(self.gpus_left)[self.kind])
+        enough = self.offers & (self.kind >= 0) & (self.size <= np.array(self.gpus_left)[self.kind])
         self.fits = np.logical_or.reduce(enough, axis=1).tolist()
 
     def _option(self, at: int) -> int:

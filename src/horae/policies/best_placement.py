@@ -14,6 +14,7 @@ import numpy as np
 from horae.model.arrays import Bools, Ints
 from horae.model.cells import NODE
 from horae.model.decisions import Grants
+from horae.model.limits import bounded
 from horae.model.view import View
 from horae.policies.app_greedy import Field, Win, field_of, grants
 
@@ -48,7 +49,9 @@ def _tightest(view: View, field: Field, accelerator: int, rows: Ints, gangs: Int
     for level in range(view.levels.index(NODE), len(view.levels)):
         trying = undecided[widest[undecided] >= level]
         undecided = trying[:0]
-        while len(trying):
+        for _ in bounded(len(rows) + 1, "trying gangs at a level"):
+            if not len(trying):
+                break
             room = field.gpus_left[accelerator] - int(gangs[taken].sum())
             some = trying[: int(np.searchsorted(np.cumsum(gangs[trying]), room, side="right"))]
             tried = np.concatenate([taken, some])

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
+from horae.model.limits import bounded
 from horae.model.view import View
 from horae.policies.agents import KEEPS, RENEWS, WAITS, Books, Terms
 from horae.policies.solve.auction_types import Bid
@@ -120,7 +121,9 @@ def _grid(renews: list[int], waits: int, is_wanted: Bools) -> Ints:
     for held, wanted in zip(renews, is_wanted.tolist(), strict=True):
         ends = {0, held, *(held + each for each in _powers(waits) if wanted), *_powers(held)}
         steps.append(sorted(ends))
-    while np.prod([len(each) for each in steps]) > BUNDLES_MAX * 4:
+    for _ in bounded(64 * len(steps) + 1, "thinning out a grid of bundles"):
+        if np.prod([len(each) for each in steps]) <= BUNDLES_MAX * 4:
+            break
         longest = max(range(len(steps)), key=lambda index: len(steps[index]))
         steps[longest] = sorted({0, steps[longest][-1], *steps[longest][::2]})
     grid = np.stack(np.meshgrid(*steps, indexing="ij"), axis=-1).reshape(-1, len(renews)).astype(np.int64)

@@ -18,6 +18,7 @@ import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.decisions import Grants, Ranking
+from horae.model.limits import bounded
 from horae.model.view import View
 
 NOTHING = -1  # no rung
@@ -90,7 +91,9 @@ def climb(ladders: Ladders, order: Ints, gain: Floats) -> Ints:
     gains, last = gain[rows].tolist(), (ladders.rungs[rows] - 1).tolist()
     heap = [(-gains[place][0], place) for place, start in enumerate(at) if 0 <= start < last[place]]
     heapify(heap)
-    while heap and heap[0][0] < 0:
+    for _ in bounded(sum(last) + len(heap) + 1, "raising jobs step by step"):
+        if not heap or heap[0][0] >= 0:
+            break
         place = heap[0][1]
         here, counts = at[place], gpus[place]
         more = counts[here + 1] - counts[here]

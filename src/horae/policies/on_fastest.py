@@ -54,7 +54,7 @@ class SjfOnFastest:
             left = np.nan_to_num(jobs.steps_left / speed, nan=inf, posinf=inf)
         order = np.lexsort((jobs.serial, left))
         queue = _queue(view, order, self.aware)
-        served = _serve(queue)
+        order, served = queue.order, _serve(queue)
         shares = _shares(queue, served, self.sharing, self.packing_min)
         if len(served) == len(order) and (queue.wishes[order, 0] == served).all():
             return shares  # all have what they like best, in any order
@@ -79,6 +79,8 @@ def _queue(view: View, order: Ints, aware: bool) -> _Queue:
     by_name = np.argsort(np.argsort(np.array(view.accelerators, dtype=str)))[accelerator]
     first = -jobs.speed if aware else draw(view.seed, jobs.serial[:, None], accelerator)
     wishes = np.lexsort((by_name, first, ~accepted), axis=-1)
+    # A job that accepts nothing the pool has now is not in the queue: it would stop all others for nothing.
+    order = order[accepted[order].any(axis=1)]
     return _Queue(view, order, wishes, np.take_along_axis(np.where(accepted, jobs.shape, -1), wishes, axis=1))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
+from horae.model.limits import bounded
 from horae.model.view import View
 from horae.policies.lots import Lots, draw, mix
 
@@ -46,7 +47,9 @@ def _lowest_lots_first(lots: Lots, matches: Bools) -> Ints:
     np.fill_diagonal(table, _NEVER)
     alone = np.arange(len(lots))
     made = [np.empty((0, 2), dtype=np.int64)]
-    while len(alone):
+    for _ in bounded(len(lots) + 1, "pairing jobs by lot"):
+        if not len(alone):
+            break
         choice = table.argmin(axis=1)
         here = np.arange(len(alone))
         mutual = (choice[choice] == here) & (table[here, choice] < _NEVER)

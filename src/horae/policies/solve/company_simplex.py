@@ -382,7 +382,9 @@ def raise_others(board: Board, task: Task, basis: Basis, price_min: float, t: fl
     classes, size = len(task.need), len(task.side)
     levels = size - classes
     held = np.zeros(classes, dtype=np.bool_)
-    while task.need.any():
+    for _ in range(classes + 1):  # each stage holds a class, or it is the last
+        if not task.need.any():
+            break
         for row in range(size):
             t += basis.amount[row] if basis.column[row] == size else 0.0
         for number in range(classes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from horae.model.arrays import Bools, Floats
+from horae.model.limits import bounded
 from horae.policies.solve.answers import Answer
 from horae.policies.solve.classes import Classes
 from horae.policies.solve.program import Row, Solved, cells_of, maximise
@@ -12,6 +13,7 @@ from horae.policies.solve.wishes import Wish
 
 _ENDLESS = float("inf")
 _HALVINGS = 45
+_DOUBLINGS_MAX = 1100  # beyond that a float is infinite
 _PULL_MIN = 1e-7  # of the largest: below that it is not for want of GPUs that a class does not rise
 
 
@@ -20,7 +22,9 @@ def reach_by_program(problem: str, classes: Classes, wish: Wish, *, fill: bool, 
     program = _Program(problem, classes)
     rising, floor = wish.rising.copy(), np.zeros(len(wish.rising))
     first: Answer | None = None
-    while rising.any():
+    for _ in bounded(len(rising) + 1, "raising levels stage by stage"):
+        if not rising.any():
+            break
         level, beyond = _bisect(program, wish, rising, floor)
         asked = wish.speeds(level, rising, floor)
         if first is None:
@@ -87,7 +91,9 @@ def _bisect(program: _Program, wish: Wish, rising: Bools, floor: Floats) -> tupl
     if within_reach(best):
         return best, best
     near, far = (2 * best, best) if wish.inverse else (0.0, best)
-    while wish.inverse and not within_reach(near):
+    for _ in bounded(_DOUBLINGS_MAX, "looking for a level within reach"):
+        if not wish.inverse or within_reach(near):
+            break
         near, far = 2 * near, near
     for _ in range(_HALVINGS):
         middle = (near + far) / 2

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from horae.model.arrays import Bools, Floats
+from horae.model.limits import bounded
 from horae.policies.solve.answers import Answer, Unsolved
 from horae.policies.solve.classes import Classes
 from horae.policies.solve.mixed import ENDLESS, Found, Grid, Program, Triplets, grid_of, solve
@@ -73,7 +74,9 @@ def rise(classes: Classes, rate: Floats, pace_of: Pace) -> Answer:
     within_reach = classes.choice.copy()  # by class and option: it might yet be given more of it
     stage: _Stage | None = None
     first = Answer(np.zeros(rate.shape), 0.0, 0.0, np.zeros(len(classes.capacity)))
-    while not full.all():
+    for _ in bounded(len(full) + 1, "raising levels stage by stage"):
+        if full.all():
+            break
         pace = pace_of(full)
         last, stage = stage, ladder.climb(pace, floor, stage.found.basis if stage else None)
         floor = floor + pace * stage.rise
