@@ -12,7 +12,7 @@ from horae.model.events import Health, NodeChanged, PolicyChanged, ReservationsC
 from horae.model.jobs import Job
 from horae.model.reasons import NodeLost, Refusal
 from horae.model.status import Status
-from horae.model.table import Entry
+from horae.model.table import NOBODY, Entry
 from horae.policies.registry import make_policy
 from horae.scheduler.leasing import Leasing
 from horae.scheduler.pool import Pool
@@ -29,6 +29,9 @@ class Operating(Leasing):
         tenant, user = self._tenants.number(job.tenant), self._users.number(job.owner)
         demand, model = self._demands.number(job.demand), self._models.number(job.model)
         shapes = tuple([self._shapes.number(option.shape) for option in job.options])
+        fits = pool.fitting(demand, self._demands.all[demand], self._floor)
+        if False in fits:
+            shapes = tuple([shape if may else NOBODY for shape, may in zip(shapes, fits, strict=True)])
         pool.table.add(
             serial, job, Entry(app.number, tenant, user, demand, shapes, app.submitted_at, app.integral, model)
         )
@@ -99,8 +102,15 @@ class Operating(Leasing):
             pool.move(spec, gpus, floor, self.now)
         for pool in self._pool:
             for serial in sorted(pool.table.row):
+                self._mask_options(pool, serial)
                 if self._status(pool, serial) == _PENDING:
                     self._see_that_it_fits(pool, serial)
+
+    def _mask_options(self, pool: Pool, serial: int) -> None:
+        row = pool.table.row[serial]
+        demand = int(pool.table.columns["demand"][row])
+        shapes = tuple([self._shapes.number(option.shape) for option in pool.table.jobs[row].options])
+        pool.mask_options(serial, shapes, pool.fitting(demand, self._demands.all[demand], self._floor))
 
     def _see_that_it_fits(self, pool: Pool, serial: int) -> None:
         """A job that waits for cells which its tenant has no more goes on without a guarantee, or is refused."""

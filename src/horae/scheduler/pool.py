@@ -34,7 +34,7 @@ class Pool:
         self.gpus = gpus
         self.open_gpus = gpus  # of these, where new work may start
         self.table = JobTable()
-        self.fits: dict[int, bool] = {}  # by demand: whether it fits the pool when that is empty
+        self.fits: dict[int, tuple[bool, ...]] = {}  # by demand and option: whether it fits the pool when that is empty
         self.unsettled = 0  # jobs that wait, or will: for a decision, or for others to leave, or to leave themselves
         self.capacity: Ints = np.empty(0, dtype=np.int64)  # by accelerator: GPUs that may be used
         self._shape_accelerator: Ints = _NOTHING
@@ -85,6 +85,18 @@ class Pool:
         self.count_capacity(floor)
         self.touch(now)
 
+    def mask_options(self, serial: int, shapes: tuple[int, ...], fits: tuple[bool, ...]) -> None:
+        """Options that the pool can never hold do not exist here: a policy must not set time aside for them.
+
+        The shape that a job runs in stays, whatever has become of the pool.
+        """
+        columns, row = self.table.columns, self.table.row[serial]
+        held = columns["option"][row]
+        columns["shape"][row, : len(shapes)] = [
+            shape if may or option == held else NOBODY
+            for option, (shape, may) in enumerate(zip(shapes, fits, strict=True))
+        ]
+
     def quota_left(self, floor: Floor) -> dict[str, int] | None:
         """By GPU type: how many more a pool with a quota may use, beside what it has and what is held for it."""
         if not self.spec.quota:
@@ -103,12 +115,18 @@ class Pool:
 
     def never(self, number: int, demand: Demand, floor: Floor) -> Never | None:
         """Why no job of this demand can ever run here, if that is so; worked out once for each demand."""
-        if number not in self.fits:
-            self.fits[number] = any(floor.could_ever_fit(self.gpus, demand, shape) for shape in demand.shapes)
-        if self.fits[number]:
+        if any(self.fitting(number, demand, floor)):
             return None
         shape = demand.shapes[0]
         return Never(self.spec.name, shape, floor.largest(self.gpus, demand, shape))
+
+    def fitting(self, number: int, demand: Demand, floor: Floor) -> tuple[bool, ...]:
+        """By option: whether a job of this demand could have it if the pool were empty; computed once per demand."""
+        fits = self.fits.get(number)
+        if fits is None:
+            fits = tuple([floor.could_ever_fit(self.gpus, demand, shape) for shape in demand.shapes])
+            self.fits[number] = fits
+        return fits
 
     def take_over(self, policy: Policy, now: float) -> None:
         """A new policy begins without the former one's decision and debts."""

@@ -1,0 +1,77 @@
+"""Cells in the scheduler: shapes that cells can never hold, and preemption where hardware is scarce."""
+
+from __future__ import annotations
+
+import pytest
+from builders import job
+
+from horae.model.cells import Cluster, Node
+from horae.model.commands import Start, Stop
+from horae.model.events import Event, Health, JobStarted, JobSubmitted, NodeChanged, Tick
+from horae.model.jobs import Job
+from horae.model.plans import Reaction
+from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.shapes import Option, Shape
+from horae.model.status import Status
+from horae.policies.registry import POLICIES
+from horae.scheduler import Scheduler
+
+ONE, TWO = Option(Shape("a", 1, "gpu"), 1.0), Option(Shape("a", 2, "node"), 2.0)
+
+
+@pytest.mark.parametrize("options", [(ONE, TWO), (TWO, ONE)], ids=["one or two", "two or one"])
+@pytest.mark.parametrize("cadence", Cadence)
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_no_time_is_set_aside_for_a_shape_that_the_cells_can_never_hold(
+    policy: str, cadence: Cadence, options: tuple[Option, ...]
+) -> None:
+    cluster = Cluster("lab", tuple(Node(f"n{index}", "a", 4) for index in range(2)))
+    tenant = PoolSpec("t", policy, {}, cadence, 60.0, tenants=("t",), cells={"a.gpu": 2})
+    scheduler = Scheduler(Setup(cluster, (tenant, PoolSpec("spare"))))
+    submitted = Job("j", 0.0, options, tenant="t", steps_total=1000.0)
+    scheduler.handle(JobSubmitted(0.0, submitted))
+    for at in range(0, 3600, 60):
+        scheduler.handle(Tick(float(at)))
+    assert scheduler.status("j") is Status.STARTING
+
+
+@pytest.mark.parametrize("cadence", Cadence)
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_no_time_is_set_aside_for_a_shape_whose_cpus_no_node_has(policy: str, cadence: Cadence) -> None:
+    cluster = Cluster("lab", tuple(Node(f"n{index}", "a", 2, cpus=4) for index in range(2)))
+    scheduler = Scheduler(Setup(cluster, (PoolSpec("all", policy, {}, cadence, 60.0),)))
+    submitted = Job("j", 0.0, (TWO, ONE), steps_total=1000.0, cpus_per_gpu=4.0)
+    scheduler.handle(JobSubmitted(0.0, submitted))
+    for at in range(0, 3600, 60):
+        scheduler.handle(Tick(float(at)))
+    assert scheduler.status("j") is Status.STARTING
+
+
+def _told(scheduler: Scheduler, *events: Event) -> list[object]:
+    """All commands; starts are confirmed at once."""
+    commands: list[object] = []
+    for event in events:
+        reaction: Reaction = scheduler.handle(event)
+        commands += reaction.commands
+        for command in reaction.commands:
+            if isinstance(command, Start):
+                for job_id in command.job_ids:
+                    scheduler.handle(JobStarted(event.at, job_id, command.epoch))
+    return commands
+
+
+def test_no_guest_is_preempted_while_healthy_cells_are_idle_though_hardware_is_scarce() -> None:
+    cluster = Cluster("lab", tuple(Node(f"n{index}", "a", 4) for index in range(4)))
+    tenant = PoolSpec("t", tenants=("t",), cells={"a.node": 4})
+    scheduler = Scheduler(Setup(cluster, (tenant, PoolSpec("spare"))))
+    guest = job("guest", 0.0, 4, accelerator="a", tenant="u", seconds=1e6)
+    first = _told(scheduler, JobSubmitted(0.0, guest), Tick(0.0))
+    assert [type(command) for command in first] == [Start]
+    mine = job("mine", 10.0, 4, accelerator="a", tenant="t")
+    second = _told(scheduler, NodeChanged(5.0, "n1", Health.FAILED), Tick(5.0), JobSubmitted(10.0, mine), Tick(10.0))
+    assert [type(command) for command in second] == [Start]
+    again = job("more", 20.0, 4, accelerator="a", tenant="t")
+    third = _told(scheduler, JobSubmitted(20.0, again), Tick(20.0))
+    assert [type(command) for command in third] == [Start]
+    last = job("last", 30.0, 4, accelerator="a", tenant="t")
+    assert [type(command) for command in _told(scheduler, JobSubmitted(30.0, last), Tick(30.0))] == [Stop]
