@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
@@ -13,7 +14,7 @@ from horae.driver import Observer, run
 from horae.engines.engine import Engine
 from horae.engines.searching import SearchEngine
 from horae.engines.simulated import SimulatedEngine
-from horae.journal import Entry, Journal, JournalWriter, parse_journal, read_journal
+from horae.journal import Entry, Journal, JournalWriter, create_journal, parse_journal, read_journal, reopen_journal
 from horae.model.commands import Command, Survey
 from horae.model.errors import InputError, JournalError
 from horae.model.events import Event
@@ -64,15 +65,9 @@ def simulate(
     if journal is None:
         run(scheduler, engine, [recorder, *observers], enough=enough)
         return _outcome(recorder, scheduler)
-    try:
-        with journal.open("w", encoding="utf-8", newline="\n") as file:
-            writer = JournalWriter(file)
-            writer.open(setup)
-            run(scheduler, engine, [recorder, *observers], writer, enough)
-    except OSError as error:
-        raise JournalError(
-            f"cannot be written: {error.strerror}", file=str(journal), remedy="name a file in a folder of yours"
-        ) from None
+    with create_journal(journal) as writer:
+        writer.open(setup)
+        run(scheduler, engine, [recorder, *observers], writer, enough)
     return _outcome(recorder, scheduler)
 
 
@@ -121,17 +116,21 @@ def replay(journal: Journal) -> Replay:
 
 
 def recover(path: Path) -> Replay:
-    """Rebuild a scheduler after a crash, and mend its journal so that both can go on."""
+    """Rebuild a scheduler after a crash, and repair its journal so that both can continue.
+
+    No line that is whole is lost, and a journal that cannot be read or does not replay is left as it is.
+    """
     replayed = replay_file(path)
     if replayed.difference:
         raise JournalError(
             f"does not replay: {replayed.difference}", file=str(path), remedy="use the Horae that wrote it"
         )
-    whole = path.read_bytes()
-    with path.open("r+b") as file:
-        file.truncate(whole.rfind(b"\n") + 1)  # a line that was cut short
-    file_text = path.open("a", encoding="utf-8", newline="\n")
-    replayed.writer.go_on(file_text, replayed.missing)
+    try:
+        replayed.writer.go_on(reopen_journal(path), replayed.missing)
+    except JournalError:
+        with suppress(JournalError):
+            replayed.writer.close()
+        raise
     # Whatever was under way when it crashed, the engine knows.
     return replace(replayed, unsent=(*replayed.unsent, Survey()))
 
@@ -144,10 +143,12 @@ def _difference(entry: Entry, replayed: list[str]) -> str:
 
 
 def replay_file(path: Path) -> Replay:
+    """Replay a journal; whatever in it cannot be used, such as a policy that is not installed, is a `JournalError`."""
     try:
         return replay(read_journal(path))
     except InputError as error:
-        raise error.located(file=str(path)) from None
+        file = error.file or str(path)
+        raise JournalError(error.problem, remedy=error.remedy, file=file, line=error.line, field=error.field) from None
 
 
 def replay_text(text: str) -> Replay:

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from errno import EDQUOT, EFBIG, ENOSPC
 from math import isfinite
 from pathlib import Path
-from typing import IO, NamedTuple, get_args
+from typing import IO, NamedTuple, Self, get_args
 
 from horae.model.decisions import Decision, Grants, Ranking, Shares
 from horae.model.errors import InputError, JournalError
@@ -27,16 +29,30 @@ from horae.model.table import NOBODY
 
 VERSION = 1
 _DAMAGED = "the journal is damaged here: take a whole copy of it"
+_FULL = (ENOSPC, EDQUOT, EFBIG)
 _EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
 
 
 class JournalWriter:
-    """The record of a run. With `flush`, every event reaches the file before it is acted upon."""
+    """The record of a run. With `flush`, every event reaches the file before it is acted upon.
+
+    A file that cannot be written, e.g. on a full disk, is a `JournalError`.
+    """
 
     def __init__(self, file: IO[str], *, flush: bool = False) -> None:
         self._file = file
         self._flush = flush
         self._last_decision: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+            return
+        with suppress(JournalError):  # closing writes what is buffered; the first error is the one to report
+            self.close()
 
     def open(self, setup: Setup) -> None:
         self._write({"journal": VERSION, "setup": to_plain(setup)})
@@ -44,13 +60,19 @@ class JournalWriter:
     def go_on(self, file: IO[str], missing: str) -> None:
         """Continue in this file, first with what a crash kept from being written; from here on it is live."""
         self._file, self._flush = file, True
-        file.write(missing)
-        file.flush()
+        self._write_text(missing)
+        self._flush_file()
+
+    def close(self) -> None:
+        try:
+            self._file.close()
+        except OSError as error:
+            raise _unwritable(error, self._name()) from None
 
     def heard(self, event: Event) -> None:
         self._write({"event": type(event).__name__, **to_plain(event)})
         if self._flush:
-            self._file.flush()
+            self._flush_file()
 
     def reacted(self, event: Event, reaction: Reaction) -> None:
         for round_ in reaction.rounds:
@@ -71,7 +93,22 @@ class JournalWriter:
         return line
 
     def _write(self, line: Mapping[str, Plain]) -> None:
-        self._file.write(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n")
+        self._write_text(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n")
+
+    def _write_text(self, text: str) -> None:
+        try:
+            self._file.write(text)
+        except OSError as error:
+            raise _unwritable(error, self._name()) from None
+
+    def _flush_file(self) -> None:
+        try:
+            self._file.flush()
+        except OSError as error:
+            raise _unwritable(error, self._name()) from None
+
+    def _name(self) -> object:
+        return getattr(self._file, "name", "journal")
 
 
 def decision_to_plain(decision: Decision, names: Mapping[int, str]) -> Plain:
@@ -153,23 +190,78 @@ class Journal(NamedTuple):
 
 def read_journal(path: Path) -> Journal:
     """The setup at once, the entries as they are asked for."""
+    return parse_journal(_lines(path), str(path))
+
+
+def _lines(path: Path) -> Iterator[str]:
+    number = 0
     try:
-        return parse_journal(_lines(path), str(path))
+        with path.open("rb") as file:
+            for line in file:
+                number += 1
+                yield line.decode() if line.endswith(b"\n") else _unended(line)
+    except UnicodeDecodeError:
+        raise JournalError("not UTF-8 text", file=str(path), line=number, remedy=_DAMAGED) from None
     except OSError as error:
         raise JournalError(str(error.strerror), file=str(path), remedy="name a file made with --journal") from None
 
 
-def _lines(path: Path) -> Iterator[str]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                yield line.decode("utf-8", "strict" if line.endswith(b"\n") else "replace")
-            except UnicodeDecodeError:
-                raise JournalError("not UTF-8 text", file=str(path), line=number, remedy=_DAMAGED) from None
+def _unended(line: bytes) -> str:
+    """The text of a last line without its newline; empty if that was cut inside a character."""
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+def _whole(lines: Iterable[str]) -> Iterator[str]:
+    """The lines without the last one, if a crash cut that short; if only its newline is missing, it is whole."""
+    for line in lines:
+        if line.endswith("\n"):
+            yield line
+        elif _is_object(line):
+            yield line + "\n"
+
+
+def _is_object(line: str) -> bool:
+    """Whether this is all of a JSON object: no part of one that begins where it begins is an object itself."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def create_journal(path: Path) -> JournalWriter:
+    try:
+        return JournalWriter(path.open("w", encoding="utf-8", newline="\n"))
+    except OSError as error:
+        raise _unwritable(error, path) from None
+
+
+def reopen_journal(path: Path) -> IO[str]:
+    """A journal that was read without an error, to be continued: a line that a crash cut short is removed first."""
+    try:
+        with path.open("r+b") as file:
+            end, last = 0, b"\n"
+            for line in file:
+                end, last = end + len(line), line
+            if not last.endswith(b"\n"):
+                if _is_object(_unended(last)):
+                    file.write(b"\n")
+                else:
+                    file.truncate(end - len(last))
+        return path.open("a", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise _unwritable(error, path) from None
+
+
+def _unwritable(error: OSError, name: object) -> JournalError:
+    remedy = "make room for it, or write elsewhere" if error.errno in _FULL else "name a file in a folder of yours"
+    return JournalError(f"cannot be written: {error.strerror}", file=str(name), remedy=remedy)
 
 
 def parse_journal(lines: Iterable[str], name: str = "journal") -> Journal:
-    numbered = enumerate(lines, start=1)
+    numbered = enumerate(_whole(lines), start=1)
     _, first = next(numbered, (0, ""))
     header = _load(first, name, 1)
     if header.get("journal") != VERSION or "setup" not in header:
@@ -183,8 +275,6 @@ def _entries(numbered: Iterator[tuple[int, str]], name: str) -> Iterator[Entry]:
     event: Event | None = None
     number, led_to = 0, list[str]()
     for line_number, line in numbered:
-        if not line.endswith("\n"):
-            break  # the writer was cut off in the middle of a line; what came before is whole
         plain = _load(line, name, line_number)
         if "event" in plain:
             if event is not None:

@@ -222,7 +222,7 @@ WRONG = {
     "the journal is a folder": (["--journal", "/"], f"/: cannot be written: Is a directory; {JOURNAL_REMEDY}"),
     "the journal's disk is full": (
         ["--journal", "/dev/full"],
-        f"/dev/full: cannot be written: No space left on device; {JOURNAL_REMEDY}",
+        "/dev/full: cannot be written: No space left on device; make room for it, or write elsewhere",
     ),
 }
 

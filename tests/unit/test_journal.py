@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from horae.driver import run
 from horae.engines.simulated import SimulatedEngine
-from horae.experiment import recover, replay_file, replay_text
+from horae.experiment import recover, replay_file, replay_text, simulate
 from horae.journal import VERSION, JournalWriter, parse_journal, read_journal
 from horae.model.commands import CallForBids, Command, Offer, Start, Stop, Survey
-from horae.model.errors import InputError
+from horae.model.errors import InputError, JournalError
 from horae.model.events import (
     BidGiven,
     CurveRevised,
@@ -41,6 +41,7 @@ from horae.model.events import (
 )
 from horae.model.jobs import Arrival, Curve, Job
 from horae.model.plain import from_plain, to_plain
+from horae.model.plans import Reaction
 from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.policies import POLICIES
@@ -365,6 +366,98 @@ def test_wherever_a_journal_was_cut_it_is_mended_and_goes_on(tmp_path: Path) -> 
         assert not rest or rest.startswith(b'{"event":'), f"cut at byte {cut}"
         recovered.writer.heard(Tick(1e6))
         assert path.read_bytes() == mended + b'{"event":"Tick","at":1000000.0}\n'
+
+
+SMALL = Setup(cluster(nodes=1, gpus=1), (PoolSpec("all", "fifo", {}, Cadence.EVENTS),))
+
+
+def test_a_cut_at_any_byte_loses_no_complete_line_and_destroys_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    content = journal_of(SMALL, [arrival("ä", seconds=5.0), arrival("b", 1.0, seconds=5.0)]).encode()
+    header = content.index(b"\n")
+    for cut in range(len(content) + 1):
+        path.write_bytes(content[:cut])
+        if cut < header:
+            with pytest.raises(JournalError, match=r":1: not a JSON object; "):
+                recover(path)
+            assert path.read_bytes() == content[:cut], f"cut at byte {cut}"
+            continue
+        recovered = recover(path)
+        # A line of which only the newline is missing is complete.
+        complete = content.rfind(b"\n", 0, cut + 1) + 1
+        mended = path.read_bytes()
+        assert content.startswith(mended) and mended.endswith(b"\n"), f"cut at byte {cut}"
+        assert len(mended) >= complete, f"cut at byte {cut}"
+        recovered.writer.heard(Tick(1e6))
+        recovered.writer.close()
+        assert path.read_bytes() == mended + b'{"event":"Tick","at":1000000.0}\n'
+
+
+UNREADABLE: dict[str, bytes] = {
+    "is empty": b"",
+    "is another file without a newline": b"id,submit,gpus",
+    "has a header that is cut inside a character": '{"journal":1,"setup":{"cluster":{"name":"ä'.encode()[:-1],
+    "has a header that is not UTF-8": b'{"journal":1,"setup":{"cluster":{"name":"\xff"}}}',
+    "has a setup that cannot be": b'{"journal":1,"setup":{"cluster":{"name":"a","nodes":[]},"pools":[]}}',
+    "has zeros, as a file system may leave them": bytes(100),
+}
+
+
+@pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_journal_that_cannot_be_read_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(JournalError):
+        recover(path)
+    assert path.read_bytes() == content
+
+
+def test_a_last_line_that_is_not_utf_8_was_cut(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(whole() + b'{"event":"JobCancelled","at":1.0,"job_id":"\xc3"}')
+    recover(path)
+    assert path.read_bytes() == whole()
+
+
+def test_a_folder_is_no_journal(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match=r"Is a directory; name a file made with --journal$"):
+        recover(tmp_path)
+
+
+FULL = Path("/dev/full")
+FULL_DISK = r"^/dev/full: cannot be written: No space left on device; make room for it, or write elsewhere$"
+on_a_full_disk = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+
+
+@on_a_full_disk
+@pytest.mark.parametrize("jobs", [1, 200], ids=["at the end", "half way"])
+def test_a_run_whose_journal_does_not_fit_on_the_disk_is_told_so(jobs: int) -> None:
+    with pytest.raises(JournalError, match=FULL_DISK):
+        simulate(SMALL, [arrival(f"j{index}", seconds=5.0) for index in range(jobs)], journal=FULL)
+
+
+@on_a_full_disk
+def test_a_live_journal_on_a_full_disk_says_so_wherever_it_is_noticed() -> None:
+    steps: dict[str, Callable[[JournalWriter], object]] = {
+        "an event is flushed": lambda writer: writer.heard(Tick(1.0)),
+        "a line is larger than the buffer": lambda writer: writer.heard(JobCancelled(0.0, "a" * 100_000)),
+        "a journal is continued": lambda writer: writer.go_on(FULL.open("a"), "{}\n"),
+        "it is closed": JournalWriter.close,
+    }
+    for step in steps.values():
+        writer = JournalWriter(FULL.open("w"), flush=True)
+        writer.open(SMALL)
+        with pytest.raises(JournalError, match=FULL_DISK), writer:
+            step(writer)
+
+
+def test_an_error_of_another_file_is_not_blamed_on_the_journal(tmp_path: Path) -> None:
+    class Broken:
+        def reacted(self, event: Event, reaction: Reaction) -> None:
+            raise FileNotFoundError
+
+    with pytest.raises(FileNotFoundError):
+        simulate(SMALL, [arrival("a")], journal=tmp_path / "run.jsonl", observers=[Broken()])
 
 
 def test_a_journal_that_does_not_replay_is_not_mended(tmp_path: Path) -> None:

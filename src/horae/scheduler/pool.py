@@ -52,6 +52,7 @@ class Pool:
         self.decision: Decision | None = None
         self.plan = RoundPlan()
         self.round: Round | None = None  # the last
+        self._claimants: frozenset[int] | None = None  # of that round; worked out when first asked for
         self.apps = AppBook()
         self.auction: Auction | None = None
 
@@ -270,15 +271,14 @@ class Pool:
         rows = decision.order if isinstance(decision, Ranking) else np.arange(len(view.jobs))
         job_ids = tuple(map(self.table.ids.__getitem__, rows.tolist()))
         self.round = Round(view.now, self.spec.name, decision, plan, rows, job_ids, view.jobs.serial[rows])
+        self._claimants = None
         return self.round
 
-    def claimants(self) -> set[int]:
+    def claimants(self) -> frozenset[int]:
         """Serials of the jobs to which the last decision gives anything."""
-        if self.round is None:
-            return set()
-        if not isinstance(self.round.decision, Shares):
-            return set(self.round.serials.tolist())
-        return set(self.round.serials[(time_targets(self.round.decision) > 0).any(axis=1)].tolist())
+        if self._claimants is None:
+            self._claimants = frozenset() if self.round is None else _claimants(self.round)
+        return self._claimants
 
     def book(self, serial: int, now: float) -> None:
         """Remember what a job that will go on received under the lease that it has left."""
@@ -384,3 +384,10 @@ class Pool:
             self.wake_at = max(changes_at, self.spec.boundary_after(now))
         if self.is_at_rest:
             self.wake_at = inf
+
+
+def _claimants(round_: Round) -> frozenset[int]:
+    """Serials of the jobs to which a round's decision gives anything."""
+    if not isinstance(round_.decision, Shares):
+        return frozenset(round_.serials.tolist())
+    return frozenset(round_.serials[(time_targets(round_.decision) > 0).any(axis=1)].tolist())
