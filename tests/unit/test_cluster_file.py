@@ -82,7 +82,7 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
     ),
     "nodes contain themselves": (
         "nodes: &nodes\n  - *nodes\n",
-        ":1: nodes.0: is [[...]]; give each value a name: {name: value}",
+        ":1: contains itself by an alias; write it out",
     ),
     "a field is unknown": (
         f"{NODES}colour: red\n",

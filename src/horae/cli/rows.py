@@ -8,8 +8,10 @@ from typing import Any
 import yaml
 
 from horae.model.errors import InputError
+from horae.model.wording import quoted
 from horae.traces.load import parse_mapping
 from horae.traces.trace import Trace
+from horae.traces.yaml_tree import load
 
 LISTED_MAX = 10
 
@@ -47,9 +49,12 @@ def named_options(text: str, field: str) -> tuple[str, dict[str, Any]]:
     if not rest:
         return name, {}
     try:
-        options = yaml.safe_load(rest)
-    except (yaml.YAMLError, ValueError):
+        options = load(rest)
+    except InputError as error:
+        problem = f"{error.field}: {error.problem}" if error.field else error.problem
+        raise InputError(problem, field=field, remedy=error.remedy) from None
+    except (yaml.YAMLError, ValueError, RecursionError):
         options = None
     if not isinstance(options, dict):
-        raise InputError(f"{rest!r} are no options", field=field, remedy="write {limits: [1, 3]}")
+        raise InputError(f"{quoted(rest)} are no options", field=field, remedy="write {limits: [1, 3]}")
     return name, options

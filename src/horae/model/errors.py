@@ -15,6 +15,8 @@ A refusal (a job that can never fit, a job that must wait) is not an error; it i
 
 from __future__ import annotations
 
+PART_CHARACTERS_MAX = 2000
+
 
 class HoraeError(Exception):
     """The root of the tree."""
@@ -33,8 +35,8 @@ class InputError(HoraeError):
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.file and self.line else self.file
-        parts = [part for part in (place, self.field, self.problem) if part]
-        return ": ".join(parts) + (f"; {self.remedy}" if self.remedy else "")
+        parts = [part for part in (place, _short(self.field), _short(self.problem)) if part]
+        return ": ".join(parts) + (f"; {_short(self.remedy)}" if self.remedy else "")
 
     def located(self, *, file: str = "", line: int = 0, field: str = "") -> InputError:
         """The same error, told where it happened; what is already known stays."""
@@ -45,6 +47,11 @@ class InputError(HoraeError):
             line=self.line or line,
             field=self.field or field,
         )
+
+
+def _short(text: str) -> str:
+    """A name or a list in a user's file has any length; each part of a message has one that can be read."""
+    return text if len(text) <= PART_CHARACTERS_MAX else f"{text[: PART_CHARACTERS_MAX - 3]}..."
 
 
 class ClusterError(InputError):

@@ -15,6 +15,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from horae.model.wording import brief
+
 Plain = Any  # None, bool, int, float, str, or lists and dicts of these
 
 
@@ -56,7 +58,7 @@ def from_plain(kind: Any, plain: Plain) -> Any:
         return float(plain)
     if kind in (int, str, bool):
         if type(plain) is not kind:
-            raise ValueError(f"{plain!r} is not of type {kind.__name__}")
+            raise ValueError(f"{brief(plain)} is not of type {kind.__name__}")
         return plain
     if issubclass(kind, Enum):
         return kind(plain)

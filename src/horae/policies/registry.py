@@ -12,6 +12,7 @@ from typing import Any
 
 from horae.model.errors import PolicyError
 from horae.model.view import Policy
+from horae.model.wording import brief
 from horae.policies.afs import Afs
 from horae.policies.allox import Allox
 from horae.policies.conformance import check_policy
@@ -162,7 +163,7 @@ def _like(policy: str, key: str, value: object, default: object) -> object:
         case Mapping(), Mapping() if all(_is_number(item) for item in value.values()):
             return {str(name): float(item) for name, item in value.items()}
     raise PolicyError(
-        f"option {key!r} of policy {policy!r} is {value!r}", field="policy", remedy=f"give {_kind(default)}"
+        f"option {key!r} of policy {policy!r} is {brief(value)}", field="policy", remedy=f"give {_kind(default)}"
     )
 
 

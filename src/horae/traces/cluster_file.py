@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from horae.model.cells import Cluster, Node
 from horae.model.errors import ClusterError, InputError
 from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
+from horae.model.wording import brief
 from horae.traces.units import expand, memory_bytes, seconds
 from horae.traces.yaml_lines import YamlFile, read_yaml
 
@@ -37,7 +38,7 @@ def _policy(given: object) -> object:
             ((name, options),) = given.items()
             if isinstance(options, dict | None):
                 return name, options or {}
-    raise ValueError(f"{given!r} is no policy; name one: fifo, or {{tiresias: {{limits: [1, 3]}}}}")
+    raise ValueError(f"{brief(given)} is no policy; name one: fifo, or {{tiresias: {{limits: [1, 3]}}}}")
 
 
 def _list(given: object) -> object:

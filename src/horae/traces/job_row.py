@@ -28,8 +28,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from horae.model.wording import quoted
 from horae.traces.units import memory_bytes, seconds
-from horae.traces.wording import quoted
 
 ANY = ""  # stands for every GPU type, where a speed is one number
 SECONDS_MAX = 1e10  # three centuries: with more, a second would get lost in the roundings

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import polars as pl
 
 from horae.model.errors import InputError
+from horae.model.wording import printable
 from horae.traces.readers import gavel_trace, helios, mapped, native, openb, philly_log, slurm, tables
 from horae.traces.readers.raw import Where
 from horae.traces.readers.text import PARQUET, check_head, read_head
 from horae.traces.trace import Trace, no_jobs, too_large
-from horae.traces.wording import printable
 
 Reader = Callable[[Path, Where | None], Trace]
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from horae.model.errors import InputError
 from horae.model.speeds import Sharing
+from horae.model.wording import quoted
 from horae.traces.readers.text import read_bytes
-from horae.traces.wording import quoted
 
 COLUMNS = ("model_a", "model_b", "gpu", "gpus", "kept_a", "kept_b")
 GPUS_MAX = 1_000_000

@@ -24,6 +24,7 @@ from horae.model.cells import CLUSTER, NODE
 from horae.model.errors import InputError
 from horae.model.shapes import Shape
 from horae.model.speeds import Measurement, PairMeasurement
+from horae.model.wording import brief
 
 GAVEL = "Gavel (OSDI'20)"
 ITP = "ElasticFlow (ASPLOS'23)"
@@ -210,13 +211,13 @@ def _job_type(text: str, path: Path, field: str) -> tuple[str, int]:
 
 def _json_speed(value: object, path: Path, field: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not (value >= 0 and isfinite(value)):
-        raise InputError(f"is {value!r}", file=str(path), field=field, remedy="give a number of at least 0")
+        raise InputError(f"is {brief(value)}", file=str(path), field=field, remedy="give a number of at least 0")
     return float(value)
 
 
 def _json_pair(value: object, path: Path, field: str) -> tuple[float, float]:
     if not isinstance(value, list) or len(value) != 2:
-        raise InputError(f"is {value!r}", file=str(path), field=field, remedy="give two speeds: [own, other]")
+        raise InputError(f"is {brief(value)}", file=str(path), field=field, remedy="give two speeds: [own, other]")
     return _json_speed(value[0], path, field), _json_speed(value[1], path, field)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -13,21 +13,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from horae.model.errors import InputError
-from horae.traces.wording import shown
+from horae.model.wording import shown
+from horae.traces.yaml_tree import compose, construct
 
 Model = TypeVar("Model", bound=BaseModel)
 Location = Sequence[str | int]  # e.g. ("nodes", 0, "gpus")
 TEXT_BYTES_MAX = 16 << 20  # YAML takes a hundred times its size in memory
-_TIMESTAMP = "tag:yaml.org,2002:timestamp"
-
-
-class _Loader(yaml.SafeLoader):
-    """Leaves dates as text, as they stand in CSV: whoever reads a field knows better what it may be."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012 (as the class above has it)
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
 
 
 @dataclass(frozen=True)
@@ -73,11 +64,12 @@ def read_yaml(path: Path, model: type[Model]) -> YamlFile[Model]:
     """The file as a value of this model; the first thing that is wrong with it is one clear error."""
     text = read_text(path, "name a YAML file in UTF-8")
     try:
-        tree = yaml.compose(text, Loader=_Loader)
+        tree = compose(text)
         if tree is None:
-            raise InputError("is empty", file=str(path), remedy=f"give at least {_required(model)}")
-        _refuse_doubled_keys(tree, path)
-        plain = yaml.SafeLoader("").construct_document(tree)
+            raise InputError("is empty", remedy=f"give at least {_required(model)}")
+        plain = construct(tree)
+    except InputError as error:
+        raise error.located(file=str(path)) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise InputError(f"not YAML: {error.reason}", file=str(path), line=line, remedy="remove it") from None
@@ -156,35 +148,3 @@ def _child(tree: yaml.Node, part: object) -> tuple[int, yaml.Node] | None:
         item: yaml.Node = tree.value[part]
         return item.start_mark.line, item
     return None
-
-
-def _refuse_doubled_keys(tree: yaml.Node, path: Path) -> None:
-    """YAML would silently keep the last of them."""
-    for mapping in _mappings(tree, set()):
-        lines: dict[str, int] = {}
-        for key, _ in mapping.value:
-            if isinstance(key, yaml.ScalarNode):
-                line = key.start_mark.line + 1
-                if key.value in lines:
-                    raise InputError(
-                        f"is given twice (line {lines[key.value]})",
-                        file=str(path),
-                        line=line,
-                        field=key.value,
-                        remedy="give it once",
-                    )
-                lines[key.value] = line
-
-
-def _mappings(tree: yaml.Node, seen: set[int]) -> Iterator[yaml.MappingNode]:
-    """All mappings of a document; an anchor may make it a graph with cycles."""
-    if id(tree) in seen:
-        return
-    seen.add(id(tree))
-    if isinstance(tree, yaml.MappingNode):
-        yield tree
-        for _, value in tree.value:
-            yield from _mappings(value, seen)
-    elif isinstance(tree, yaml.SequenceNode):
-        for item in tree.value:
-            yield from _mappings(item, seen)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 
 from horae.model.errors import InputError
+from horae.model.wording import brief
 from horae.traces.generators.diurnal import Diurnal
 from horae.traces.generators.draw import Generator
 from horae.traces.generators.gavel import Gavel
@@ -66,7 +67,7 @@ def _like(generator: str, key: str, value: object, default: object) -> object:
             if not is_whole or all(isinstance(item, int) for item in value):
                 return tuple(value) if is_whole else tuple(float(item) for item in value)
     raise InputError(
-        f"option {key!r} of generator {generator!r} is {value!r}",
+        f"option {key!r} of generator {generator!r} is {brief(value)}",
         field="generator",
         remedy=f"give {_KINDS[type(default)]}",
     )

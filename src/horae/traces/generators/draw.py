@@ -15,6 +15,7 @@ import polars as pl
 
 from horae.model.arrays import Floats, Ints
 from horae.model.errors import InputError
+from horae.model.wording import brief
 from horae.traces.trace import SCHEMA, Trace
 
 HOUR = 3600.0
@@ -59,7 +60,7 @@ def names(count: int) -> list[str]:
 
 def require(is_met: bool, field: str, value: object, remedy: str) -> None:
     if not is_met:
-        raise InputError(f"is {value!r}", field=field, remedy=remedy)
+        raise InputError(f"is {brief(value)}", field=field, remedy=remedy)
 
 
 def require_seed(seed: int) -> None:

@@ -7,8 +7,9 @@ from typing import Annotated, NamedTuple
 import yaml
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from horae.model.errors import JobError
+from horae.model.errors import InputError, JobError
 from horae.model.gangs import OPPORTUNISTIC, PRIORITY_MAX, Gang
+from horae.traces.yaml_tree import load
 
 ANNOTATION = "hivedscheduler.microsoft.com/pod-scheduling-spec"
 
@@ -53,9 +54,10 @@ class Pod(NamedTuple):
 def read_pod(name: str, annotation: str) -> Pod:
     """A pod's gang, from the text of its annotation; a pod without a group is a gang of one."""
     try:
-        found = yaml.safe_load(annotation)
-        spec = PodSpec.model_validate(found)
-    except yaml.YAMLError as error:
+        spec = PodSpec.model_validate(load(annotation))
+    except InputError as error:
+        raise JobError(error.problem, file=f"pod {name}", field=ANNOTATION, remedy=error.remedy) from None
+    except (yaml.YAMLError, RecursionError) as error:
         problem = " ".join(str(error).split())
         raise JobError(problem, file=f"pod {name}", field=ANNOTATION, remedy="write YAML") from None
     except ValidationError as error:

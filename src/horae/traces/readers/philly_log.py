@@ -13,12 +13,12 @@ from pathlib import Path
 import polars as pl
 
 from horae.model.errors import InputError, JobError
+from horae.model.wording import shown
 from horae.traces.readers.moments import REMEDY, UNKNOWN, moment
 from horae.traces.readers.raw import LINE, RawTable, Where
 from horae.traces.readers.sieve import NEVER_RAN, NO_GPU, NO_TIME, Sieve
 from horae.traces.readers.text import read_bytes
 from horae.traces.trace import FAULTS_LISTED_MAX, Fault, Trace, no_jobs
-from horae.traces.wording import shown
 
 RETRIED = "was tried several times: taken as one run"
 INCOMPLETE = "has attempts without a start or an end: these are not counted"

@@ -15,10 +15,10 @@ import numpy as np
 import polars as pl
 
 from horae.model.errors import InputError, JobError
+from horae.model.wording import printable
 from horae.traces.readers.layout import lay_out, only
 from horae.traces.readers.text import LINE_BYTES_MAX, PARQUET, read_bytes, starts_with
 from horae.traces.trace import FAULTS_LISTED_MAX, Fault, no_jobs
-from horae.traces.wording import printable
 
 LINE = "line"
 Where = Mapping[str, str]  # by column: the text that its cells must be for a row to be read

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 import polars as pl
 
+from horae.model.wording import quoted as quoted_text
 from horae.traces.readers.raw import LINE, RawTable
 from horae.traces.trace import FAULTS_LISTED_MAX, SCHEMA, Fault, Trace
-from horae.traces.wording import quoted as quoted_text
 
 EPOCH_SECONDS_MIN = 3e8  # 1979: numbers above are moments of the calendar
 ROW = "row-"  # before a row's number, where another job is called by it

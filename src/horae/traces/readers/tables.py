@@ -13,11 +13,11 @@ from pathlib import Path
 import polars as pl
 
 from horae.model.errors import JobError
+from horae.model.wording import printable
 from horae.traces.readers import pollux
 from horae.traces.readers.mapped import read_columns
 from horae.traces.readers.raw import RawTable, Where, read_raw
 from horae.traces.trace import Trace
-from horae.traces.wording import printable
 
 # By field: what it may be called, the best name first.
 VOCABULARY = {
