@@ -4,8 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-KERNELS := $(VENV)/.kernels
-
 .PHONY: install demo test check bench nightly lock clean
 
 install: $(READY)
@@ -16,15 +14,10 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(READY)
 
-# Compiled kernels are kept beside their sources, and none of them notices a change in a module that it takes parts from.
-$(KERNELS): $(READY) $(wildcard $(patsubst %,src/horae/%/*.py,mechanism placement policies policies/solve))
-	find src -name '*.nb[ic]' -delete
-	touch $(KERNELS)
-
 demo: install
 	$(BIN)/horae demo
 
-test: install $(KERNELS)
+test: install
 	$(BIN)/python -m pytest -q -n 2
 
 check: install
@@ -33,12 +26,12 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: install $(KERNELS)
+bench: install
 	$(BIN)/python -m bench
 
 # `make nightly SEED=7` looks elsewhere; the same seed finds the same.
 SEED ?= 0
-nightly: install $(KERNELS)
+nightly: install
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -q -n 2 --hypothesis-seed=$(SEED)
 
 # Resolves the dependencies anew; the only target that may change versions.

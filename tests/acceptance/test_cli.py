@@ -344,6 +344,6 @@ def test_who_watches_is_told_that_kernels_are_compiled(monkeypatch: pytest.Monke
     assert not told  # they use none
     kernels.tell_of_compiling(["fifo", "max-min"], told.append)
     assert told == [kernels.NOTICE]
-    (tmp_path / "some.nbi").touch()
+    (tmp_path / "some.nbc").touch()
     kernels.tell_of_compiling(["max-min"], told.append)
     assert told == [kernels.NOTICE]

@@ -21,7 +21,7 @@ def tell_of_compiling(policies: Iterable[str], tell: Callable[[str], None]) -> N
     """Policies that solve or settle something use kernels; numba keeps what it compiled beside the sources."""
     if not sys.stderr.isatty() or "NUMBA_CACHE_DIR" in os.environ or not any(map(_shares, policies)):
         return
-    if not any(PACKAGE.rglob("*.nbi")):
+    if not any(PACKAGE.rglob("*.nbc")):
         tell(NOTICE)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from horae.compiling import kernel
 from horae.model.arrays import Bools, Floats, Ints
 
 
-@njit(cache=True)
+@kernel()
 def order_of_turns(by_option: Floats, by_job: Floats, numbers: Ints, scales: Floats) -> tuple[Ints, Ints, Bools]:
     """Rows and options with a share, or held, whoever is owed most first; and which of them their jobs would move to.
 
@@ -53,7 +53,7 @@ def order_of_turns(by_option: Floats, by_job: Floats, numbers: Ints, scales: Flo
     return claim_row[order], claim_option[order], moves[order]
 
 
-@njit(cache=True)
+@kernel()
 def survey(
     row: Ints,
     option: Ints,

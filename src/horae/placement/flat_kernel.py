@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from horae.compiling import kernel
 from horae.model.arrays import Bools, Ints
 
 NOWHERE, ONE_GPU, IN_NODE, ACROSS = -1, 0, 1, 2  # levels, but for the first
@@ -122,7 +123,7 @@ def _picked(free: Bools, starts: Ints, gpus: int, taken: Ints) -> Ints:
     return picked
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def place(free: Bools, starts: Ints, gpus: int, member_gpus: int, level: int) -> tuple[int, Ints]:
     """The level and the GPUs."""
     taken = np.zeros(len(starts) - 1, np.int64)
@@ -282,7 +283,7 @@ def _last_of_all(gang: _Gang, free: Bools, yielding: Bools, holder: Ints, rank: 
     return leaving[~stays]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def place_over(
     free: Bools, yielding: Bools, holder: Ints, rank: Ints, starts: Ints, gpus: int, member_gpus: int, level: int
 ) -> tuple[int, Ints, Ints]:
@@ -379,7 +380,7 @@ class Won(NamedTuple):
     free: Ints  # GPUs of the type at that moment
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def run_pass(
     row: Ints, option: Ints, wanting: Ints, demand: Ints, epoch: Ints, holder: Ints, sizes: Sizes,
     free: Bools, standing: Ints,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import numpy as np
-from numba import njit
 
+from horae.compiling import kernel
 from horae.model.arrays import Floats, Ints
 
 _TINY = 1e-9
@@ -15,7 +15,7 @@ _KEEPS, _WAITS = 0, 2
 Tables: TypeAlias = tuple[Ints, Ints, Floats, Ints]
 
 
-@njit(cache=True)
+@kernel()
 def tables(
     apps: Ints,
     first: Ints,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import numpy as np
-from numba import njit
 
+from horae.compiling import kernel
 from horae.model.arrays import Floats, Ints
 
 _KEEPS, _RENEWS, _WAITS = 0, 1, 2
@@ -14,7 +14,7 @@ _KEEPS, _RENEWS, _WAITS = 0, 1, 2
 Sums: TypeAlias = tuple[Ints, Floats, Floats, Floats]
 
 
-@njit(cache=True)
+@kernel()
 def serve(counts: Ints, standing: Ints, home: Ints, turn: Ints) -> Ints:
     """By row: the type on which it is served if so many jobs of its app are on each; -1: none.
 
@@ -38,7 +38,7 @@ def serve(counts: Ints, standing: Ints, home: Ints, turn: Ints) -> Ints:
     return served
 
 
-@njit(cache=True)
+@kernel()
 def sums(counts: Ints, standing: Ints, home: Ints, turn: Ints, gpus: Ints, rows: Floats) -> Sums:
     """By bundle: GPUs of each type beside those that are kept anyway; work; seconds of the longest; and strength.
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from horae.compiling import kernel
 from horae.model.arrays import Bools, Floats, Ints
 
 _NONE = -1
@@ -58,7 +58,7 @@ def least_sum_by_paths(seconds: Floats, gpus: Ints) -> Ints:
     return answer
 
 
-@njit(cache=True)
+@kernel()
 def _match(ground: _Ground, hair: float) -> Ints:
     kinds, count = ground.seconds.shape
     kind = np.full(count, _NONE)
@@ -78,7 +78,7 @@ def _match(ground: _Ground, hair: float) -> Ints:
     return kind
 
 
-@njit(cache=True)
+@kernel()
 def _stand(kind: Ints, ground: _Ground, line: _Line) -> None:
     """Line the jobs of each type up; where would each of the others enter?"""
     for number in range(len(ground.order)):
@@ -91,7 +91,7 @@ def _stand(kind: Ints, ground: _Ground, line: _Line) -> None:
         line.held[number] = place
 
 
-@njit(cache=True)
+@kernel()
 def _enter(job: int, source: int, left: float, ground: _Ground, line: _Line, ways: _Ways, hair: float) -> None:
     """Let this job, whose own place (if any) is left at that cost, take its two places in each other type."""
     kinds, width = ways.cost.shape
@@ -107,7 +107,7 @@ def _enter(job: int, source: int, left: float, ground: _Ground, line: _Line, way
                 ways.is_fresh[number, place] = True
 
 
-@njit(cache=True)
+@kernel()
 def _move(number: int, place: int, other: int, ground: _Ground, line: _Line, ways: _Ways, hair: float) -> None:
     """Let the holder of a place take the one next to it."""
     rise = ground.rank[number, other] - ground.rank[number, place]
@@ -118,7 +118,7 @@ def _move(number: int, place: int, other: int, ground: _Ground, line: _Line, way
         ways.is_fresh[number, other] = True
 
 
-@njit(cache=True)
+@kernel()
 def _sweep(ground: _Ground, line: _Line, ways: _Ways, hair: float) -> bool:
     """Holders move up, down, and to other types; whether any of them had not done so before."""
     shorter = False
@@ -139,7 +139,7 @@ def _sweep(ground: _Ground, line: _Line, ways: _Ways, hair: float) -> bool:
     return shorter
 
 
-@njit(cache=True)
+@kernel()
 def _follow(newcomer: int, kind: Ints, line: _Line, ways: _Ways) -> bool:
     """Move everybody along the cheapest way to an empty place, from its end."""
     kinds, width = ways.cost.shape

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import numpy as np
-from numba import njit
 
+from horae.compiling import kernel
 from horae.model.arrays import Floats, Ints
 
 Settled: TypeAlias = tuple[Ints, Floats, Floats]
 
 
-@njit(cache=True)
+@kernel()
 def _add(before: Floats, after: Floats, gpus: Ints, value: Floats) -> None:
     """The best of everybody so far and one more app, for every number of GPUs."""
     most = len(before) - 1
@@ -25,7 +25,7 @@ def _add(before: Floats, after: Floats, gpus: Ints, value: Floats) -> None:
             after[count] = max(after[count], total)
 
 
-@njit(cache=True)
+@kernel()
 def settle(first: Ints, gpus: Ints, value: Floats, offer: int) -> Settled:
     """By app: the bid that wins, the welfare of the others then, and the best they could do if it were not there.
 

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from horae.compiling import kernel
 from horae.model.arrays import Bools, Floats, Ints
 
 Marks: TypeAlias = NDArray[np.uint64]
@@ -127,7 +128,7 @@ def _is_superfluous(shapes: Shapes, shape: Ints, speed: Floats, choice: Bools, o
     return False
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def sort_out(alike: Alike, serial: Ints, shapes: Shapes) -> Found:
     first, member = sorted_out(_bits_of(alike), serial)
     classes, options = len(first), alike.speed.shape[1]
@@ -153,7 +154,7 @@ def sort_out(alike: Alike, serial: Ints, shapes: Shapes) -> Found:
     return Found(first, member, jobs, gpus, accelerator, choice, speed)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def best_of_types(accelerator: Ints, choice: Bools, speed: Floats, types: int) -> Floats:
     """By class and GPU type: the speed of the best shape there; 0 where there is none."""
     best = np.zeros((len(speed), types))

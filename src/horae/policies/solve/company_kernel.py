@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from horae.compiling import kernel
 from horae.model.arrays import Bools, Floats, Ints
 
 
-@njit(cache=True)
+@kernel()
 def best_pairs(
     gain: Floats, cost: Floats, cell: Ints, kept: Floats, open_to: Bools, least: float
 ) -> tuple[Ints, float]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from horae.compiling import kernel
 from horae.model.arrays import Bools, Floats, Ints
 from horae.policies.solve.company_kernel import best_pairs
 
@@ -27,7 +27,7 @@ _FRESH = 100  # steps after which the amounts are checked
 _PROGRESS_MIN = 1e-13  # less is none
 _STALLED = 100  # steps without progress, and two for each row, after which it may go round in circles
 
-part = njit(cache=True)
+part = kernel()
 
 
 class Board(NamedTuple):

@@ -1,8 +1,7 @@
 """Classes at prices of the GPU types, compiled: what a level costs at the least, and how good a level can be paid for.
 
 At prices a class is solved by hand: its options are points (speed, cost), and the cheapest way to a speed is the lower
-hull of these points and of idling. The cache of compiled code is that of `levels_kernel`, which does not see a change
-in this module: remove it (`__pycache__/*.nb?`) after one.
+hull of these points and of idling.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numba import njit
 
+from horae.compiling import kernel as kernel_with
 from horae.model.arrays import Bools, Floats, Ints
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _PART: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-_KERNEL: dict[str, Any] = {"error_model": "numpy", "cache": True}
 
 
 def part(function: Function) -> Function:
@@ -26,12 +25,7 @@ def part(function: Function) -> Function:
     return compiled
 
 
-def kernel(function: Function) -> Function:
-    """What is called from outside: that alone is kept in the cache, with all its parts inside."""
-    compiled: Any = njit(**_KERNEL)(function)
-    return compiled
-
-
+kernel = kernel_with(error_model="numpy")  # what is called from outside: that alone is kept, with its parts inside
 HAIR = 1e-12  # speeds, fractions and parts of capacity are of the order of 1
 NUDGE = 1e-10  # to be on the far side of a corner rather than on it
 _STEPS_MAX = 200  # of Newton's method; five are usual

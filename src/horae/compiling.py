@@ -1,0 +1,155 @@
+"""Kernels compiled by numba, kept on disk under the content of every source that they are made of.
+
+numba's own cache looks at the file of a kernel alone, and runs old machine code after a change in a module that the
+kernel takes functions or constants from. It also numbers its files, so that two processes that compile a kernel for
+different types at the same time may overwrite each other's. Here the name of a file says all that it depends on, so a
+file is never wrong, and one that is missing or damaged is compiled again.
+
+Where the files are is left to numba: NUMBA_CACHE_DIR, else beside the sources, else the user's cache folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from pickle import loads
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import numba
+import numpy as np
+from numba.core.caching import FunctionCache
+from numba.core.serialize import dumps
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+ROOT = Path(__file__).parent.parent
+SUFFIX = ".nbc"
+UNUSED_SECONDS_MAX = 7 * 86400  # files of other versions are kept so long, for those who go back and forth
+_VERSIONS = (sys.implementation.cache_tag, numba.__version__, np.__version__)
+_IMPORT = re.compile(rb"^\s*(?:from|import)\s+(horae(?:\.\w+)+)", re.MULTILINE)
+_DIGITS = 16  # of a digest in the name of a file
+_CHECK_BYTES = sha256().digest_size
+
+
+def kernel(**options: Any) -> Callable[[Function], Function]:
+    """Compile a function and keep the result; the options are those of `numba.njit`.
+
+    A function that only kernels call needs no more than `njit`: its code is kept within theirs.
+    """
+
+    def compiled(function: Function) -> Function:
+        made: Any = numba.njit(**options)(function)
+        with suppress(RuntimeError):  # there is no folder that can be written: it is compiled every time
+            if hasattr(made, "enable_caching"):  # unless NUMBA_DISABLE_JIT left it as it was
+                made._cache = _KernelCache(function)
+        return made
+
+    return compiled
+
+
+def sources_of(file: Path) -> list[Path]:
+    """The file and all modules of ours that it imports, directly or not."""
+    found, waiting = set[Path](), [file]
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            waiting += _read(each)[1]
+    return sorted(found)
+
+
+@cache
+def _read(file: Path) -> tuple[bytes, tuple[Path, ...]]:
+    """The digest of a file, and the files of the modules that it imports."""
+    content = file.read_bytes()
+    names = {match.decode() for match in _IMPORT.findall(content)}
+    return sha256(content).digest(), tuple(path for name in names for path in _files_of(name))
+
+
+def _files_of(module: str) -> list[Path]:
+    path = ROOT.joinpath(*module.split("."))
+    if path.is_dir():
+        return list(path.glob("*.py"))  # any of them may be what is imported from the package
+    file = path.with_suffix(".py")
+    return [file] if file.exists() else []
+
+
+@cache
+def _digest(file: Path) -> str:
+    """Stands for all that the kernels in a file are made of."""
+    digest = sha256(repr(_VERSIONS).encode())
+    for each in sources_of(file):
+        digest.update(str(each.relative_to(ROOT) if each.is_relative_to(ROOT) else each).encode())
+        digest.update(_read(each)[0])
+    return digest.hexdigest()[:_DIGITS]
+
+
+class _KernelCache(FunctionCache):
+    """The cache of one kernel; a file that cannot be read or written is no reason to stop."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        file = Path(function.__code__.co_filename)
+        name = f"{file.stem}.{function.__qualname__}"
+        self._cache_file = _Files(Path(self.cache_path), name, _digest(file))  # type: ignore[assignment]
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with suppress(OSError):
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+
+
+class _Files:
+    """What numba asks of a cache file: one file for each key, which is a signature and a processor."""
+
+    def __init__(self, folder: Path, name: str, digest: str) -> None:
+        self._folder = folder
+        self._name = name
+        self._digest = digest
+
+    def load(self, key: object) -> object | None:
+        path = self._path(key)
+        try:
+            content = path.read_bytes()
+        except OSError:
+            return None
+        check, data = content[:_CHECK_BYTES], content[_CHECK_BYTES:]
+        if sha256(data).digest() != check:
+            return None
+        with suppress(OSError):
+            os.utime(path)  # it is in use
+        return loads(data)
+
+    def save(self, key: object, value: object) -> None:
+        """Other processes see the whole file or none: it is written beside its place, then moved there."""
+        data: bytes = dumps(value)  # type: ignore[no-untyped-call]
+        path = self._path(key)
+        beside = path.with_suffix(f".{uuid4().hex}")
+        try:
+            beside.write_bytes(sha256(data).digest() + data)
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+        self._remove_unused()
+
+    def flush(self) -> None:
+        for path in self._folder.glob(f"{self._name}-{self._digest}.*"):
+            path.unlink(missing_ok=True)
+
+    def _path(self, key: object) -> Path:
+        return self._folder / f"{self._name}-{self._digest}.{sha256(repr(key).encode()).hexdigest()[:_DIGITS]}{SUFFIX}"
+
+    def _remove_unused(self) -> None:
+        """Remove what other versions of this kernel left, and what a crash left of this one."""
+        oldest = time.time() - UNUSED_SECONDS_MAX
+        for path in self._folder.glob(f"{self._name}-*"):
+            with suppress(OSError):
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
