@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
@@ -14,9 +14,18 @@ from horae.driver import Observer, run
 from horae.engines.engine import Engine
 from horae.engines.searching import SearchEngine
 from horae.engines.simulated import SimulatedEngine
-from horae.journal import Entry, Journal, JournalWriter, create_journal, parse_journal, read_journal, reopen_journal
+from horae.journal import (
+    EffectsReader,
+    Entry,
+    Journal,
+    JournalWriter,
+    create_journal,
+    parse_journal,
+    read_journal,
+    reopen_journal,
+)
 from horae.model.commands import Command, Survey
-from horae.model.errors import InputError, JournalError
+from horae.model.errors import BrokenInvariant, InputError, JournalError
 from horae.model.events import Event
 from horae.model.jobs import Arrival
 from horae.model.pools import Setup
@@ -63,11 +72,11 @@ def simulate(
     simulated = SimulatedEngine(setup.cluster, expected, outside, checkpoint_seconds, setup.sharing)
     engine = wrap(SearchEngine(simulated, searches, recorder.expect) if searches else simulated)
     if journal is None:
-        run(scheduler, engine, [recorder, *observers], enough=enough)
+        run(scheduler, engine, [recorder, *observers], enough=enough, strict=True)
         return _outcome(recorder, scheduler)
     with create_journal(journal) as writer:
         writer.open(setup)
-        run(scheduler, engine, [recorder, *observers], writer, enough)
+        run(scheduler, engine, [recorder, *observers], writer, enough, strict=True)
     return _outcome(recorder, scheduler)
 
 
@@ -80,59 +89,92 @@ def _outcome(recorder: Recorder, scheduler: Scheduler) -> Run:
 
 @dataclass(frozen=True)
 class Replay:
-    """What came of feeding a journal's events to a fresh scheduler."""
+    """A fresh scheduler that has decided anew on every event of a journal, and whether it decided the same."""
 
     scheduler: Scheduler
-    writer: JournalWriter  # it knows what was written, and can go on from there
     events: int
     commands: int
-    unsent: tuple[Command, ...]  # the last event's commands: after a crash nobody knows whether they were sent
-    missing: str  # what the last event led to and a crash kept from being written
     difference: str  # the first line that came out otherwise; empty: all of it is the same, bit for bit
 
 
 def replay(journal: Journal) -> Replay:
+    """Ask the policies again. That is a test; `recover` does not depend on what they answer today."""
     scheduler = Scheduler(journal.setup)
     page = io.StringIO()
     writer = JournalWriter(page)
-    events, commands = 0, 0
-    unsent: tuple[Command, ...] = ()
-    missing, difference = "", ""
+    events, commands, difference = 0, 0, ""
     entry = next(journal.entries, None)
     while entry is not None:
         reaction = scheduler.handle(entry.event)
-        events, commands, unsent = events + 1, commands + len(reaction.commands), reaction.commands
+        events, commands = events + 1, commands + len(reaction.commands)
         page.seek(0)
         page.truncate()
         writer.reacted(entry.event, reaction)
         lines = page.getvalue().splitlines(keepends=True)
         following = next(journal.entries, None)
         if following is None:
-            missing = "".join(lines[len(entry.lines) :])
-            lines = lines[: len(entry.lines)]
+            lines = lines[: len(entry.lines)]  # the writer may have been cut short
         difference = difference or _difference(entry, lines)
         entry = following
-    return Replay(scheduler, writer, events, commands, unsent, missing, difference)
+    return Replay(scheduler, events, commands, difference)
 
 
-def recover(path: Path) -> Replay:
-    """Rebuild a scheduler after a crash, and repair its journal so that both can continue.
+@dataclass(frozen=True)
+class Recovery:
+    """A scheduler as it was when its journal ended."""
 
-    No line that is whole is lost, and a journal that cannot be read or does not replay is left as it is.
+    scheduler: Scheduler
+    writer: JournalWriter  # it goes on where the journal ended
+    unsent: tuple[Command, ...]  # commands that may not have been sent, and a survey
+
+
+def fold(journal: Journal) -> tuple[Scheduler, list[Entry], EffectsReader, tuple[Command, ...], int]:
+    """Rebuild a scheduler from recorded effects, without its last event if the effects of that are not whole.
+
+    Returns that event, the commands of the last one that is whole, and the number of lines up to there.
     """
-    replayed = replay_file(path)
-    if replayed.difference:
-        raise JournalError(
-            f"does not replay: {replayed.difference}", file=str(path), remedy="use the Horae that wrote it"
-        )
+    scheduler, reader = Scheduler(journal.setup), EffectsReader()
+    unsent: tuple[Command, ...] = ()
+    lines = 1
+    entry = next(journal.entries, None)
+    while entry is not None:
+        following = next(journal.entries, None)
+        if following is None and not entry.is_whole:
+            return scheduler, [entry], reader, unsent, lines
+        reaction = scheduler.handle(entry.event, reader.read(entry))
+        unsent = reaction.commands
+        lines = entry.line + len(entry.lines)
+        entry = following
+    return scheduler, [], reader, unsent, lines
+
+
+def recover(path: Path) -> Recovery:
+    """Rebuild a scheduler after a crash from what its journal recorded, and repair that so that both can go on.
+
+    Nothing is decided again but for the last event, if its effects were not written as a whole: then none of its
+    commands was sent. No line that is whole is lost, and a journal that cannot be read is left as it is.
+    """
     try:
-        replayed.writer.go_on(reopen_journal(path), replayed.missing)
+        scheduler, cut_short, reader, unsent, lines = fold(read_journal(path))
+        for entry in cut_short:
+            reaction = scheduler.handle(entry.event)
+            unsent, lines = reaction.commands, entry.line
+    except InputError as error:
+        raise as_journal_error(error, path) from None
+    except BrokenInvariant as error:
+        raise JournalError(f"contradicts itself: {error}", file=str(path), remedy="take a whole copy of it") from None
+    writer = JournalWriter(reopen_journal(path, lines), flush=True)
+    writer.go_on(writer.file, reader.last_decisions)
+    try:
+        for entry in cut_short:
+            writer.reacted(entry.event, reaction)
+        writer.flush()
     except JournalError:
         with suppress(JournalError):
-            replayed.writer.close()
+            writer.close()
         raise
     # Whatever was under way when it crashed, the engine knows.
-    return replace(replayed, unsent=(*replayed.unsent, Survey()))
+    return Recovery(scheduler, writer, (*unsent, Survey()))
 
 
 def _difference(entry: Entry, replayed: list[str]) -> str:
@@ -147,8 +189,12 @@ def replay_file(path: Path) -> Replay:
     try:
         return replay(read_journal(path))
     except InputError as error:
-        file = error.file or str(path)
-        raise JournalError(error.problem, remedy=error.remedy, file=file, line=error.line, field=error.field) from None
+        raise as_journal_error(error, path) from None
+
+
+def as_journal_error(error: InputError, path: Path) -> JournalError:
+    file = error.file or str(path)
+    return JournalError(error.problem, remedy=error.remedy, file=file, line=error.line, field=error.field)
 
 
 def replay_text(text: str) -> Replay:

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from math import inf
 from pathlib import Path
 
-from horae.journal import read_journal
+from horae.journal import EffectsReader, read_journal
 from horae.model.errors import InputError, JobError
 from horae.model.events import JobSubmitted
 from horae.model.explanations import Explanation
@@ -26,13 +26,14 @@ def look_back(path: Path, job_id: str, at: float = inf) -> Hindsight:
     try:
         journal = read_journal(path)
         scheduler = Scheduler(journal.setup)
-        story = Story(job_id, journal.setup.cluster)
+        story, reader = Story(job_id), EffectsReader(str(path))
         known: list[str] = []
         for entry in journal.entries:
             if isinstance(entry.event, JobSubmitted):
                 known.append(entry.event.job.id)
+            effects = reader.read(entry)
             if entry.event.at <= at:
-                story.reacted(entry.event, scheduler.handle(entry.event))
+                story.reacted(entry.event, scheduler.handle(entry.event, effects if entry.is_whole else None))
     except InputError as error:
         raise error.located(file=str(path)) from None
     explanation = scheduler.explain(job_id)

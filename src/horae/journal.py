@@ -3,10 +3,16 @@
 The first line holds the setup. An event is written before anything is done about it, so that after a crash the
 scheduler can be rebuilt by replaying the events; the commands of the last one are then sent again.
 
-    {"journal": 1, "setup": {...}}
+    {"journal": 2, "setup": {...}}
     {"event": "JobSubmitted", "at": 0.0, "job": {...}}
+    {"effects": 3}
     {"round": "all", "at": 0.0, "decision": {...}, "plan": {...}}
     {"command": "Start", "epoch": 0, ...}
+    {"notice": "NodeInUse", "node": "n1", ...}
+
+Times are seconds from the origin of the log. `effects` says how many lines the event led to: they are all there or,
+after a crash, count as never written. Rounds and notices hold all that was decided, so that a scheduler can be rebuilt
+from them without asking any policy.
 """
 
 from __future__ import annotations
@@ -19,15 +25,16 @@ from math import isfinite
 from pathlib import Path
 from typing import IO, NamedTuple, Self, get_args
 
-from horae.model.decisions import Decision, Grants, Ranking, Shares
+from horae.model.commands import CallForBids
+from horae.model.effects import Effects, round_to_plain
 from horae.model.errors import InputError, JournalError
 from horae.model.events import Event
+from horae.model.notices import DecisionRejected, FactRejected
 from horae.model.plain import Plain, from_plain, to_plain
 from horae.model.plans import Reaction, Round
 from horae.model.pools import Setup
-from horae.model.table import NOBODY
 
-VERSION = 1
+VERSION = 2
 _DAMAGED = "the journal is damaged here: take a whole copy of it"
 _FULL = (ENOSPC, EDQUOT, EFBIG)
 _EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
@@ -40,7 +47,7 @@ class JournalWriter:
     """
 
     def __init__(self, file: IO[str], *, flush: bool = False) -> None:
-        self._file = file
+        self.file = file
         self._flush = flush
         self._last_decision: dict[str, str] = {}
 
@@ -57,15 +64,17 @@ class JournalWriter:
     def open(self, setup: Setup) -> None:
         self._write({"journal": VERSION, "setup": to_plain(setup)})
 
-    def go_on(self, file: IO[str], missing: str) -> None:
-        """Continue in this file, first with what a crash kept from being written; from here on it is live."""
-        self._file, self._flush = file, True
-        self._write_text(missing)
+    def go_on(self, file: IO[str], last_decisions: Mapping[str, str]) -> None:
+        """Continue in this file; from here on it is live."""
+        self.file, self._flush = file, True
+        self._last_decision = dict(last_decisions)
+
+    def flush(self) -> None:
         self._flush_file()
 
     def close(self) -> None:
         try:
-            self._file.close()
+            self.file.close()
         except OSError as error:
             raise _unwritable(error, self._name()) from None
 
@@ -75,104 +84,39 @@ class JournalWriter:
             self._flush_file()
 
     def reacted(self, event: Event, reaction: Reaction) -> None:
-        for round_ in reaction.rounds:
-            self._write(self._round(round_))
-        for command in reaction.commands:
-            self._write({"command": type(command).__name__, **to_plain(command)})
+        lines = [self._round(round_) for round_ in reaction.rounds]
+        lines += [{"command": type(command).__name__, **to_plain(command)} for command in reaction.commands]
+        lines += [{"notice": type(notice).__name__, **to_plain(notice)} for notice in reaction.notices]
+        if lines:
+            self._write({"effects": len(lines)}, *lines)
 
     def _round(self, round_: Round) -> dict[str, Plain]:
         """A decision that is the same as the last one of its pool is left out."""
-        line: dict[str, Plain] = {"round": round_.pool, "at": round_.at}
-        names = dict(zip(round_.rows.tolist(), round_.job_ids, strict=True))
-        decision = decision_to_plain(round_.decision, names)
-        text = json.dumps(decision)
-        if self._last_decision.get(round_.pool) != text:
-            self._last_decision[round_.pool] = text
-            line["decision"] = decision
-        line["plan"] = plan_to_plain(round_)
+        line = round_to_plain(round_)
+        text = json.dumps(line["decision"])
+        if self._last_decision.get(round_.pool) == text:
+            del line["decision"]
+        self._last_decision[round_.pool] = text
         return line
 
-    def _write(self, line: Mapping[str, Plain]) -> None:
-        self._write_text(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n")
+    def _write(self, *lines: Mapping[str, Plain]) -> None:
+        texts = [json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n" for line in lines]
+        self._write_text("".join(texts))
 
     def _write_text(self, text: str) -> None:
         try:
-            self._file.write(text)
+            self.file.write(text)
         except OSError as error:
             raise _unwritable(error, self._name()) from None
 
     def _flush_file(self) -> None:
         try:
-            self._file.flush()
+            self.file.flush()
         except OSError as error:
             raise _unwritable(error, self._name()) from None
 
     def _name(self) -> object:
-        return getattr(self._file, "name", "journal")
-
-
-def decision_to_plain(decision: Decision, names: Mapping[int, str]) -> Plain:
-    """A decision by job id instead of by row."""
-    match decision:
-        case Ranking():
-            plain: dict[str, Plain] = {"ranking": [names[row] for row in decision.order.tolist()]}
-            if decision.tier is not None:
-                plain["tier"] = dict(sorted((names[row], tier) for row, tier in enumerate(decision.tier.tolist())))
-            if len(decision.promoted):
-                plain["promoted"] = sorted(names[row] for row in decision.promoted.tolist())
-            return plain
-        case Shares():
-            shares = dict(sorted((names[row], share) for row, share in enumerate(decision.fraction.tolist())))
-            return {"shares": shares, **_pairs_to_plain(decision, names), **_evidence_to_plain(decision)}
-        case Grants():
-            columns = (decision.row.tolist(), decision.option.tolist(), decision.lease_seconds.tolist())
-            grants = [[names[row], option, seconds] for row, option, seconds in zip(*columns, strict=True)]
-            said = {"notices": to_plain(decision.notices)} if decision.notices else {}
-            rest = {"rest": decision_to_plain(decision.rest, names)}
-            return {"grants": grants, **_company_to_plain(decision, names), **rest, **said}
-
-
-def _pairs_to_plain(shares: Shares, names: Mapping[int, str]) -> dict[str, Plain]:
-    pairs = shares.pairs
-    if pairs is None:
-        return {}
-    columns = (pairs.first, pairs.second, pairs.first_option, pairs.second_option, pairs.fraction)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    named = [[names[first], names[second], one, other, part] for first, second, one, other, part in rows]
-    return {"pairs": sorted(named)}
-
-
-def _company_to_plain(grants: Grants, names: Mapping[int, str]) -> dict[str, Plain]:
-    """By grant: who shares the GPUs, and its option; nothing for those alone."""
-    if grants.partner is None or grants.partner_option is None:
-        return {}
-    columns = zip(grants.partner.tolist(), grants.partner_option.tolist(), strict=True)
-    return {"beside": [[names[row], option] if row != NOBODY else None for row, option in columns]}
-
-
-def _evidence_to_plain(shares: Shares) -> dict[str, Plain]:
-    evidence = shares.evidence
-    if evidence is None:
-        return {}
-    figures: dict[str, Plain] = {"value": evidence.value, "bound": evidence.bound, "prices": evidence.prices.tolist()}
-    return {"evidence": {"objective": evidence.objective, **figures}}
-
-
-def plan_to_plain(round_: Round) -> Plain:
-    job_id = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
-    plan = round_.plan
-    plain: dict[str, Plain] = {
-        "start": [
-            {"job": job_id[item.serial], "shape": str(item.shape), "because": str(item.reason)}
-            | ({"beside": job_id[item.partner]} if item.partner != NOBODY else {})
-            for item in plan.placements
-        ],
-        "stop": [{"job": job_id[item.serial], "because": str(item.reason)} for item in plan.departures],
-        "extend": [job_id[serial] for serial, _ in plan.extensions],
-        "wait": [str(reason) for _, reason in sorted(plan.blocked.items())],
-        "head": str(plan.head) if plan.head else None,
-    }
-    return {key: value for key, value in plain.items() if value}
+        return getattr(self.file, "name", "journal")
 
 
 class Entry(NamedTuple):
@@ -181,6 +125,43 @@ class Entry(NamedTuple):
     line: int
     event: Event
     lines: tuple[str, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all effects are there; those of the last event may have been cut short."""
+        return bool(self.lines) and len(self.lines) == 1 + int(json.loads(self.lines[0]).get("effects", 0))
+
+
+class EffectsReader:
+    """The effects of entries, one after the other: a decision that did not change was written only once."""
+
+    def __init__(self, name: str = "journal") -> None:
+        self._name = name
+        self._last_decision: dict[str, Plain] = {}
+
+    def read(self, entry: Entry) -> Effects:
+        rounds, calls, rejected, is_void = [], [], [], False
+        for offset, line in enumerate(entry.lines[1:], start=2):
+            plain, number = _load(line, self._name, entry.line + offset), entry.line + offset
+            if "round" in plain:
+                pool = str(plain["round"])
+                plain["decision"] = self._last_decision[pool] = plain.get("decision", self._last_decision.get(pool))
+                rounds.append(plain)
+            elif plain.get("command") == CallForBids.__name__:
+                calls.append(_decode(CallForBids, _without(plain, "command"), self._name, number))
+            elif plain.get("notice") == DecisionRejected.__name__:
+                rejected.append(_decode(DecisionRejected, _without(plain, "notice"), self._name, number))
+            is_void |= plain.get("notice") == FactRejected.__name__
+        return Effects(tuple(rounds), tuple(calls), tuple(rejected), is_void)
+
+    @property
+    def last_decisions(self) -> dict[str, str]:
+        """By pool, as a writer that goes on from here must know them."""
+        return {pool: json.dumps(decision) for pool, decision in self._last_decision.items()}
+
+
+def _without(plain: Mapping[str, Plain], key: str) -> Plain:
+    return {name: value for name, value in plain.items() if name != key}
 
 
 class Journal(NamedTuple):
@@ -238,18 +219,17 @@ def create_journal(path: Path) -> JournalWriter:
         raise _unwritable(error, path) from None
 
 
-def reopen_journal(path: Path) -> IO[str]:
-    """A journal that was read without an error, to be continued: a line that a crash cut short is removed first."""
+def reopen_journal(path: Path, lines: int) -> IO[str]:
+    """A journal that was read without an error, to be continued after so many lines; what follows is removed."""
     try:
         with path.open("r+b") as file:
-            end, last = 0, b"\n"
-            for line in file:
-                end, last = end + len(line), line
-            if not last.endswith(b"\n"):
-                if _is_object(_unended(last)):
-                    file.write(b"\n")
-                else:
-                    file.truncate(end - len(last))
+            end = 0
+            for _, line in zip(range(lines), file, strict=False):
+                end += len(line)
+            file.seek(end)
+            file.truncate()
+            if lines and not line.endswith(b"\n"):
+                file.write(b"\n")
         return path.open("a", encoding="utf-8", newline="\n")
     except OSError as error:
         raise _unwritable(error, path) from None

@@ -153,7 +153,8 @@ class LearningEngine:
             case JobProgressed():
                 self._learn([self._watches.report(event.at, event.job_id, event.epoch, event.steps)])
             case Surveyed():
-                self._learn([self._watches.report(event.at, *run, is_survey=True) for run in event.running])
+                seen = [(run.job_id, run.epoch, run.steps) for run in event.running]
+                self._learn([self._watches.report(event.at, *run, is_survey=True) for run in seen])
             case JobEnded():
                 is_news = self._watches.is_current(event)
                 self._learn([self._watches.end(event)])

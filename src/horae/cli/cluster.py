@@ -11,6 +11,7 @@ from horae.cli.cluster_convert import converted
 from horae.guarantees.estate import Estate
 from horae.guarantees.tenancy import Tenancy
 from horae.model.errors import ClusterError, InputError
+from horae.model.layout import Layout
 from horae.model.pools import PoolSpec
 from horae.policies.registry import make_policy
 from horae.reports.tree import draw
@@ -28,15 +29,25 @@ def show(file: Annotated[Path, typer.Argument(help="A cluster file (YAML), ours 
         return
     setup = read_cluster(file, make_policy, Tenancy)
     print(draw(setup.cluster))
+    layout = Tenancy(setup.cluster, setup.pools).layout
     for pool in setup.pools:
-        lent = any(each.cells for each in setup.pools) and not pool.cells
-        print(f"pool {pool.name}: {pool.policy}, {'what is idle' if lent else _owned(pool)}")
+        lent = any(each.reserves for each in setup.pools) and not pool.reserves
+        print(f"pool {pool.name}: {pool.policy}, {'what is idle' if lent else _owned(pool, layout)}")
 
 
-def _owned(pool: PoolSpec) -> str:
-    if pool.cells:
-        return ", ".join(f"{count} x {name}" for name, count in pool.cells.items())
+def _owned(pool: PoolSpec, layout: Layout) -> str:
+    if pool.reserves:
+        cells = [f"{count} x {name}{_split(pool, name, layout)}" for name, count in pool.cells.items()]
+        return ", ".join([*cells, *(f"pinned {name} ({place})" for name, place in pool.pinned.items())])
     return f"{len(pool.nodes)} nodes of its own" if pool.nodes else "all other nodes"
+
+
+def _split(pool: PoolSpec, name: str, layout: Layout) -> str:
+    """How cells that several chains have are divided among them."""
+    chains, split = layout.territory.chains, layout.named[pool.name][name]
+    if name.rpartition(".")[0].lower() in (chains[kind.chain].name.lower() for kind in split) or not split:
+        return ""
+    return f" ({', '.join(f'{count} of {chains[kind.chain].name}' for kind, count in split.items())})"
 
 
 @app.command("convert")

@@ -17,7 +17,16 @@ from horae.cli.output import Data, Format, Output, console, need_data, right
 from horae.comparison.crew import Errand, Tell, Trade, Work, run_in_processes
 from horae.model.errors import InputError
 from horae.reproduction.hived import POLICIES, Affinity, Case, Result, Workload, read_workloads, run_case
-from horae.reproduction.hived_rows import GuestRow, TenantRow, as_plain, failures, guest_rows, tenant_rows
+from horae.reproduction.hived_rows import (
+    GuestRow,
+    LoanRow,
+    TenantRow,
+    as_plain,
+    failures,
+    guest_rows,
+    loan_rows,
+    tenant_rows,
+)
 
 
 class Placement(Enum):
@@ -45,6 +54,7 @@ def hived_command(
     placement: Annotated[
         list[Placement], typer.Option(help="By quota: pack jobs on the fullest nodes, or spread them; again for both.")
     ] = [Placement.PACK, Placement.SPREAD],  # noqa: B006
+    borrow: Annotated[bool, typer.Option(help="Also with jobs that borrow spare GPUs.")] = False,
     workers: Annotated[int, typer.Option(min=0, help="Processes at a time; 0: as many as there are processors.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="Draw the waiting times into this PNG file.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Tell nothing on the way.")] = False,
@@ -57,6 +67,7 @@ def hived_command(
     crew = _Crew(workloads, workers or len(os.sched_getaffinity(0)), quiet=quiet)
     rows: list[TenantRow] = []
     guests: list[GuestRow] = []
+    loans: list[LoanRow] = []
     for name in workloads:
         for each in policy:
             for kind in affinity:
@@ -64,11 +75,16 @@ def hived_command(
                     rows += tenant_rows(name, each, kind, how is Placement.SPREAD, crew)
             if opportunistic:
                 guests += guest_rows(name, each, opportunistic, crew)
+            if borrow:
+                loans += loan_rows(name, each, crew)
     wrong = failures(rows)
     if output is Format.JSON:
-        print(json.dumps({"tenants": as_plain(rows), "guests": as_plain(guests), "failures": wrong}, indent=2))
+        found = {"tenants": as_plain(rows), "guests": as_plain(guests), "loans": as_plain(loans), "failures": wrong}
+        print(json.dumps(found, indent=2))
     else:
         _print(rows, guests, opportunistic)
+        if loans:
+            _print_loans(loans)
         for line in wrong:
             print(f"FAILS: {line}")
     if plot is not None:
@@ -160,6 +176,23 @@ def _print(rows: Sequence[TenantRow], guests: Sequence[GuestRow], part: float) -
     console().print(table)
     print(f"{part:.0%} of the jobs have no guarantee and leave within half a minute when told to. Later: the start of")
     print("jobs with a guarantee, than on private clusters. Fragmentation: of idle GPUs, those on nodes partly in use.")
+
+
+def _print_loans(rows: Sequence[LoanRow]) -> None:
+    headings = ("private", "borrowing", "private", "borrowing", "start later", "at most", "end later", "at most")
+    table = Table("workload", "policy", "tenant", *right(*headings))
+    for row in rows:
+        means = [
+            _minutes(getattr(each, name))
+            for name in ("queueing_mean_seconds", "completion_mean_seconds")
+            for each in (row.private, row.borrowing)
+        ]
+        starts = f"{row.later_starts:.1%}", _minutes(row.latest_start_seconds)
+        ends = f"{row.later_ends:.1%}", _minutes(row.latest_end_seconds)
+        table.add_row(row.workload, row.policy, row.tenant, *means, *starts, *ends)
+    console().print(table)
+    print("Mean queueing, then mean completion time, in minutes, on private clusters and with borrowing; the part of")
+    print("the jobs that start and end later than in private, and by how much at most.")
 
 
 def _minutes(seconds: float) -> str:

@@ -37,9 +37,19 @@ from typing import Self
 from horae.engines.engine import Moment
 from horae.engines.local_files import checkpoint_file, folder_name, last_line, output_file, read_steps, reports_file
 from horae.engines.local_reports import spoil_half_a_line
-from horae.model.cells import Cluster
+from horae.model.cells import Cluster, Gpu
 from horae.model.commands import Command, Start, Stop, Survey
-from horae.model.events import Ending, Event, Health, JobEnded, JobStarted, JobSubmitted, NodeChanged, Surveyed
+from horae.model.events import (
+    Ending,
+    Event,
+    Health,
+    JobEnded,
+    JobStarted,
+    JobSubmitted,
+    NodeChanged,
+    Running,
+    Surveyed,
+)
 from horae.model.jobs import Arrival, Job
 
 _POLL_SECONDS = 0.02  # between two looks at what cannot be waited for
@@ -54,7 +64,7 @@ class _Run:
 
     job: Job
     epoch: int
-    gpus: tuple[int, ...]
+    gpus: tuple[Gpu, ...]
     steps_at_start: float
     folder: Path
     output_at_start_bytes: int
@@ -139,9 +149,12 @@ class LocalEngine:
         self._next_arrival = next(self._arrivals, None)
         self._outside = sorted(outside, key=lambda event: event.at)[::-1]
         self._selector = selectors.DefaultSelector()
+        self._woken, self._alarm = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._selector.register(self._woken, selectors.EVENT_READ)
         self._jobs: dict[str, Job] = {}
         self._runs: dict[str, _Run] = {}
         self._ended: dict[str, JobEnded] = {}  # by job: how its latest run ended
+        self._tombstones: dict[str, JobEnded] = {}  # by job: the latest lease that was stopped before it started
 
     def __enter__(self) -> Self:
         return self
@@ -160,6 +173,14 @@ class LocalEngine:
             run.bury()
         self._runs.clear()
         self._selector.close()
+        for descriptor in (self._woken, self._alarm) if self._alarm >= 0 else ():
+            os.close(descriptor)
+        self._woken = self._alarm = -1
+
+    def wake(self) -> None:
+        """End a wait, from any thread or from a signal handler."""
+        with suppress(BlockingIOError):  # full: it is awake anyway
+            os.write(self._alarm, b"\0")
 
     @property
     def now(self) -> float:
@@ -175,7 +196,7 @@ class LocalEngine:
             events = self._take_ends(now)
             self._take_outside(now, events)
             self._take_arrivals(now, events)
-            if events or now >= until:
+            if events or now >= until or self._is_woken():
                 return Moment(self.now, events)
             due_at = min(until, self._due_at())
             if due_at == inf and not self._runs:
@@ -192,8 +213,8 @@ class LocalEngine:
                 case Stop():
                     replies.extend(self._stop(command))
                 case Survey():
-                    running = tuple((job_id, run.epoch, run.steps()) for job_id, run in self._runs.items())
-                    replies.append(Surveyed(self.now, running))
+                    running = [Running(each, run.epoch, run.gpus, run.steps()) for each, run in self._runs.items()]
+                    replies.append(Surveyed(self.now, tuple(running)))
         return replies
 
     # What happens
@@ -212,6 +233,11 @@ class LocalEngine:
         must_poll = any(run.pidfd is None for run in self._runs.values())
         seconds_max = _POLL_SECONDS if must_poll else _SLEEP_SECONDS_MAX
         self._selector.select(min(max(until - self.now, 0.0), seconds_max))
+
+    def _is_woken(self) -> bool:
+        with suppress(BlockingIOError):
+            return bool(os.read(self._woken, 4096))
+        return False
 
     def _take_ends(self, now: float) -> list[Event]:
         events: list[Event] = []
@@ -245,14 +271,16 @@ class LocalEngine:
     def _lose(self, node: str) -> list[Event]:
         if node not in self._cluster.node_index:
             return []
-        gpus = self._cluster.gpus_of_node(node)
-        lost = [run for run in self._runs.values() if any(gpus.start <= gpu < gpus.stop for gpu in run.gpus)]
+        lost = [run for run in self._runs.values() if any(gpu.node == node for gpu in run.gpus)]
         return [self._end(run, Ending.LOST, f"node {node} failed") for run in lost]
 
     # What is commanded
 
     def _start(self, command: Start, job_id: str, steps_done: float) -> tuple[Event, ...]:
         epoch, run, ended = command.epoch, self._runs.get(job_id), self._ended.get(job_id)
+        tombstone = self._tombstones.get(job_id)
+        if tombstone is not None and epoch <= tombstone.epoch and (run is None or run.epoch != epoch):
+            return (tombstone,) if epoch == tombstone.epoch else ()
         if run is not None:
             if epoch <= run.epoch:
                 return (JobStarted(self.now, job_id, epoch),) if epoch == run.epoch else ()
@@ -299,7 +327,7 @@ class LocalEngine:
         return run
 
     def _environment(self, command: Start, job: Job, steps_done: float, folder: Path) -> dict[str, str]:
-        gpus = ",".join(str(gpu) for gpu in command.gpus)
+        gpus = ",".join(map(str, self._cluster.positions(command.gpus).tolist()))
         environment = {
             "HORAE_JOB": job.id,
             "HORAE_EPOCH": str(command.epoch),
@@ -318,11 +346,26 @@ class LocalEngine:
             environment["HORAE_CONTINUES"] = str(former)
         return environment
 
+    def _entomb(self, command: Stop) -> tuple[Event, ...]:
+        """A stop of a lease that does not run: if its start is still to come, that will do nothing."""
+        job_id, epoch = command.job_id, command.epoch
+        run, ended = self._runs.get(job_id), self._ended.get(job_id)
+        if ended is not None and ended.ending is Ending.FINISHED:
+            return (ended._replace(epoch=epoch),)
+        if run is not None and epoch < run.epoch:
+            return ()
+        if ended is not None and ended.epoch >= epoch:
+            return (ended,) if ended.epoch == epoch else ()
+        tombstone = self._tombstones.get(job_id)
+        if tombstone is None or tombstone.epoch < epoch:
+            steps = run.steps() if run is not None else 0.0 if ended is None else ended.steps
+            tombstone = self._tombstones[job_id] = JobEnded(self.now, job_id, epoch, Ending.STOPPED, steps)
+        return (tombstone,) if tombstone.epoch == epoch else ()
+
     def _stop(self, command: Stop) -> tuple[Event, ...]:
         run = self._runs.get(command.job_id)
         if run is None or run.epoch != command.epoch:
-            ended = self._ended.get(command.job_id)
-            return (ended,) if ended is not None and ended.epoch == command.epoch else ()
+            return self._entomb(command)
         # One that has ended by itself just now was not stopped, and grace is given once.
         if not run.stopping and not run.leader_has_ended():
             run.stop(self.now + command.grace_seconds)

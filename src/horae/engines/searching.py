@@ -104,7 +104,7 @@ class SearchEngine:
         running: dict[str, float] = {}
         for reply in self._engine.execute((Survey(),)):
             if isinstance(reply, Surveyed):
-                running = {job_id: steps for job_id, _, steps in reply.running}
+                running = {run.job_id: run.steps for run in reply.running}
         due = [curves for curves in self._watched if curves.look_at <= at]
         for job_id, steps in running.items():
             curves = self._curves.get(job_id)

@@ -12,13 +12,23 @@ from dataclasses import dataclass
 from math import floor, inf
 
 from horae.engines.engine import Moment
-from horae.model.cells import Cluster
+from horae.model.cells import Cluster, Gpu
 from horae.model.commands import Command, Start, Stop, Survey
-from horae.model.errors import JobError
-from horae.model.events import Ending, Event, Health, JobEnded, JobStarted, JobSubmitted, NodeChanged, Surveyed
+from horae.model.errors import BrokenInvariant, JobError
+from horae.model.events import (
+    Ending,
+    Event,
+    Health,
+    JobEnded,
+    JobStarted,
+    JobSubmitted,
+    NodeChanged,
+    Running,
+    Surveyed,
+)
 from horae.model.jobs import Arrival
 from horae.model.shapes import Option, Shape
-from horae.model.speeds import Sharing
+from horae.model.speeds import Sharing, SharingTable
 
 
 @dataclass(slots=True)
@@ -27,7 +37,7 @@ class _Run:
 
     arrival: Arrival
     epoch: int
-    gpus: tuple[int, ...]
+    gpus: tuple[Gpu, ...]
     began_at: float  # to work, after the restart
     productive_at: float  # from then on at the present pace
     steps_at_start: float
@@ -75,10 +85,7 @@ class SimulatedEngine:
         self.now = 0.0
         self._cluster = cluster
         self._checkpoint_seconds = checkpoint_seconds
-        self._kept: dict[tuple[str, str, str, int], float] = {}
-        for (first, second), accelerator, gpus, (kept_first, kept_second) in sharing:
-            self._kept[first, second, accelerator, gpus] = kept_first
-            self._kept[second, first, accelerator, gpus] = kept_second
+        self._sharing = SharingTable(sharing)
         self._arrivals: Iterator[Arrival] = iter(arrivals)
         self._await_arrival()
         self._outside = sorted(outside, key=lambda event: event.at)[::-1]
@@ -89,6 +96,8 @@ class SimulatedEngine:
         self._finished: set[str] = set()
         self._ended: dict[str, JobEnded] = {}  # by job that has not finished: how its latest run ended
         self._leaving: dict[str, tuple[int, float, float]] = {}  # by job that saves its work: epoch, until when, steps
+        self._epoch_on: dict[Gpu, int] = {}  # by GPU in use: the lease
+        self._tombstones: dict[str, JobEnded] = {}  # by job: the latest lease that was stopped before it started
 
     def expect(self, arrival: Arrival) -> None:
         """A job that somebody else submits."""
@@ -119,8 +128,8 @@ class SimulatedEngine:
                 case Stop():
                     replies.extend(self._stop(command))
                 case Survey():
-                    running = tuple((run_id, run.epoch, self._safe(run)) for run_id, run in self._runs.items())
-                    replies.append(Surveyed(self.now, running))
+                    running = [Running(each, run.epoch, run.gpus, self._safe(run)) for each, run in self._runs.items()]
+                    replies.append(Surveyed(self.now, tuple(running)))
         return replies
 
     def _take_ends(self, events: list[Event]) -> None:
@@ -156,10 +165,8 @@ class SimulatedEngine:
         self._arrives_at = self._next_arrival.job.submitted_at if self._next_arrival else inf
 
     def _start(self, command: Start) -> list[Event]:
-        events = [
-            self._start_one(job_id, told, command)
-            for job_id, told in zip(command.job_ids, command.steps_done, strict=True)
-        ]
+        each = zip(command.job_ids, command.steps_done, command.resumes, strict=True)
+        events = [event for job_id, told, resumes in each for event in self._start_one(job_id, told, resumes, command)]
         if len(command.job_ids) > 1:
             self._pair(command)
         return events
@@ -171,7 +178,7 @@ class SimulatedEngine:
             if run is None or other is None or run.partner or run.epoch != command.epoch:
                 continue
             job, mate, shape = run.arrival.job, other.arrival.job, command.shape
-            pace = self._kept.get((job.model, mate.model, shape.accelerator, shape.gpus), 0.0)
+            pace = self._sharing.kept(job.model, mate.model, shape)
             if not pace:
                 raise JobError(
                     f"how fast {job.model!r} is beside {mate.model!r} on {shape} is not known",
@@ -180,34 +187,56 @@ class SimulatedEngine:
                 )
             self._change_pace(run, mate.id, pace)
 
-    def _start_one(self, job_id: str, told: float, command: Start) -> Event:
+    def _start_one(self, job_id: str, told: float, resumes: bool, command: Start) -> tuple[Event, ...]:
         run = self._runs.get(job_id)
-        if run is None or run.epoch < command.epoch:
-            if job_id in self._finished:
-                # The news of its end was lost on the way; tell it again.
-                return JobEnded(self.now, job_id, command.epoch, Ending.FINISHED, told)
-            ended = self._ended.get(job_id)
-            if run is None and ended is not None and ended.epoch >= command.epoch:
-                return ended  # a lease that it has left is over, though its partner may be told to start again
-            if run is not None:
-                self._part(run)  # the scheduler has given up the former lease
-            arrival = self._jobs[job_id]
-            resumes = job_id in self._saved
-            saved = max(self._saved.get(job_id, 0.0), told)
-            speed = speed_at(arrival.truth.options, command.shape, self._cluster.levels)
-            productive_at = self.now + (arrival.job.restart_seconds if resumes else 0.0)
-            fails = arrival.truth.fails_at_step < arrival.truth.steps_total
-            ending = Ending.FAILED if fails else Ending.FINISHED
-            run = _Run(arrival, command.epoch, command.gpus, productive_at, productive_at, saved, speed, ending)
-            run.steps_safe = saved
-            self._runs[job_id] = run
-            self._saved[job_id] = saved
-            heapq.heappush(self._ends, (run.ends_at(), command.epoch, job_id))
-        return JobStarted(self.now, job_id, command.epoch)
+        if run is not None and run.epoch >= command.epoch:
+            # Told again, or a late one of a lease that has been superseded.
+            return (JobStarted(self.now, job_id, command.epoch),) if run.epoch == command.epoch else ()
+        if job_id in self._finished:
+            # The message of its end was lost; tell it again.
+            return (JobEnded(self.now, job_id, command.epoch, Ending.FINISHED, told),)
+        tombstone = self._tombstones.get(job_id)
+        if tombstone is not None and tombstone.epoch >= command.epoch:
+            return (tombstone,) if tombstone.epoch == command.epoch else ()
+        ended = self._ended.get(job_id)
+        if run is None and ended is not None and ended.epoch >= command.epoch:
+            return (ended,)  # a lease that it has left is over, though its partner may be told to start again
+        if run is not None:
+            self._part(run)  # the scheduler has given up the former lease
+            self._vacate(run)
+        arrival = self._jobs[job_id]
+        saved = max(self._saved.get(job_id, 0.0), told)
+        speed = speed_at(arrival.truth.options, command.shape, self._cluster.levels)
+        productive_at = self.now + (arrival.job.restart_seconds if resumes else 0.0)
+        fails = arrival.truth.fails_at_step < arrival.truth.steps_total
+        ending = Ending.FAILED if fails else Ending.FINISHED
+        run = _Run(arrival, command.epoch, command.gpus, productive_at, productive_at, saved, speed, ending)
+        run.steps_safe = saved
+        self._occupy(run)
+        self._runs[job_id] = run
+        self._saved[job_id] = saved
+        heapq.heappush(self._ends, (run.ends_at(), command.epoch, job_id))
+        return (JobStarted(self.now, job_id, command.epoch),)
+
+    def _occupy(self, run: _Run) -> None:
+        """GPUs are exclusive to a lease, whatever the scheduler believes."""
+        epoch_on, epoch = self._epoch_on, run.epoch
+        for gpu in run.gpus:
+            other = epoch_on.setdefault(gpu, epoch)
+            if other != epoch:
+                raise BrokenInvariant(f"GPU {gpu} is given to lease {epoch} while lease {other} is on it")
+
+    def _vacate(self, run: _Run) -> None:
+        other = self._runs.get(run.partner)
+        if other is None or other.epoch != run.epoch or other is run:
+            for gpu in run.gpus:
+                self._epoch_on.pop(gpu, None)
 
     def _stop(self, command: Stop) -> tuple[Event, ...]:
         run = self._runs.get(command.job_id)
-        if run is None or run.epoch != command.epoch:
+        if run is None or run.epoch < command.epoch:
+            return self._entomb(command)
+        if run.epoch > command.epoch:
             return ()
         steps = run.steps(self.now)
         finished = steps >= run.arrival.truth.steps_total
@@ -219,9 +248,22 @@ class SimulatedEngine:
             return ()
         return (self._end(run, Ending.FINISHED if finished else Ending.STOPPED, steps),)
 
+    def _entomb(self, command: Stop) -> tuple[Event, ...]:
+        """A stop of a lease that does not run: if its start is still to come, that will do nothing."""
+        job_id, epoch = command.job_id, command.epoch
+        if job_id in self._finished:
+            return (JobEnded(self.now, job_id, epoch, Ending.FINISHED, 0.0),)
+        ended = self._ended.get(job_id)
+        if ended is not None and ended.epoch >= epoch:
+            return (ended,) if ended.epoch == epoch else ()
+        tombstone = self._tombstones.get(job_id)
+        if tombstone is None or tombstone.epoch < epoch:
+            tombstone = JobEnded(self.now, job_id, epoch, Ending.STOPPED, self._saved.get(job_id, 0.0))
+            self._tombstones[job_id] = tombstone
+        return (tombstone,) if tombstone.epoch == epoch else ()
+
     def _lose(self, node: str) -> list[Event]:
-        gpus = self._cluster.gpus_of_node(node)
-        lost = [run for run in self._runs.values() if any(gpus.start <= gpu < gpus.stop for gpu in run.gpus)]
+        lost = [run for run in self._runs.values() if any(gpu.node == node for gpu in run.gpus)]
         return [self._end(run, Ending.LOST, self._safe(run)) for run in lost]
 
     def _safe(self, run: _Run) -> float:
@@ -234,6 +276,7 @@ class SimulatedEngine:
         job = run.arrival.job
         del self._runs[job.id]
         self._leaving.pop(job.id, None)
+        self._vacate(run)
         self._part(run)
         self._saved[job.id] = steps
         if ending is Ending.FINISHED:

@@ -78,7 +78,7 @@ class Estate:
                 chain = territory.chains[index]
                 mine[name] = Compartment(chain, number, index, [0] * len(chain.types), self.ledger, is_pin=True)
                 if not self.grounds[index].buddies.is_open(level, cell):
-                    problem = f"pinned cell {name!r} overlaps another"
+                    problem = f"pinned cell {name!r} overlaps another, or is named twice"
                     raise ClusterError(problem, field="pinnedCells", remedy="pin cells that are apart")
                 self._occupy(mine[name], level, cell)
             self.pins.append(mine)
@@ -89,9 +89,10 @@ class Estate:
                 short = ground.promised[level] - ground.buddies.open[level]
                 if short > 0:
                     chain = ground.chain
+                    beside = " beside the pinned cells" if ground.buddies.open[level] < chain.cells(level) else ""
                     raise ClusterError(
                         f"the tenants' cells exceed chain {chain.name} at level {chain.types[level]} by {short}: "
-                        f"{ground.promised[level]} are promised, {ground.buddies.open[level]} are there",
+                        f"{ground.promised[level]} are promised, {ground.buddies.open[level]} are there{beside}",
                         field="virtualClusters",
                         remedy="promise fewer cells, or add hardware",
                     )

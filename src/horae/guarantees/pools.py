@@ -1,8 +1,9 @@
-"""Which GPUs a pool may use, and whose jobs it serves.
+"""Which GPUs a pool may use.
 
 A pool owns whole nodes, its own alone: what a tenant has here is a private cluster. Or its tenant reserves cells, and
-it owns those of the wide cluster that stand for them. Or it has a quota: so many GPUs at a time, of those that all such
-pools share. A pool without tenants serves all that have none of their own, and all work without a guarantee.
+it owns those of the wide cluster that stand for them, pinned ones included. Or it has a quota: so many GPUs at a time,
+of those that all such pools share. A pool without tenants serves all that have none of their own, and all work without
+a guarantee.
 """
 
 from __future__ import annotations
@@ -15,33 +16,29 @@ from horae.guarantees.tenancy import Tenancy
 from horae.model.arrays import Bools, Ints
 from horae.model.cells import Cluster
 from horae.model.errors import ClusterError
-from horae.model.jobs import Job
-from horae.model.pools import PoolSpec
+from horae.model.pools import PoolOfJob, PoolSpec
 
 
 class Pools:
     def __init__(self, cluster: Cluster, specs: Sequence[PoolSpec], *, static_binding: bool = False) -> None:
+        self.real = cluster
         self.specs = tuple(specs)
-        reserve = any(spec.cells for spec in self.specs)
+        reserve = any(spec.reserves for spec in self.specs)
         self.tenancy = Tenancy(cluster, self.specs, is_static=static_binding) if reserve else None
-        self.cluster = (
-            cluster if self.tenancy is None else self.tenancy.wide
-        )  # with the tenants' cells beside the nodes
+        # With the tenants' cells beside the nodes.
+        self.cluster = cluster if self.tenancy is None else self.tenancy.wide
         self.gpus: tuple[Bools, ...] = tuple(self._gpus(spec) for spec in self.specs)
-        self._by_tenant = _tenants(self.specs)
-        sharing = [spec.name for spec in self.specs if not (spec.nodes or spec.cells or spec.quota)]
+        _check_owners(self.specs)
+        if self.tenancy is not None and any(spec.nodes for spec in self.specs):
+            raise ClusterError(
+                "no pool can own nodes where others reserve cells", field="nodes", remedy="reserve node cells for it"
+            )
+        sharing = [spec.name for spec in self.specs if not (spec.nodes or spec.reserves or spec.quota)]
         if len(sharing) > 1:
             raise ClusterError(
                 f"pools {', '.join(sharing)} have no nodes of their own", field="pools", remedy="leave one without"
             )
-        self.for_all_else = next((i for i, spec in enumerate(self.specs) if not spec.tenants), None)
-
-    def pool_of(self, job: Job) -> int | None:
-        """The pool in which a job runs, if there is one: its tenant's, or the one for all else."""
-        own = self._by_tenant.get(job.tenant)
-        if own is None or (self.specs[own].cells and job.priority < 0):
-            return self.for_all_else
-        return own
+        self.of_job = PoolOfJob(self.specs)
 
     def _gpus(self, spec: PoolSpec) -> Bools:
         if self.tenancy is not None:
@@ -58,7 +55,8 @@ def _gpus(cluster: Cluster, spec: PoolSpec, specs: tuple[PoolSpec, ...]) -> Bool
         return np.ones(cluster.gpu_count, dtype=bool)
     owned = np.zeros(cluster.gpu_count, dtype=bool)
     for name in spec.nodes or _left_over(cluster, specs):
-        owned[cluster.gpus_of_node(name)] = True
+        if name in cluster.node_index:  # a node of a pool may be away, and is the pool's again when it comes back
+            owned[cluster.gpus_of_node(name)] = True
     if not owned.any():
         raise ClusterError(f"pool {spec.name!r} has no nodes", field="pools", remedy="leave it some nodes")
     return owned
@@ -69,10 +67,10 @@ def _left_over(cluster: Cluster, specs: tuple[PoolSpec, ...]) -> list[str]:
     return [node.name for node in cluster.nodes if node.name not in taken]
 
 
-def _tenants(specs: tuple[PoolSpec, ...]) -> dict[str, int]:
+def _check_owners(specs: tuple[PoolSpec, ...]) -> None:
     owner: dict[str, str] = {}
-    by_tenant: dict[str, int] = {}
-    for index, spec in enumerate(specs):
+    served: set[str] = set()
+    for spec in specs:
         for name in spec.nodes:
             if name in owner:
                 raise ClusterError(
@@ -82,7 +80,6 @@ def _tenants(specs: tuple[PoolSpec, ...]) -> dict[str, int]:
                 )
             owner[name] = spec.name
         for tenant in spec.tenants:
-            if tenant in by_tenant:
+            if tenant in served:
                 raise ClusterError(f"tenant {tenant!r} has two pools", field="tenants", remedy="give it one")
-            by_tenant[tenant] = index
-    return by_tenant
+            served.add(tenant)

@@ -4,11 +4,14 @@ The scheduler works on a *wide* cluster: the cells of every tenant as nodes of t
 has no guarantee. So a tenant's pool sees what it would see of a private cluster of that shape, and decides the same. A
 cell gets real GPUs when somebody is placed in it, and loses them when nobody is any more; the guests on those GPUs are
 sent away. Real GPUs that a tenant uses are closed to the others.
+
+A pinned cell has the same real GPUs for good and is no part of the number of cells. It is one more node (or several) of
+its tenant in the wide cluster, for jobs that ask for it alone: `pins` and `is_pinned` say which GPUs that are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +21,9 @@ from horae.guarantees.estate import Estate
 from horae.model.arrays import Bools, Ints
 from horae.model.cells import Cluster
 from horae.model.chains import CellKind
-from horae.model.layout import Layout, layout_of, private_nodes
+from horae.model.layout import Layout, layout_of, pinned_nodes, private_nodes
+from horae.model.limits import bounded
+from horae.model.plain import Plain
 from horae.model.pools import PoolSpec
 
 _UNBOUND = -1
@@ -30,22 +35,32 @@ class _Cell(NamedTuple):
     compartment: Compartment
     kind: CellKind
     gpus: Ints  # of the wide cluster
+    pinned: str = ""  # its name, if it is pinned
 
 
 class Tenancy:
     def __init__(self, cluster: Cluster, specs: Sequence[PoolSpec], *, is_static: bool = False) -> None:
-        self.layout: Layout = layout_of(cluster, {spec.name: spec.cells for spec in specs if spec.cells})
+        reserving = [spec for spec in specs if spec.reserves]
+        self.layout: Layout = layout_of(
+            cluster, {spec.name: spec.cells for spec in reserving}, {spec.name: spec.pinned for spec in reserving}
+        )
         self.estate = Estate(self.layout.territory)
+        tenants = range(len(self.layout.territory.reservations))
         cells = [
-            (tenant, kind, nodes)
-            for tenant in range(len(self.layout.territory.reservations))
+            (self.estate.compartments[tenant][kind.chain], kind, nodes)
+            for tenant in tenants
             for kind, _, nodes in private_nodes(self.layout, tenant)
         ]
-        virtual = tuple(node for _, _, nodes in cells for node in nodes)
+        pinned = [(tenant, pin, nodes) for tenant in tenants for pin, nodes in pinned_nodes(self.layout, tenant)]
+        virtual = [node for *_, nodes in (*cells, *pinned) for node in nodes]
+        self._cluster = cluster
         self.wide = Cluster(cluster.name, (*cluster.nodes, *virtual), cluster.restart_seconds)
         self.cells = [
-            _Cell(self.estate.compartments[tenant][kind.chain], kind, self._gpus_of([node.name for node in nodes]))
-            for tenant, kind, nodes in cells
+            _Cell(compartment, kind, self._gpus_of(node.name for node in nodes)) for compartment, kind, nodes in cells
+        ]
+        self.cells += [
+            _Cell(self.estate.pins[tenant][pin.name], pin.kind, self._gpus_of(node.name for node in nodes), pin.name)
+            for tenant, pin, nodes in pinned
         ]
         count = self.wide.gpu_count
         self.real = np.full(count, -1)  # by GPU of the wide cluster: the real one; -1 while there is none
@@ -69,6 +84,15 @@ class Tenancy:
         self.cells_shifted = True  # the same of the tenants' GPUs
         self._is_stale = False  # a cell that was closed for bad hardware has been given back
         self._is_static = is_static
+        for number, (_, pin, _) in enumerate(pinned, start=len(cells)):
+            self._map(number, pin.cell)
+        # By pool and name of the pin, and of all: GPUs of the wide cluster.
+        self.pins: Mapping[tuple[str, str], Bools] = {
+            (spec.name, name): self._in_cells(cell.pinned == f"{spec.name}/{name}" for cell in self.cells)
+            for spec in reserving
+            for name in spec.pinned
+        }
+        self.is_pinned: Bools = self._in_cells(bool(cell.pinned) for cell in self.cells)
         if is_static:
             self.bind(np.flatnonzero(self.is_virtual))
 
@@ -78,16 +102,58 @@ class Tenancy:
 
     def owned(self, spec: PoolSpec) -> Bools:
         """By GPU of the wide cluster: whether a pool may ever use it."""
-        if not spec.cells:
+        if not spec.reserves:
             return ~self.is_virtual
         tenant = self.estate.tenants[spec.name]
-        mine = [number for number, cell in enumerate(self.cells) if cell.compartment.tenant == tenant]
-        return np.isin(self._cell, mine)
+        return self._in_cells(cell.compartment.tenant == tenant for cell in self.cells)
+
+    def _in_cells(self, chosen: Iterable[bool]) -> Bools:
+        """By GPU of the wide cluster: whether it is in one of the tenants' cells for which this is true."""
+        return np.append(np.fromiter(chosen, dtype=bool), False)[self._cell]  # the last stands for no cell, -1
+
+    def dump(self) -> Plain:
+        """Which of the tenants' cells are bound, and to which; the rest follows from who is where."""
+        bound = [
+            [number, cell]
+            for number, cell in enumerate(self._bound)
+            if cell != _UNBOUND and not self.cells[number].pinned
+        ]
+        return {"bound": bound, "doomed": sorted(self._doomed), "shifted": [self.shifted, self.cells_shifted]}
+
+    def restore(self, plain: Plain) -> None:
+        for number, real_cell in plain["bound"]:
+            if self._bound[number] == _UNBOUND:
+                cell = self.cells[number]
+                self.estate.bind(cell.compartment, cell.kind.level, real_cell)
+                self._map(number, real_cell)
+        self._doomed = set(plain["doomed"])
+        self.estate.ledger.settle()
+
+    def restore_doomed(self, plain: Plain) -> None:
+        """Cells on bad hardware as they were: which of several it is depends on how things came about."""
+        for number in sorted(self._doomed):
+            self._unmap(number)
+        self.restore(plain)
+        self._close_bad()
 
     # Claims
 
-    def adopt(self, tenant: str, real: Ints) -> Ints | None:
-        """A tenant's GPUs for a job that was found on these real ones; None if its cells cannot cover them."""
+    def adopt(self, tenant: str, real: Ints, pin: str = "", avoid: Collection[int] = ()) -> Ints | None:
+        """A tenant's GPUs for a job that was found on these real ones; None if its cells cannot cover them.
+
+        A job that asks for a pinned cell is covered by that one alone, any other by none of them. `avoid` are GPUs of
+        the tenant that are about to be used otherwise.
+        """
+        avoided = np.zeros(self.wide.gpu_count, dtype=bool)
+        avoided[list(avoid)] = True
+        if pin:
+            gpus = np.flatnonzero(self.pins.get((tenant, pin), False))
+            found = dict(zip(self.real[gpus].tolist(), gpus.tolist(), strict=True))
+            mine = [found.get(gpu) for gpu in real.tolist()]
+            if None in mine:
+                return None
+            pinned = np.array(mine)
+            return None if (self._claimed[pinned] | avoided[pinned]).any() else pinned
         chains, places = self._place[real].T
         by_chain = self.estate.compartments[self.estate.tenants[tenant]]
         compartment = by_chain.get(int(chains[0]))
@@ -100,18 +166,26 @@ class Tenancy:
             cells = list(dict.fromkeys((places // size).tolist()))
             if len(cells) > nodes:
                 continue  # a member of the gang would be in several cells
-            numbers = self._bind_these(compartment, level, cells)
-            if numbers is not None:
-                by_cell = dict(zip(cells, numbers, strict=True))
-                return np.array([self.cells[by_cell[gpu // size]].gpus[gpu % size] for gpu in places.tolist()])
+            places_by_cell = [(gpu // size, gpu % size) for gpu in places.tolist()]
+            own = self._bind_these(compartment, level, cells, places_by_cell, avoided)
+            if own is not None:
+                return own
         return None
 
-    def _bind_these(self, compartment: Compartment, level: int, cells: Sequence[int]) -> list[int] | None:
-        """Just these cells of the cluster for a tenant; None if it has no more, or promises to others forbid it."""
+    def _bind_these(
+        self,
+        compartment: Compartment,
+        level: int,
+        cells: Sequence[int],
+        places: Sequence[tuple[int, int]],
+        avoided: Bools,
+    ) -> Ints | None:
+        """These cells of the cluster for a tenant, and its GPUs there; None if it has none left, or promises to others
+        forbid it."""
         ground = self.estate.grounds[compartment.chain_index]
         mine = [n for n, each in enumerate(self.cells) if each.compartment is compartment and each.kind.level == level]
         bound = {self._bound[number]: number for number in mine if self._bound[number] != _UNBOUND}
-        unbound = [number for number in mine if self._bound[number] == _UNBOUND]
+        unbound = [n for n in mine if self._bound[n] == _UNBOUND and not avoided[self.cells[n].gpus].any()]
         numbers = []
         for cell in cells:
             if cell not in bound:
@@ -121,24 +195,77 @@ class Tenancy:
                     return None
                 self.estate.bind(compartment, level, cell)
             numbers.append(bound[cell] if cell in bound else unbound.pop(0))
+        by_cell = dict(zip(cells, numbers, strict=True))
+        own = np.array([self.cells[by_cell[cell]].gpus[offset] for cell, offset in places])
+        if (self._claimed[own] | avoided[own]).any():
+            self.estate.ledger.undo()
+            return None
         for cell, number in zip(cells, numbers, strict=True):
             if self._bound[number] == _UNBOUND:
                 self._map(number, cell)
         self.estate.ledger.settle()
-        return numbers
+        return own
 
     def wide_of(self, real: Ints) -> Ints:
         """Real GPUs by the numbers of the wide cluster."""
         return self._wide_of[real]
 
-    def bind(self, gpus: Ints) -> None:
-        """See to it that these GPUs of a tenant are real."""
+    def bind(self, gpus: Ints, nodes: Collection[str] = ()) -> bool:
+        """See to it that these GPUs of a tenant are real, and on these nodes if any are named; whether that can be."""
         for number in dict.fromkeys(self._cell[gpus].tolist()):
-            self._doomed.discard(number)  # it is wanted as it is
             if number >= 0 and self._bound[number] == _UNBOUND:
                 cell = self.cells[number]
-                self._map(number, self.estate.bind_any(cell.compartment, cell.kind.level))
+                if not nodes:
+                    self._map(number, self.estate.bind_any(cell.compartment, cell.kind.level))
+                    continue
+                found = self._cell_on(cell.compartment, cell.kind.level, nodes)
+                if found is None:
+                    self._settle()
+                    return False
+                self.estate.bind(cell.compartment, cell.kind.level, found)
+                self._map(number, found)
+        self._doomed.difference_update(self._cell[gpus].tolist())  # they are wanted as they are
         self._settle()
+        return True
+
+    def _cell_on(self, compartment: Compartment, level: int, nodes: Collection[str]) -> int | None:
+        """A free cell on good hardware of these nodes only, the one with the fewest guests."""
+        ground = self.estate.grounds[compartment.chain_index]
+        chain, buddies = ground.chain, ground.buddies
+        size = chain.gpus[level]
+        allowed = [name in nodes for name in chain.nodes]
+        choices = [
+            (buddies.guests(level, cell), cell)
+            for cell in range(chain.cells(level))
+            if all(allowed[cell * size // chain.node_gpus : -(-(cell + 1) * size // chain.node_gpus)])
+            and not buddies.bad(level, cell)
+            and buddies.is_open(level, cell)
+            and buddies.can_take(level, cell, ground.promised)
+        ]
+        return min(choices)[1] if choices else None
+
+    def on_nodes(self, nodes: Collection[str]) -> Bools:
+        """By GPU of the wide cluster: whether it is on one of these nodes, or its cell can be bound there.
+
+        Of the cells of a kind that are not bound, as many count as could be bound there together.
+        """
+        cluster = self._cluster
+        there = np.array([node.name in nodes for node in cluster.nodes])[cluster.node_of_gpu]
+        mask = np.append(there, False)[self.real]
+        waiting: dict[tuple[int, int], list[int]] = {}
+        for number, cell in enumerate(self.cells):
+            if self._bound[number] == _UNBOUND:
+                waiting.setdefault((id(cell.compartment), cell.kind.level), []).append(number)
+        for numbers in waiting.values():
+            compartment, level = self.cells[numbers[0]].compartment, self.cells[numbers[0]].kind.level
+            for number in numbers:
+                found = self._cell_on(compartment, level, nodes)
+                if found is None:
+                    break
+                self.estate.bind(compartment, level, found)
+                mask[self.cells[number].gpus] = True
+            self.estate.ledger.undo()
+        return mask
 
     def guests(self, gpus: Ints) -> Ints:
         """The real GPUs behind a tenant's, as the wide cluster numbers them: where guests would be."""
@@ -160,7 +287,7 @@ class Tenancy:
         numbers, counts = np.unique(self._cell[changed], return_counts=True)
         for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
             self._claims[number] += count if claimed else -count
-            if not self._claims[number] and not self._is_static:
+            if not self._claims[number] and not self._is_static and not self.cells[number].pinned:
                 self._unmap(number)
         self._settle()
 
@@ -225,8 +352,14 @@ class Tenancy:
         compartments = [
             by_chain[chain] for by_chain in self.estate.compartments for chain in short if chain in by_chain
         ]
-        while any(self._doom(compartment) for compartment in compartments):
-            pass  # what one tenant cannot have may have been another's slack
+        # What one tenant cannot have may have been another's slack.
+        for _ in bounded(len(self.cells) + 2, "showing cells on bad hardware"):
+            if not any(self._doom(compartment) for compartment in compartments):
+                break
+        self._close_bad()
+
+    def _close_bad(self) -> None:
+        """Tenants' GPUs that are bound to bad hardware are not used."""
         virtual = np.flatnonzero(self.is_virtual)
         closed = self.closed.copy()
         closed[virtual] = False

@@ -41,7 +41,7 @@ class Placer(Protocol):
 
     def hasten(self) -> None: ...
 
-    def settle(self, turns: Turns, demands: tuple[Demand, ...]) -> Settlement | None: ...
+    def settle(self, turns: Turns, demands: Sequence[Demand]) -> Settlement | None: ...
 
     def place(self, free: Bools, riders: Riders, demand: Demand, shape: Shape) -> Spot | None: ...
 
@@ -65,7 +65,7 @@ class Ground(NamedTuple):
     usable: Bools  # of this pool, healthy, and held for nobody
     holder: Ints  # epoch of the lease on each GPU
     riders: Riders
-    demands: tuple[Demand, ...]
+    demands: Sequence[Demand]
     ids: Sequence[str]  # by row
     quota_left: Mapping[str, int] | None = None  # by GPU type: so many more may be used; None: as many as there are
 
@@ -368,7 +368,7 @@ class _Pass:
                 left += held
         if left < shape.gpus:
             return None
-        free = self.free | np.isin(self.holder, leaving)
+        free = self.free | (np.isin(self.holder, leaving) & self.ground.usable)
         spot = self.placer.place(free, self.riders, demand, shape)
         return None if spot is None else spot._replace(leaving=tuple(sorted({*spot.leaving, *leaving})))
 

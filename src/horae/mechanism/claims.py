@@ -44,6 +44,9 @@ def next_contest_at(decision: Decision, jobs: JobColumns) -> float:
     if isinstance(ranking, Ranking) and not ranking.preemptive:
         return inf
     protected_until = np.maximum(jobs.protected_until, jobs.lease_until)[jobs.running]
+    if isinstance(decision, Grants) and decision.leases:
+        # A lease that ends is renewed there and then, also if its holder may not be stopped yet.
+        protected_until = np.append(protected_until, jobs.lease_until[jobs.running])
     return float(np.min(protected_until[protected_until > jobs.now], initial=inf))
 
 

@@ -1,23 +1,40 @@
-"""The cluster as a forest of cells: gpu < switch < socket < node < rack < cluster, one chain per GPU type.
+"""The cluster as a forest of cells: gpu < switch < socket < node < rack < row < cluster, one chain per GPU type.
 
-GPUs are numbered so that every cell of every level is a contiguous range. A node that lacks a level has the
-next coarser one in its stead, so that all chains have the same levels and code need not ask.
+GPUs are numbered so that every cell of every level is a contiguous range. Levels inside a node have the same names
+everywhere, as have those above it. A node that lacks a level has a neighbouring one in its stead: inside a node the
+next coarser one, above it the next finer one. So all chains have the same levels and code need not ask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from horae.model.arrays import Floats, Ints
 from horae.model.errors import ClusterError
 
-GPU, NODE, CLUSTER = "gpu", "node", "cluster"
+GPU, NODE, RACK, CLUSTER = "gpu", "node", "rack", "cluster"
+
+
+class Gpu(NamedTuple):
+    """The name of a GPU, which never changes: its node, and its number there. Positions in arrays are internal."""
+
+    node: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.node}/{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> Gpu:
+        node, _, number = text.rpartition("/")
+        return cls(node, int(number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +45,19 @@ class Node:
     cpus: float = inf
     memory_bytes: float = inf
     levels: tuple[tuple[str, int], ...] = ()  # levels inside the node: (name, GPUs in one cell), finest first
-    rack: str = ""  # "" means a rack of its own
+    rack: str = ""  # short for ("rack", name) in front of `above`; "": a rack of its own, if others have racks
     price_per_hour: float = 0.0
+    above: tuple[tuple[str, str], ...] = ()  # the cells that hold the node: (level, name of the cell), finest first
+
+    def __post_init__(self) -> None:
+        if self.above and self.above[0][0] == RACK and not self.rack:  # one value, however it is written
+            object.__setattr__(self, "rack", self.above[0][1])
+            object.__setattr__(self, "above", tuple(self.above[1:]))
+
+    @property
+    def groups(self) -> tuple[tuple[str, str], ...]:
+        """The named cells that hold the node, its rack included: (level, name), finest first."""
+        return ((RACK, self.rack), *self.above) if self.rack else self.above
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +70,7 @@ class Cell:
     gpus: int
     nodes: tuple[str, ...]
     children: tuple[Cell, ...]
+    name: str = ""  # of a node, or of a cell above nodes that has one
 
 
 @dataclass(frozen=True)
@@ -55,14 +84,10 @@ class Cluster:
     def __post_init__(self) -> None:
         _check_nodes(self.nodes)
         accelerators = tuple(dict.fromkeys(node.accelerator for node in self.nodes))
-        chain = {name: index for index, name in enumerate(accelerators)}
-        # Nodes of one type side by side, racks within them: every cell becomes a range of GPU numbers. Done again, it
-        # changes nothing, so that a cluster read back from a journal has the same numbers.
-        racks = {name: index for index, name in enumerate(dict.fromkeys(_rack(node) for node in self.nodes))}
-        nodes = tuple(sorted(self.nodes, key=lambda node: (chain[node.accelerator], racks[_rack(node)])))
-        object.__setattr__(self, "nodes", nodes)
+        inner, outer = level_names(self.nodes)
+        object.__setattr__(self, "nodes", _side_by_side(self.nodes, outer))
         object.__setattr__(self, "accelerators", accelerators)
-        object.__setattr__(self, "levels", _levels(nodes))
+        object.__setattr__(self, "levels", (GPU, *inner, NODE, *outer, CLUSTER))
 
     @cached_property
     def gpu_count(self) -> int:
@@ -171,6 +196,37 @@ class Cluster:
         index = self.node_index[name]
         return slice(int(first[index]), int(first[index + 1]))
 
+    def names(self, positions: Ints) -> tuple[Gpu, ...]:
+        """The names of GPUs, in the order of their positions here."""
+        known = self._names
+        return tuple([known.get(position) or self._name(position) for position in positions.tolist()])
+
+    def positions(self, gpus: Iterable[Gpu]) -> Ints:
+        """Where GPUs are in the arrays; raises where a node or a GPU of it does not exist here."""
+        return np.array([self._position(gpu) for gpu in gpus], dtype=np.int64)
+
+    def has(self, gpu: Gpu) -> bool:
+        index = self.node_index.get(gpu.node)
+        return index is not None and 0 <= gpu.number < self.nodes[index].gpus
+
+    @cached_property
+    def _names(self) -> dict[int, Gpu]:
+        return {}
+
+    @cached_property
+    def _first_of_node(self) -> list[int]:
+        return self.first_gpu[self.node_level].tolist()
+
+    def _name(self, position: int) -> Gpu:
+        node = int(self.node_of_gpu[position])
+        name = self._names[position] = Gpu(self.nodes[node].name, position - self._first_of_node[node])
+        return name
+
+    def _position(self, gpu: Gpu) -> int:
+        if not self.has(gpu):
+            raise ClusterError(f"there is no GPU {gpu} in cluster {self.name!r}", field="gpus")
+        return self._first_of_node[self.node_index[gpu.node]] + gpu.number
+
     def level_index(self, level: str) -> int:
         try:
             return self.levels.index(level)
@@ -201,6 +257,7 @@ class Cluster:
             gpus=stop - start,
             nodes=tuple(node.name for node in nodes),
             children=children,
+            name=nodes[0].name if level == self.node_level else dict(nodes[0].groups).get(self.levels[level], ""),
         )
 
 
@@ -225,38 +282,104 @@ def _check_nodes(nodes: tuple[Node, ...]) -> None:
                     remedy="give the GPUs of one cell, e.g. {socket: 4, switch: 2} for a node of 8",
                 )
             smaller = gpus
+    _check_groups(nodes)
 
 
-def _levels(nodes: tuple[Node, ...]) -> tuple[str, ...]:
-    """All level names, finest first: each before those that come after it in any node."""
-    size: dict[str, int] = {}
-    coarser: dict[str, set[str]] = {}
+def _check_groups(nodes: tuple[Node, ...]) -> None:
+    """A node is in one cell of a level, and cells of a level with one name are one cell, in one coarser cell."""
+    parent: dict[tuple[str, str], tuple[str, str]] = {}
     for node in nodes:
-        names = [level for level, _ in node.levels]
-        for index, (level, gpus) in enumerate(node.levels):
-            size[level] = max(gpus, size.get(level, 0))
-            coarser.setdefault(level, set()).update(names[index + 1 :])
-    inner: list[str] = []
-    while len(inner) < len(size):
-        left = [level for level in size if level not in inner]
-        finest = [level for level in left if not any(level in coarser[other] for other in left)]
-        if not finest:
+        levels = [level for level, _ in node.groups]
+        if len(set(levels)) < len(levels) or not all(name and level for level, name in node.groups):
             raise ClusterError(
-                f"nodes disagree on which of {', '.join(sorted(left))} is finer", field="levels", remedy="use one order"
+                f"node {node.name!r} names a level above it twice, or without a cell",
+                field="above",
+                remedy="name each level once, with the name of a cell",
             )
-        inner.append(min(finest, key=lambda level: (size[level], level)))
-    for reserved in (GPU, NODE, CLUSTER, "rack"):
+        for own, coarser in zip_longest(node.groups, node.groups[1:], fillvalue=("", "")):
+            known = parent.setdefault(own, coarser)
+            if known != coarser:
+                one, other = (f"{level} {name!r}" if level else "no coarser cell" for level, name in (known, coarser))
+                raise ClusterError(
+                    f"{own[0]} {own[1]!r} is in {one} and, for node {node.name!r}, in {other}",
+                    field="above",
+                    remedy="give cells that differ names that differ",
+                )
+
+
+def level_names(nodes: Sequence[Node]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of all levels inside nodes, and of all levels above them, finest first."""
+    inner = _in_order({node.levels for node in nodes}, "levels")
+    nodes_of: dict[tuple[str, str, str], int] = {}
+    for node in nodes:
+        for level, name in node.groups:
+            nodes_of[node.accelerator, level, name] = nodes_of.get((node.accelerator, level, name), 0) + 1
+    outer = _in_order(
+        {
+            tuple((level, nodes_of[node.accelerator, level, name]) for level, name in node.groups)
+            for node in nodes
+            if node.groups
+        },
+        "above",
+    )
+    for reserved in (GPU, NODE, CLUSTER, RACK, *outer):
         if reserved in inner:
             raise ClusterError(
                 f"{reserved!r} is not a level inside a node", field="levels", remedy="choose another name"
             )
-    outer = ["rack"] if any(node.rack for node in nodes) else []
-    return (GPU, *inner, NODE, *outer, CLUSTER)
+    for reserved in (GPU, NODE, CLUSTER):
+        if reserved in outer:
+            raise ClusterError(f"{reserved!r} is not a level above a node", field="above", remedy="choose another name")
+    return inner, outer
 
 
-def _rack(node: Node) -> tuple[str, str, str]:
-    """A rack holds one type of GPU; a node that names none has one of its own."""
-    return node.accelerator, node.rack, "" if node.rack else node.name
+def _in_order(chains: Iterable[tuple[tuple[str, int], ...]], field: str) -> tuple[str, ...]:
+    """All level names, finest first: each before those that come after it in any node."""
+    size: dict[str, int] = {}
+    coarser: dict[str, set[str]] = {}
+    for chain in chains:
+        names = [level for level, _ in chain]
+        for index, (level, units) in enumerate(chain):
+            size[level] = max(units, size.get(level, 0))
+            coarser.setdefault(level, set()).update(names[index + 1 :])
+    ordered: list[str] = []
+    while len(ordered) < len(size):
+        left = [level for level in size if level not in ordered]
+        finest = [level for level in left if not any(level in coarser[other] for other in left)]
+        if not finest:
+            raise ClusterError(
+                f"nodes disagree on which of {', '.join(sorted(left))} is finer", field=field, remedy="use one order"
+            )
+        ordered.append(min(finest, key=lambda level: (size[level], level)))
+    return tuple(ordered)
+
+
+def cell_key(node: Node, level: str, levels: Sequence[str]) -> tuple[str, str, str]:
+    """The cell of a level above the node that holds it: GPU type, level, name.
+
+    A node that lacks the level is in the coarsest of its finer cells, or alone. A cell holds one type of GPU.
+    """
+    found = NODE, node.name
+    for own in node.groups:
+        if levels.index(own[0]) > levels.index(level):
+            break
+        found = own
+    return node.accelerator, *found
+
+
+def _side_by_side(nodes: tuple[Node, ...], outer: tuple[str, ...]) -> tuple[Node, ...]:
+    """Nodes of one type next to each other, within them those of one cell of each level, coarse ones first.
+
+    So every cell becomes a range of GPU numbers. Done again, it changes nothing: a cluster that is read back from a
+    journal has the same numbers.
+    """
+    columns: list[list[Hashable]] = [[node.accelerator for node in nodes]]
+    columns += [[cell_key(node, level, outer) for node in nodes] for level in reversed(outer)]
+    ranks = []
+    for column in columns:
+        rank = {key: index for index, key in enumerate(dict.fromkeys(column))}
+        ranks.append([rank[key] for key in column])
+    return tuple(nodes[index] for _, index in sorted(zip(zip(*ranks, strict=True), range(len(nodes)), strict=True)))
 
 
 def _padded(starts: Ints) -> Ints:
@@ -267,26 +390,25 @@ def _padded(starts: Ints) -> Ints:
 
 
 def _first_gpus(nodes: tuple[Node, ...], level: str, levels: tuple[str, ...]) -> Ints:
-    starts = [0]
-    position = 0
-    previous: tuple[str, ...] | None = None
-    for node in nodes:
-        if level == GPU:
-            cell_sizes = [1] * node.gpus
-        elif level in (NODE, "rack", CLUSTER):
-            cell_sizes = [node.gpus]
-        else:
-            # A node that lacks the level has the next coarser one in its stead.
-            own = dict(node.levels)
-            coarser = [own[name] for name in levels[levels.index(level) :] if name in own]
-            cell_gpus = coarser[0] if coarser else node.gpus
-            cell_sizes = [cell_gpus] * (node.gpus // cell_gpus)
-        group = {"rack": _rack(node), CLUSTER: (node.accelerator,)}.get(level)
-        for gpus in cell_sizes:
-            position += gpus
-            if group is not None and group == previous:
-                starts[-1] = position
+    sizes: list[int] = []
+    if levels.index(level) > levels.index(NODE):
+        previous = None
+        for node in nodes:
+            cell = (node.accelerator,) if level == CLUSTER else cell_key(node, level, levels)
+            if cell == previous:
+                sizes[-1] += node.gpus
             else:
-                starts.append(position)
-        previous = group
-    return np.array(starts, dtype=np.int64)
+                sizes.append(node.gpus)
+            previous = cell
+    else:
+        finer = levels.index(level)
+        for node in nodes:
+            cell_gpus = _cell_gpus(node, levels[finer : levels.index(NODE)]) if level != GPU else 1
+            sizes += [cell_gpus] * (node.gpus // cell_gpus)
+    return np.concatenate(([0], np.cumsum(np.array(sizes, dtype=np.int64))))
+
+
+def _cell_gpus(node: Node, levels: tuple[str, ...]) -> int:
+    """GPUs of a cell of the first of these levels; a node that lacks it has the next coarser one in its stead."""
+    own = dict(node.levels)
+    return next((own[level] for level in levels if level in own), node.gpus)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+from horae.model.cells import Gpu
 from horae.model.shapes import Shape
 
 
@@ -12,9 +13,11 @@ class Start(NamedTuple):
 
     epoch: int
     job_ids: tuple[str, ...]  # a bundle: one job, or two that share the GPUs
-    gpus: tuple[int, ...]
+    gpus: tuple[Gpu, ...]
     shape: Shape
-    steps_done: tuple[float, ...]  # where each job resumes
+    steps_done: tuple[float, ...]  # from where each job goes on
+    resumes: tuple[bool, ...]  # by job: whether it ran before, so that it loads a checkpoint first
+    lease_until: float = 0.0  # until then the bundle is not displaced; a promise, not a timer
 
 
 class Stop(NamedTuple):
@@ -23,6 +26,13 @@ class Stop(NamedTuple):
     epoch: int
     job_id: str
     grace_seconds: float
+
+
+class Extend(NamedTuple):
+    """The lease is renewed: the bundle is not displaced until then. Nothing ends when a lease does."""
+
+    epoch: int
+    lease_until: float
 
 
 class Survey(NamedTuple):
@@ -46,4 +56,4 @@ class Offer(NamedTuple):
     rho: tuple[float, ...]
 
 
-Command: TypeAlias = Start | Stop | Survey | CallForBids
+Command: TypeAlias = Start | Stop | Extend | Survey | CallForBids

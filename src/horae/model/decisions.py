@@ -29,6 +29,7 @@ class Ranking(NamedTuple):
     allowed: Bools | None = None  # by row and option: which shapes it may have now; None: all that it accepts
     promoted: Ints = _NO_ROWS  # their attained service is counted anew from here
     stands_until: float = inf
+    memory: object = None  # plain data that comes back as `view.memory`
 
 
 class Limit(IntEnum):
@@ -69,6 +70,7 @@ class Shares(NamedTuple):
     pairs: Pairs | None = None  # and in company
     evidence: Evidence | None = None
     isolated_speed: Floats | None = None  # by row: steps/s on a share of its own, to be counted up as isolated seconds
+    memory: object = None  # plain data that comes back as `view.memory`
 
 
 class Notice(NamedTuple):
@@ -97,6 +99,7 @@ class Grants(NamedTuple):
     resizes: bool = False  # those who run may be given other shapes although nobody waits
     partner: Ints | None = None  # by grant: the row that shares the GPUs, -1 for those alone; None: all are alone
     partner_option: Ints | None = None
+    memory: object = None  # plain data that comes back as `view.memory`
 
     @property
     def leases(self) -> bool:

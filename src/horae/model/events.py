@@ -10,6 +10,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
+from horae.model.cells import Gpu, Node
 from horae.model.jobs import Curve, Job
 from horae.model.shapes import Shape
 
@@ -27,6 +28,22 @@ class Health(Enum):
     FAILED = "failed"
 
 
+class GpuState(Enum):
+    USABLE = "usable"
+    FAILED = "failed"
+    FOREIGN = "foreign"  # processes of others use it
+
+
+class Phase(Enum):
+    """What a lease is doing at the engine. Before RUNNING it starts up: no work is done, and none is charged."""
+
+    QUEUED = "queued"
+    PULLING = "pulling"
+    STARTING = "starting"
+    RUNNING = "running"
+    SAVING = "saving"
+
+
 class JobSubmitted(NamedTuple):
     at: float
     job: Job
@@ -37,12 +54,35 @@ class JobCancelled(NamedTuple):
     job_id: str
 
 
+class JobHeld(NamedTuple):
+    """The owner wants the job to wait: it leaves its GPUs with its work saved, and is suspended."""
+
+    at: float
+    job_id: str
+
+
+class JobReleased(NamedTuple):
+    """A suspended job may run again."""
+
+    at: float
+    job_id: str
+
+
 class JobStarted(NamedTuple):
     """The engine confirms a start."""
 
     at: float
     job_id: str
     epoch: int
+
+
+class JobPhase(NamedTuple):
+    """An engine whose jobs take time to start tells how far one has come."""
+
+    at: float
+    job_id: str
+    epoch: int
+    phase: Phase
 
 
 class JobProgressed(NamedTuple):
@@ -69,6 +109,23 @@ class NodeChanged(NamedTuple):
     health: Health
 
 
+class GpuChanged(NamedTuple):
+    """One GPU is broken, used by processes of others, or usable again. `note` says more, such as a user's name."""
+
+    at: float
+    gpu: Gpu
+    state: GpuState
+    note: str = ""
+
+
+class ClusterChanged(NamedTuple):
+    """Nodes that are new or have changed, and nodes that are gone; those in use go when their jobs have ended."""
+
+    at: float
+    nodes: tuple[Node, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
 class PolicyChanged(NamedTuple):
     at: float
     pool: str
@@ -76,11 +133,20 @@ class PolicyChanged(NamedTuple):
     options: Mapping[str, object] = MappingProxyType({})
 
 
-class ReservationsChanged(NamedTuple):
-    """Other cells for some tenants, by pool; who is covered no more goes on without a guarantee."""
+class TenantChange(NamedTuple):
+    """What is new for a tenant; None: as before."""
+
+    cells: Mapping[str, int] | None = None  # what its pool reserves, e.g. {"A100.node": 6}
+    weight: float | None = None
+    quota: Mapping[str, int] | None = None  # by GPU type: at most so many at a time
+
+
+class TenantsChanged(NamedTuple):
+    """Other cells, weights or limits, by tenant (or by the name of its pool). No job is stopped; jobs that are no
+    longer covered by a reservation become preemptible."""
 
     at: float
-    cells: Mapping[str, Mapping[str, int]]
+    tenants: Mapping[str, TenantChange]
 
 
 class BidGiven(NamedTuple):
@@ -110,11 +176,36 @@ class SpeedRevised(NamedTuple):
     steps_per_second: float
 
 
+class Running(NamedTuple):
+    """One lease of one job, as a survey finds it."""
+
+    job_id: str
+    epoch: int
+    gpus: tuple[Gpu, ...]
+    steps: float  # that are safe
+    phase: Phase = Phase.RUNNING
+
+
 class Surveyed(NamedTuple):
-    """Everything the engine runs right now, in answer to `Survey`: it mends whatever events were lost."""
+    """Everything the engine runs, in answer to `Survey`; it replaces whatever events were lost.
+
+    `at` is the moment when it was taken, not when it arrives: it says nothing of what began later.
+    """
 
     at: float
-    running: tuple[tuple[str, int, float], ...]  # job id, epoch, steps that are safe
+    running: tuple[Running, ...]
+
+
+class LeaseAdopted(NamedTuple):
+    """A lease that runs and that the scheduler does not know: it was found after a restart, or another scheduler
+    started it. Its job was submitted before."""
+
+    at: float
+    epoch: int
+    job_ids: tuple[str, ...]
+    gpus: tuple[Gpu, ...]
+    steps: tuple[float, ...]
+    guaranteed: bool = True  # it was placed in its tenant's cells; if they do not cover it, it is preemptible
 
 
 class Tick(NamedTuple):
@@ -126,12 +217,18 @@ class Tick(NamedTuple):
 Event: TypeAlias = (
     JobSubmitted
     | JobCancelled
+    | JobHeld
+    | JobReleased
     | JobStarted
+    | JobPhase
     | JobProgressed
     | JobEnded
     | NodeChanged
+    | GpuChanged
+    | ClusterChanged
     | PolicyChanged
-    | ReservationsChanged
+    | TenantsChanged
+    | LeaseAdopted
     | BidGiven
     | CurveRevised
     | SpeedRevised

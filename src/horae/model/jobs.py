@@ -7,7 +7,7 @@ from math import inf, isfinite, isnan
 from typing import NamedTuple
 
 from horae.model.errors import JobError
-from horae.model.shapes import Demand, Option
+from horae.model.shapes import Demand, Option, cut
 
 _NOT_NEGATIVE = (
     "restart_seconds",
@@ -53,6 +53,10 @@ class Job:
     grace_seconds: float = 0.0  # from the signal to the kill
     retries_max: int = 0  # how often it may fail and be tried again
     member_gpus: int = 1  # see Demand; where a shape may span nodes, no member does
+    members: tuple[int, ...] = ()  # GPUs of each member of the gang, where sizes differ; empty: as `member_gpus` says
+    nodes: tuple[str, ...] = ()  # the names of those on which it may run; empty: all
+    pinned: str = ""  # the pinned cell of its tenant in which it must run; "": none
+    lazy: bool = False  # preempted in its cells, it goes on without a guarantee until its GPUs are needed
     cpus_per_gpu: float = 0.0
     memory_bytes_per_gpu: float = 0.0
     command: str = ""  # for engines that run real processes
@@ -91,6 +95,12 @@ class Job:
             raise JobError(
                 f"job {self.id!r} has members of {self.member_gpus} GPUs", field="member_gpus", remedy="give 1 or more"
             )
+        if self.members:
+            _check_members(self)
+        if "" in self.nodes:
+            raise JobError(
+                f"job {self.id!r} may run on a node without a name", field="nodes", remedy="give names of nodes"
+            )
         for name in _NOT_NEGATIVE:
             if not getattr(self, name) >= 0:
                 raise JobError(f"job {self.id!r} has {name} {getattr(self, name)}", field=name, remedy="give 0 or more")
@@ -123,7 +133,26 @@ class Job:
     @property
     def demand(self) -> Demand:
         shapes = tuple([option.shape for option in self.options])
-        return Demand(shapes, self.member_gpus, self.cpus_per_gpu, self.memory_bytes_per_gpu)
+        needs = self.cpus_per_gpu, self.memory_bytes_per_gpu
+        if not (self.members or self.nodes or self.pinned):
+            return Demand(shapes, self.member_gpus, *needs)
+        member_gpus, members = cut(self.members) if self.members else (self.member_gpus, ())
+        return Demand(shapes, member_gpus, *needs, members, tuple(sorted({*self.nodes})), self.pinned)
+
+
+def _check_members(job: Job) -> None:
+    if min(job.members) < 1:
+        raise JobError(
+            f"job {job.id!r} has a member of {min(job.members)} GPUs", field="members", remedy="give each 1 or more"
+        )
+    total = sum(job.members)
+    for option in job.options:
+        if option.shape.gpus != total:
+            raise JobError(
+                f"job {job.id!r} asks for {option.shape.gpus} GPUs, and its members have {total}",
+                field="members",
+                remedy="give members with as many GPUs in all as the gang",
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,93 +1,115 @@
-"""A cluster of nodes and racks cut into chains of equal cells, and what tenants reserve of it by name."""
+"""A cluster cut into chains of equal cells, and what tenants reserve of it: cells by kind, and pinned cells."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby, pairwise
+from math import prod
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from horae.model.arrays import Ints
-from horae.model.cells import GPU, NODE, Cluster, Node
-from horae.model.chains import CellKind, Chain, Reservation, Territory
-from horae.model.errors import ClusterError
+from horae.model.cells import GPU, NODE, Cluster, Node, cell_key
+from horae.model.chains import CellKind, Chain, Pin, Reservation, Territory
+from horae.model.pinning import Pinning
+from horae.model.splitting import NamedCells, cells_named
 
-RACK = "rack"
+_NONE: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
 
 class Layout(NamedTuple):
     territory: Territory
     gpus: tuple[Ints, ...]  # by chain: the cluster's numbers of its GPUs
     pattern: tuple[Node, ...]  # by chain: a node like all of its nodes
+    named: Mapping[str, NamedCells]  # by tenant: what each name under `cells` stands for
 
 
 class _Kind(NamedTuple):
-    """Cells of one kind are as good as each other."""
+    """Top-level cells of one kind are as good as each other."""
 
-    node: Node  # without name and rack
-    nodes: int  # in a rack; 0: there is no rack
+    node: Node  # without name and groups
+    above: tuple[tuple[str, int], ...] = ()  # levels above the node: (name, children of a cell), finest first
+
+    @property
+    def nodes(self) -> int:
+        """In a cell of the coarsest level above the node; 0: there is no such level."""
+        return prod(children for _, children in self.above) if self.above else 0
 
 
-def layout_of(cluster: Cluster, reserved: Mapping[str, Mapping[str, int]]) -> Layout:
-    """The chains of a cluster, with what was reserved: by tenant, how many cells of each kind: {"A100.node": 6}."""
-    tops: dict[_Kind, list[list[int]]] = {}
-    for _, members in groupby(range(len(cluster.nodes)), key=lambda index: _rack_key(cluster.nodes[index], index)):
-        rack = list(members)
-        kinds = {_plain(cluster.nodes[index]) for index in rack}
-        if cluster.nodes[rack[0]].rack and len(kinds) == 1:
-            tops.setdefault(_Kind(kinds.pop(), len(rack)), []).append(rack)
-        else:  # unequal neighbours are no cell that others could be as good as
-            for index in rack:
-                tops.setdefault(_Kind(_plain(cluster.nodes[index]), 0), []).append([index])
+class _Top(NamedTuple):
+    kind: _Kind
+    nodes: tuple[int, ...]
+
+
+def layout_of(
+    cluster: Cluster, reserved: Mapping[str, Mapping[str, int]], pinned: Mapping[str, Mapping[str, str]] = _NONE
+) -> Layout:
+    """The chains of a cluster, with what is reserved.
+
+    `reserved` holds, by tenant, how many cells of each kind: {"A100.node": 6}; `pinned`, by tenant, the places of its
+    pinned cells: {"gold": "n07"}. A name that several chains share is split over them.
+    """
+    tops: dict[_Kind, list[int]] = {}
+    for top in _tops(cluster, range(len(cluster.nodes)), len(cluster.levels) - 1):
+        tops.setdefault(top.kind, []).extend(top.nodes)
     names = _names(list(tops))
-    chains = tuple(_chain(cluster, kind, names[kind], racks) for kind, racks in tops.items())
+    chains = tuple(_chain(cluster, kind, names[kind], nodes) for kind, nodes in tops.items())
     first = cluster.first_gpu[cluster.node_level]
     gpus = tuple(
-        np.concatenate([np.arange(first[index], first[index + 1]) for rack in racks for index in rack])
-        for racks in tops.values()
+        np.concatenate([np.arange(first[index], first[index + 1]) for index in nodes]) for nodes in tops.values()
     )
+    pins = Pinning(cluster, chains, gpus).pins(pinned)
+    named = cells_named(chains, reserved, pins)
     reservations = tuple(
-        Reservation(tenant, cells_named(chains, wanted, tenant)) for tenant, wanted in reserved.items()
+        Reservation(tenant, _total(named.get(tenant, {})), tuple(f"{tenant}/{name}" for name in pinned.get(tenant, {})))
+        for tenant in dict.fromkeys((*reserved, *pinned))
     )
-    return Layout(Territory(chains, reservations), gpus, tuple(kind.node for kind in tops))
+    return Layout(Territory(chains, reservations, pins), gpus, tuple(kind.node for kind in tops), named)
 
 
-def cells_named(chains: Sequence[Chain], wanted: Mapping[str, int], tenant: str) -> dict[CellKind, int]:
-    """Cells by the name of their chain, or of their GPUs where one chain has all of them, and their level."""
+def _total(named: NamedCells) -> dict[CellKind, int]:
     found: dict[CellKind, int] = {}
-    for name, count in wanted.items():
-        chain_name, _, level = name.rpartition(".")
-        matching = [
-            index
-            for index, chain in enumerate(chains)
-            if chain_name.lower() in (chain.name.lower(), chain.accelerator.lower()) and level in chain.types
-        ]
-        if not matching:
-            known = ", ".join(f"{chain.name}.{{{', '.join(chain.types)}}}" for chain in chains)
-            raise ClusterError(f"tenant {tenant!r} reserves {name!r}, which does not exist", remedy=f"use {known}")
-        if len(matching) > 1:
-            several = ", ".join(f"{chains[index].name}.{level}" for index in matching)
-            raise ClusterError(
-                f"tenant {tenant!r} reserves {name!r}, of which there are several", remedy=f"use {several}"
-            )
-        if count < 0:
-            raise ClusterError(f"tenant {tenant!r} reserves {count} of {name!r}", remedy="give 0 or more")
-        kind = CellKind(matching[0], chains[matching[0]].types.index(level))
-        found[kind] = found.get(kind, 0) + count
-    return {kind: count for kind, count in found.items() if count}
+    for split in named.values():
+        for kind, count in split.items():
+            found[kind] = found.get(kind, 0) + count
+    return found
 
 
-def _rack_key(node: Node, index: int) -> tuple[str, str, int]:
-    return node.accelerator, node.rack, -1 if node.rack else index
+def _tops(cluster: Cluster, nodes: Sequence[int], level: int) -> list[_Top]:
+    """The largest cells among these nodes, which are those of one cell of this level.
+
+    A cell whose children are not alike is no cell that others could be as good as: its children stand for themselves.
+    """
+    if level == cluster.node_level:
+        return [_Top(_Kind(_plain(cluster.nodes[index])), (index,)) for index in nodes]
+    children = [_tops(cluster, inside, level - 1) for inside in _children(cluster, nodes, level - 1)]
+    name, first = cluster.levels[level], children[0][0]
+    is_cell = name in (own for own, _ in cluster.nodes[nodes[0]].groups)
+    if is_cell and all(len(child) == 1 and child[0].kind == first.kind for child in children):
+        kind = first.kind._replace(above=(*first.kind.above, (name, len(children))))
+        return [_Top(kind, tuple(nodes))]
+    return [top for child in children for top in child]
+
+
+def _children(cluster: Cluster, nodes: Sequence[int], level: int) -> Iterator[list[int]]:
+    """The nodes of a cell by the cells of this level, or one by one."""
+    if level == cluster.node_level:
+        yield from ([index] for index in nodes)
+        return
+    name = cluster.levels[level]
+    for _, inside in groupby(nodes, key=lambda index: cell_key(cluster.nodes[index], name, cluster.levels)):
+        yield list(inside)
 
 
 def _plain(node: Node) -> Node:
-    return Node("", node.accelerator, node.gpus, node.cpus, node.memory_bytes, node.levels, "", node.price_per_hour)
+    return replace(node, name="", rack="", above=())
 
 
 def _names(kinds: Sequence[_Kind]) -> dict[_Kind, str]:
-    """The GPU type where that says it all, otherwise with the size of a node and of a rack, or a number."""
+    """The GPU type where that says it all, otherwise with the size of a node and of the largest cell, or a number."""
     ways = (
         lambda kind, _: kind.node.accelerator,
         lambda kind, _: f"{kind.node.accelerator}x{kind.node.gpus}",
@@ -105,16 +127,14 @@ def _names(kinds: Sequence[_Kind]) -> dict[_Kind, str]:
     return found
 
 
-def _chain(cluster: Cluster, kind: _Kind, name: str, racks: Sequence[Sequence[int]]) -> Chain:
+def _chain(cluster: Cluster, kind: _Kind, name: str, nodes: Sequence[int]) -> Chain:
     inner = [level for level, _ in kind.node.levels]
     sizes = [1, *(gpus for _, gpus in kind.node.levels), kind.node.gpus]
-    types, fanout = [GPU, *inner, NODE], [1, *(large // small for small, large in pairwise(sizes))]
-    node_level = len(types) - 1
-    if kind.nodes:
-        types.append(RACK)
-        fanout.append(kind.nodes)
-    nodes = tuple(cluster.nodes[index].name for rack in racks for index in rack)
-    return Chain(name, kind.node.accelerator, tuple(types), tuple(fanout), nodes, node_level)
+    types = (GPU, *inner, NODE, *(level for level, _ in kind.above))
+    fanout = (1, *(large // small for small, large in pairwise(sizes)), *(children for _, children in kind.above))
+    return Chain(
+        name, kind.node.accelerator, types, fanout, tuple(cluster.nodes[index].name for index in nodes), len(inner) + 1
+    )
 
 
 def private_nodes(layout: Layout, tenant: int) -> list[tuple[CellKind, int, list[Node]]]:
@@ -129,21 +149,43 @@ def private_nodes(layout: Layout, tenant: int) -> list[tuple[CellKind, int, list
     return found
 
 
+def pinned_nodes(layout: Layout, tenant: int) -> list[tuple[Pin, list[Node]]]:
+    """A tenant's pinned cells as nodes of their own."""
+    territory = layout.territory
+    reservation = territory.reservations[tenant]
+    pins = {pin.name: pin for pin in territory.pins}
+    found = []
+    for pin in (pins[name] for name in reservation.pinned):
+        name = f"{reservation.tenant}/pinned{pin.name.removeprefix(reservation.tenant)}"
+        chain, pattern = territory.chains[pin.kind.chain], layout.pattern[pin.kind.chain]
+        found.append((pin, _nodes_of(chain, pattern, pin.kind.level, name)))
+    return found
+
+
 def _nodes_of(chain: Chain, pattern: Node, level: int, name: str) -> list[Node]:
     gpus = chain.gpus[level]
     if level > chain.node_level:
         return [
-            Node(f"{name}/{index}", pattern.accelerator, pattern.gpus, pattern.cpus, pattern.memory_bytes,
-                 pattern.levels, name, pattern.price_per_hour)
+            replace(pattern, name=f"{name}/{index}", above=_groups_of(chain, level, name, index))
             for index in range(gpus // chain.node_gpus)
-        ]  # fmt: skip
+        ]
     part = gpus / chain.node_gpus
     levels = tuple((inner, size) for inner, size in pattern.levels if size <= gpus)
-    price = pattern.price_per_hour
-    return [Node(name, pattern.accelerator, gpus, pattern.cpus * part, pattern.memory_bytes * part, levels, "", price)]
+    cpus, memory_bytes = pattern.cpus * part, pattern.memory_bytes * part
+    return [replace(pattern, name=name, gpus=gpus, cpus=cpus, memory_bytes=memory_bytes, levels=levels)]
+
+
+def _groups_of(chain: Chain, level: int, name: str, index: int) -> tuple[tuple[str, str], ...]:
+    """The cells that hold a node of a reserved cell, up to that cell itself."""
+    inside = [
+        (chain.types[finer], f"{name}/{chain.types[finer]}{index * chain.node_gpus // chain.gpus[finer]}")
+        for finer in range(chain.node_level + 1, level)
+    ]
+    return (*inside, (chain.types[level], name))
 
 
 def private_cluster(layout: Layout, tenant: int, restart_seconds: float = 0.0) -> Cluster:
-    """What a tenant would have if its cells stood apart."""
-    nodes = tuple(node for _, _, nodes in private_nodes(layout, tenant) for node in nodes)
-    return Cluster(layout.territory.reservations[tenant].tenant, nodes, restart_seconds)
+    """What a tenant would have if its cells, pinned ones included, stood apart."""
+    nodes = [node for _, _, nodes in private_nodes(layout, tenant) for node in nodes]
+    nodes += [node for _, nodes in pinned_nodes(layout, tenant) for node in nodes]
+    return Cluster(layout.territory.reservations[tenant].tenant, tuple(nodes), restart_seconds)

@@ -14,7 +14,9 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 
+from horae.model.cells import Gpu
 from horae.model.wording import brief
 
 Plain = Any  # None, bool, int, float, str, or lists and dicts of these
@@ -24,6 +26,8 @@ def to_plain(value: object) -> Plain:
     match value:
         case None | bool() | str():
             return value
+        case Gpu():
+            return str(value)
         case Enum():
             return value.value
         case int() | np.integer():
@@ -31,7 +35,9 @@ def to_plain(value: object) -> Plain:
         case float():
             return float(value) if isfinite(value) else str(value)
         case np.ndarray():
-            return to_plain(value.tolist())
+            return array_to_plain(value)
+        case np.bool_():
+            return bool(value)
         case Mapping():
             return {str(key): to_plain(item) for key, item in value.items()}
         case tuple() if hasattr(value, "_fields"):
@@ -43,15 +49,48 @@ def to_plain(value: object) -> Plain:
     raise TypeError(f"{type(value).__name__} has no plain form")
 
 
+def array_to_plain(array: NDArray[Any]) -> Plain:
+    """A list; with more than one dimension, its shape and all values in a row."""
+    values = array.ravel().tolist()
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        values = [value if isfinite(value) else str(value) for value in values]
+    return values if array.ndim == 1 else {"shape": list(array.shape), "values": values}
+
+
+def array_from_plain(dtype: Any, plain: Plain) -> NDArray[Any]:
+    if isinstance(plain, Mapping):
+        return np.array(plain["values"], dtype=dtype).reshape(plain["shape"])
+    return np.array(plain, dtype=dtype)
+
+
+def tagged(value: object) -> Plain:
+    """A value of one of several types, with the name of its type."""
+    return {"kind": type(value).__name__, **_fields_of(value)}
+
+
+def untagged(kinds: Any, plain: Plain) -> Any:
+    """The value again; `kinds` is the union of the types that it may have."""
+    fields = dict(plain)
+    name = fields.pop("kind")
+    for kind in get_args(kinds) or (kinds,):
+        if kind.__name__ == name:
+            return from_plain(kind, fields)
+    raise ValueError(f"{name!r} is not one of {', '.join(kind.__name__ for kind in get_args(kinds))}")
+
+
 def from_plain(kind: Any, plain: Plain) -> Any:
     """The value of a type from its plain form; raises ValueError, TypeError or KeyError where they do not match."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any or kind is object:
         return plain
+    if origin is np.ndarray:
+        return array_from_plain(get_args(arguments[1])[0], plain)
     if origin in (Union, UnionType):
-        return None if plain is None else from_plain(next(a for a in arguments if a is not NoneType), plain)
+        return None if plain is None else _one_of([each for each in arguments if each is not NoneType], plain)
     if origin is tuple:
         return _tuple(arguments, plain)
+    if kind is Gpu:
+        return Gpu.parse(plain)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return {key: from_plain(arguments[1], item) for key, item in plain.items()}
     if kind is float:
@@ -63,6 +102,13 @@ def from_plain(kind: Any, plain: Plain) -> Any:
     if issubclass(kind, Enum):
         return kind(plain)
     return _record(kind, plain)
+
+
+def _one_of(kinds: list[Any], plain: Plain) -> Any:
+    """One of several types: told by its tag where there is more than one."""
+    if len(kinds) == 1:
+        return from_plain(kinds[0], plain)
+    return untagged(Union[tuple(kinds)], plain)  # noqa: UP007  a union made at run time
 
 
 def _tuple(arguments: tuple[Any, ...], plain: Plain) -> tuple[Any, ...]:
@@ -94,6 +140,8 @@ def _fields_of(value: Any) -> dict[str, Plain]:
 
 
 def _same(item: object, default: object) -> bool:
+    if isinstance(item, np.ndarray):
+        return isinstance(default, np.ndarray) and np.array_equal(item, default)
     return type(item) is type(default) and bool(item == default)
 
 

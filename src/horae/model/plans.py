@@ -7,8 +7,10 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from horae.model.arrays import Bools, Floats, Ints
+from horae.model.cells import Cluster
 from horae.model.commands import Command
 from horae.model.decisions import Decision
+from horae.model.notices import Notice
 from horae.model.reasons import BehindHead, NoRoom, StopReason, Won
 from horae.model.shapes import Shape
 
@@ -142,10 +144,14 @@ class Round(NamedTuple):
     rows: Ints  # that the decision speaks of
     job_ids: tuple[str, ...]  # of these rows, in this order
     serials: Ints  # likewise
+    cluster: Cluster  # in which the plan's GPUs have their positions
+    is_new: bool = True  # the policy was asked; otherwise its last decision still stands
+    unsolved: str = ""  # why the policy could not answer, so that its last decision was carried over
 
 
 class Reaction(NamedTuple):
-    """What one event led to: commands for the engine, and the rounds behind them for those who keep a record."""
+    """What one event led to: commands for the engine, the rounds behind them for the record, notices for operators."""
 
     commands: tuple[Command, ...]
     rounds: tuple[Round, ...]
+    notices: tuple[Notice, ...] = ()

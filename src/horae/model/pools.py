@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from math import ceil, floor, inf
 
 from horae.model.cells import Cluster
 from horae.model.errors import InputError
+from horae.model.jobs import Job
 from horae.model.speeds import Sharing
 
 
@@ -51,6 +52,9 @@ class PoolSpec:
     cells: Mapping[str, int] = field(default_factory=dict)  # what its tenant reserves, e.g. {"A100.node": 6}
     quota: Mapping[str, int] = field(default_factory=dict)  # by GPU type: so many at a time, wherever they are
     spreads: bool = False  # gangs go to the emptiest node that holds them, rather than to the fullest
+    borrow: bool = True  # its tenant's jobs may run outside its cells while these have no room, without a guarantee
+    admits_between_rounds: bool = False  # under ROUNDS: jobs that have just come start at once on free GPUs
+    pinned: Mapping[str, str] = field(default_factory=dict)  # by name: cells that are its tenant's for good, e.g. "n07"
 
     def __post_init__(self) -> None:
         if not 0 < self.round_seconds < inf:
@@ -59,6 +63,11 @@ class PoolSpec:
                 field="round_seconds",
                 remedy="give a positive number",
             )
+
+    @property
+    def reserves(self) -> bool:
+        """Whether its tenant has cells: its GPUs are then those of a virtual cluster."""
+        return bool(self.cells or self.pinned)
 
     def boundary(self, at: float) -> float:
         """The first round boundary at or after this time; a hair later counts as on it."""
@@ -69,6 +78,23 @@ class PoolSpec:
         while number * self.round_seconds <= at:  # rounding, late in a long run of short rounds
             number += 1
         return number * self.round_seconds
+
+
+class PoolOfJob:
+    """Which pool a job belongs to: its tenant's, or the one for all tenants without a pool of their own."""
+
+    def __init__(self, specs: Sequence[PoolSpec]) -> None:
+        self._reserves = [spec.reserves for spec in specs]
+        self._lost_all = [bool(spec.cells) and not sum(spec.cells.values()) and not spec.pinned for spec in specs]
+        self.by_tenant = {tenant: index for index, spec in enumerate(specs) for tenant in spec.tenants}
+        self.open_pool = next((index for index, spec in enumerate(specs) if not spec.tenants), None)
+
+    def find(self, job: Job) -> int | None:
+        """None where no pool serves the tenant. Work without a guarantee is not for reserved cells."""
+        own = self.by_tenant.get(job.tenant)
+        if own is None or (self._reserves[own] and job.priority < 0) or self._lost_all[own]:
+            return self.open_pool
+        return own
 
 
 @dataclass(frozen=True)
@@ -85,6 +111,9 @@ class Setup:
     sharing: tuple[Sharing, ...] = ()  # what two jobs on the same GPUs are believed to keep of their speeds
     absent_nodes: tuple[str, ...] = ()  # not there yet: they join when they are told to be healthy
     static_binding: bool = False  # tenants' cells have the same GPUs for good, rather than any while they are used
+    start_seconds: float = 1800.0  # an engine that tells phases has so long from a start to the first work
+    retention_seconds: float = 7 * 86_400.0  # ended jobs are remembered for so long
+    incarnation: int = 0  # raised whenever a log is continued from an older state than the cluster's
 
     def __post_init__(self) -> None:
         if not 0 <= self.bid_seconds < inf:

@@ -123,6 +123,24 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True)
+class Suspended:
+    """Its owner wants it to wait."""
+
+    def __str__(self) -> str:
+        return "suspended by its owner until it is released"
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """It did not begin to run in time after it was started."""
+
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"did not begin to run within {self.seconds:g} s of its start"
+
+
+@dataclass(frozen=True, slots=True)
 class Won:
     """It came next and fitted."""
 
@@ -133,6 +151,6 @@ class Won:
 
 
 Refusal: TypeAlias = Never | NoPool
-Blocker: TypeAlias = NoRoom | BehindHead | AwaitsDecision | AwaitsVictims | Unclaimed
-StopReason: TypeAlias = Preempted | Moved | NodeLost | Cancelled
+Blocker: TypeAlias = NoRoom | BehindHead | AwaitsDecision | AwaitsVictims | Unclaimed | Suspended
+StopReason: TypeAlias = Preempted | Moved | NodeLost | Cancelled | Suspended | Overdue
 Reason: TypeAlias = Refusal | Blocker | StopReason | Won

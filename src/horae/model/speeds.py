@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from horae.model.shapes import Shape
@@ -30,3 +31,20 @@ class Sharing(NamedTuple):
     accelerator: str
     gpus: int
     kept: tuple[float, float]  # of the first and of the second; 0: does not fit
+
+
+class SharingTable:
+    """The part of its speed that a job keeps beside another on the same GPUs; 0 where the two do not fit."""
+
+    def __init__(self, rows: Iterable[Sharing]) -> None:
+        self._kept: dict[tuple[str, str, str, int], float] = {}
+        for (first, second), accelerator, gpus, (kept_first, kept_second) in rows:
+            fits = kept_first > 0 and kept_second > 0
+            self._kept[first, second, accelerator, gpus] = kept_first if fits else 0.0
+            self._kept[second, first, accelerator, gpus] = kept_second if fits else 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._kept)
+
+    def kept(self, model: str, partner: str, shape: Shape) -> float:
+        return self._kept.get((model, partner, shape.accelerator, shape.gpus), 0.0)

@@ -18,6 +18,8 @@ class Status(IntEnum):
     FAILED = 7
     CANCELLED = 8
     REFUSED = 9
+    SUSPENDED = 10  # its owner wants it to wait
+    BORROWING = 11  # it runs on GPUs outside its tenant's cells, and stays there although those have room
 
 
 class Signal(IntEnum):
@@ -30,15 +32,30 @@ class Signal(IntEnum):
     LEAVE = 6  # it left its GPUs with work left
     FINISH = 7
     FAIL = 8
+    SUSPEND = 9
+    RESUME = 10
+    LEND = 11  # it stays on borrowed GPUs
+    RETURN = 12  # it has left them
 
+
+# As plain numbers, because they are compared with numbers of the job table all the time.
+PENDING, HOLDING, STARTING = int(Status.PENDING), int(Status.HOLDING), int(Status.STARTING)
+RUNNING, STOPPING, CANCELLING = int(Status.RUNNING), int(Status.STOPPING), int(Status.CANCELLING)
 
 FINAL = frozenset(map(int, (Status.FINISHED, Status.FAILED, Status.CANCELLED, Status.REFUSED)))
-ON_GPUS = frozenset(map(int, (Status.STARTING, Status.RUNNING, Status.STOPPING, Status.CANCELLING)))
+ON_GPUS = frozenset({STARTING, RUNNING, STOPPING, CANCELLING})
 
 TRANSITIONS: dict[tuple[Status, Signal], Status] = {
     (Status.PENDING, Signal.HOLD): Status.HOLDING,
     (Status.PENDING, Signal.START): Status.STARTING,
     (Status.PENDING, Signal.CANCEL): Status.CANCELLED,
+    (Status.PENDING, Signal.SUSPEND): Status.SUSPENDED,
+    (Status.PENDING, Signal.FINISH): Status.FINISHED,  # on borrowed GPUs, as is the next
+    (Status.PENDING, Signal.FAIL): Status.FAILED,
+    (Status.PENDING, Signal.LEND): Status.BORROWING,
+    (Status.BORROWING, Signal.RETURN): Status.PENDING,
+    (Status.SUSPENDED, Signal.RESUME): Status.PENDING,
+    (Status.SUSPENDED, Signal.CANCEL): Status.CANCELLED,
     (Status.HOLDING, Signal.RELEASE): Status.PENDING,
     (Status.HOLDING, Signal.START): Status.STARTING,
     (Status.HOLDING, Signal.CANCEL): Status.CANCELLED,

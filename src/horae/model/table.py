@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.jobs import Job
-from horae.model.status import Status
+from horae.model.plain import Plain, array_from_plain
+from horae.model.status import HOLDING, PENDING, RUNNING, STARTING, STOPPING
 
 Value = TypeVar("Value")
 
 NOBODY = -1  # no lease, no option, no hold
-_PENDING, _STARTING, _RUNNING = int(Status.PENDING), int(Status.STARTING), int(Status.RUNNING)
-_HOLDING, _STOPPING = int(Status.HOLDING), int(Status.STOPPING)
 
 # Whole numbers, one a job.
 _INTS = (
@@ -38,6 +37,7 @@ _INTS = (
     "epoch",  # of the present lease
     "option",  # held under it
     "held_gpus",
+    "runs",  # leases that the engine has confirmed; a job with any of them resumes from a checkpoint
 )
 # Reals, one a job. The first of them are known when a job is submitted.
 _FLOATS = (
@@ -57,6 +57,7 @@ _FLOATS = (
     "curve_floor",
     "steps_base",  # safe at the last report
     "since",  # start of the present lease
+    "confirmed_at",  # when the engine began to run it; inf: it has not said so yet
     "protected_until",  # before that it is not preempted
     "productive_at",  # end of its restart
     "lease_until",  # before that the lease is not contestable
@@ -133,6 +134,7 @@ class JobColumns:
     epoch = _ints("epoch")
     option = _ints("option")
     held_gpus = _ints("held_gpus")
+    runs = _ints("runs")
     submitted_at = _floats("submitted_at")
     weight = _floats("weight")
     steps_total = _floats("steps_total")
@@ -149,6 +151,7 @@ class JobColumns:
     curve_floor = _floats("curve_floor")
     steps_base = _floats("steps_base")
     since = _floats("since")
+    confirmed_at = _floats("confirmed_at")
     protected_until = _floats("protected_until")
     productive_at = _floats("productive_at")
     lease_until = _floats("lease_until")
@@ -179,16 +182,16 @@ class JobColumns:
     @_Lazy
     def running(self) -> Bools:
         """On GPUs and meant to stay there."""
-        return (self.status == _RUNNING) | (self.status == _STARTING)
+        return (self.status == RUNNING) | (self.status == STARTING)
 
     @_Lazy
     def pending(self) -> Bools:
-        return self.status == _PENDING
+        return self.status == PENDING
 
     @_Lazy
     def waiting(self) -> Bools:
         """Without GPUs to stay on: pending, or soon to be, or waiting for others to leave."""
-        return (self.status == _PENDING) | (self.status == _HOLDING) | (self.status == _STOPPING)
+        return (self.status == PENDING) | (self.status == HOLDING) | (self.status == STOPPING)
 
     @_Lazy
     def on_gpus(self) -> Bools:
@@ -210,7 +213,7 @@ class JobColumns:
     def contestable(self) -> Bools:
         """Who may be asked to leave: beyond its minimum run time, its lease and within its budget of preemptions."""
         may = (
-            (self.status == _RUNNING)
+            (self.status == RUNNING)
             & (self.now >= self.protected_until)
             & (self.now >= self.lease_until)
             & (self.preemptions_left > 0)
@@ -308,8 +311,57 @@ class Entry(NamedTuple):
 class JobTable:
     """The mutable table; only the scheduler writes to it.
 
-    Columns of one type are the rows of one block, so that a job comes, moves and goes with one copy a block.
+    Columns of one type are the rows of one block, so that a job comes, moves and goes with one copy per block. Each
+    column is an attribute by its name; `columns` has them all, for code that treats them alike.
     """
+
+    serial: Ints
+    gpus: Ints
+    priority: Ints
+    app: Ints
+    tenant: Ints
+    user: Ints
+    demand: Ints
+    model: Ints
+    status: Ints
+    epoch: Ints
+    option: Ints
+    held_gpus: Ints
+    runs: Ints
+    submitted_at: Floats
+    weight: Floats
+    steps_total: Floats
+    deadline_at: Floats
+    restart_seconds: Floats
+    preemptions_left: Floats
+    cpus: Floats
+    memory_bytes: Floats
+    queued_at: Floats
+    app_submitted_at: Floats
+    app_integral: Floats
+    curve_rate: Floats
+    curve_start: Floats
+    curve_floor: Floats
+    steps_base: Floats
+    since: Floats
+    confirmed_at: Floats
+    protected_until: Floats
+    productive_at: Floats
+    lease_until: Floats
+    run_base: Floats
+    service_base: Floats
+    service_mark: Floats
+    steps_ahead: Floats
+    pace: Floats
+    isolated_base: Floats
+    isolated_mark: Floats
+    isolated_speed: Floats
+    shape: Ints
+    speed: Floats
+    received_base: Floats
+    target: Floats
+    received_mark: Floats
+    deficit: Floats
 
     def __init__(self, options: int = 1, capacity: int = 64) -> None:
         self.count = 0
@@ -336,6 +388,7 @@ class JobTable:
         for names, block in zip((_INTS, _FLOATS, _OPTION_INTS, _OPTION_FLOATS), fresh, strict=True):
             for name, column in zip(names, block, strict=True):
                 self.columns[name] = column
+                setattr(self, name, column)
                 self._read_only[name] = column.view()
                 self._read_only[name].flags.writeable = False
 
@@ -353,10 +406,10 @@ class JobTable:
         # In the order of the columns; what is not named here is zero.
         ints[:, row] = (
             serial, job.gpus, job.priority, entry.app, entry.tenant, entry.user, entry.demand,
-            entry.model, _PENDING, NOBODY, NOBODY, 0,
+            entry.model, PENDING, NOBODY, NOBODY, 0, 0,
         )  # fmt: skip
         floats[:, row] = 0.0
-        self.columns["pace"][row] = 1.0
+        self.pace[row] = 1.0
         steps_total = nan if job.steps_total is None else job.steps_total
         floats[:_FLOATS_AT_START, row] = (
             job.submitted_at, job.weight, steps_total, job.deadline_at, job.restart_seconds,
@@ -378,23 +431,37 @@ class JobTable:
                 block[:, row] = block[:, last]
             self.ids[row] = self.ids[last]
             self.jobs[row] = self.jobs[last]
-            self.row[int(self.columns["serial"][row])] = row
+            self.row[int(self.serial[row])] = row
         self.ids.pop()
         self.jobs.pop()
 
+    def has_run(self, row: int) -> bool:
+        """Whether a job has a checkpoint to resume from: it was confirmed to run, or has reported progress."""
+        return bool(self.runs[row] or self.steps_base[row])
+
     def revise(self, model: int, shape: int, steps_per_second: float, now: float) -> bool:
         """Another believed speed for the jobs of a model; what was done so far was done at the former one."""
-        changed = self.columns["shape"][: self.count] == shape
-        changed[self.columns["model"][: self.count] != model] = False
+        changed = self.shape[: self.count] == shape
+        changed[self.model[: self.count] != model] = False
         rows, options = np.nonzero(changed)
         if not len(rows):
             return False
-        ahead = self.view(now).steps_done - self.columns["steps_base"][: self.count]
-        self.columns["steps_ahead"][: self.count] = ahead
-        productive_at = self.columns["productive_at"][: self.count]
-        np.maximum(productive_at, now, out=productive_at, where=self.columns["epoch"][: self.count] != NOBODY)
-        self.columns["speed"][rows, options] = steps_per_second
+        ahead = self.view(now).steps_done - self.steps_base[: self.count]
+        self.steps_ahead[: self.count] = ahead
+        productive_at = self.productive_at[: self.count]
+        np.maximum(productive_at, now, out=productive_at, where=self.epoch[: self.count] != NOBODY)
+        self.speed[rows, options] = steps_per_second
         return True
+
+    def restore(self, jobs: list[Job], columns: Mapping[str, Plain], bundles: int) -> None:
+        """Fill an empty table with rows as they were."""
+        values = {name: array_from_plain(column.dtype, columns[name]) for name, column in self.columns.items()}
+        self._grow(max(self._capacity, len(jobs)), max(self._options, values["shape"].shape[-1]))
+        for name, value in values.items():
+            self.columns[name][: len(jobs)] = value
+        self.count, self.bundles = len(jobs), bundles
+        self.jobs, self.ids = jobs, [job.id for job in jobs]
+        self.row = {serial: row for row, serial in enumerate(self.serial[: len(jobs)].tolist())}
 
     def view(self, now: float) -> JobColumns:
         return JobColumns(now, self._read_only, self.count, self.bundles)

@@ -56,6 +56,7 @@ class View(NamedTuple):
     bids: Mapping[int, tuple[tuple[int, ...], tuple[float, ...]]] = MappingProxyType({})  # and what came: GPUs and rho
     # The levels that gangs of a GPU type would get one after the other, if these rows were gone: -1 where none is left.
     trial: Callable[[Bools, str, Ints], Ints] = lambda gone, accelerator, gangs: np.full(len(gangs), -1)
+    memory: object = None  # what the last decision asked to remember: plain data; None: nothing yet
 
     def apps_average(self) -> Floats:
         """By job: the time-average number of apps contending over its app's life so far (Themis, section 4)."""

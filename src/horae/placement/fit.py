@@ -2,10 +2,12 @@
 
 A gang goes into the smallest cell that can hold it, among those the fullest, and so on up the tree: large cells stay
 whole for large gangs. A gang that must span nodes takes as few as it can. Everything here is a pure function of which
-GPUs are available.
+GPUs are available; where a demand names nodes, the caller makes only those available (see `on_nodes`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import numpy as np
 
@@ -13,6 +15,16 @@ from horae.model.arrays import Bools, Ints
 from horae.model.cells import Cluster
 from horae.model.plans import Riders, Spot
 from horae.model.shapes import Demand, Shape
+from horae.placement.packing import Packing
+
+
+def on_nodes(cluster: Cluster, names: Collection[str]) -> Bools:
+    """By GPU: whether it is on one of these nodes. Names of nodes that the cluster lacks are passed over."""
+    mask = np.zeros(cluster.gpu_count, dtype=bool)
+    for name in names:
+        if name in cluster.node_index:
+            mask[cluster.gpus_of_node(name)] = True
+    return mask
 
 
 def place(cluster: Cluster, available: Bools, riders: Riders, demand: Demand, shape: Shape) -> Spot | None:
@@ -29,11 +41,15 @@ def place(cluster: Cluster, available: Bools, riders: Riders, demand: Demand, sh
     search = _Search(cluster, shape.accelerator, bounds[0], free, by_node)
     # One GPU alone is sought from the cells just above it: all GPUs are alike, their neighbourhoods are not.
     highest = max(cluster.level_index(shape.level), int(shape.gpus == 1))
+    packing: Packing | None = None
     for level in range(1, highest + 1):
         if cluster.largest_cell[level][shape.accelerator] < shape.gpus:
             continue
         if level <= cluster.node_level:
             found = search.in_one_cell(level, shape.gpus)
+        elif demand.members:
+            packing = packing or Packing(demand.members)
+            found = search.in_sizes(level, packing) if packing.gpus == shape.gpus else None
         else:
             found = search.across_nodes(level, shape.gpus, min(demand.member_gpus, shape.gpus))
         if found is not None:
@@ -105,9 +121,26 @@ class _Search:
             inside = nodes[cell_of_node == cell]
             taken = self._spread(inside, members, member_gpus, remainder)
             if taken is not None:
-                picks = [self._pick(self.node_level, int(node), int(taken[node])) for node in np.flatnonzero(taken)]
-                return np.sort(np.concatenate(picks)) + self.first_gpu
+                return self._picked(taken)
         return None
+
+    def in_sizes(self, level: int, packing: Packing) -> Ints | None:
+        """The same for members of several sizes."""
+        cell_of_node = self._ancestor(self.node_level, np.arange(len(self.by_node)), level)
+        by_cell = np.bincount(cell_of_node, weights=self.by_node)
+        for cell in self._by_fullness(level, np.flatnonzero(by_cell >= packing.gpus)):
+            inside = np.flatnonzero(cell_of_node == cell)
+            packed = packing.into(self.by_node[inside].astype(np.int64))
+            if packed is not None:
+                taken = np.zeros(len(self.by_node), dtype=np.int64)
+                taken[inside] = packed
+                return self._picked(taken)
+        return None
+
+    def _picked(self, taken: Ints) -> Ints:
+        """So many GPUs of each node."""
+        picks = [self._pick(self.node_level, int(node), int(taken[node])) for node in np.flatnonzero(taken)]
+        return np.sort(np.concatenate(picks)) + self.first_gpu
 
     def _spread(self, nodes: Ints, members: int, member_gpus: int, remainder: int) -> Ints | None:
         """By node, the GPUs to take: as few nodes as possible, the last part where it fits most tightly."""

@@ -33,6 +33,7 @@ from horae.policies.min_cost import MinCost
 from horae.policies.on_fastest import FifoOnFastest, SjfOnFastest
 from horae.policies.optimus import Optimus
 from horae.policies.partial_allocation import PartialAllocation
+from horae.policies.priority import Priority
 from horae.policies.shockwave import Shockwave
 from horae.policies.sjf import Sjf
 from horae.policies.slaq import Slaq
@@ -56,6 +57,7 @@ POLICIES: dict[str, type[Policy]] = {
         Las,
         Tiresias,
         Gittins,
+        Priority,
         Drf,
         YarnCs,
         EqualShare,

@@ -178,14 +178,15 @@ class Recorder:
     def _end_lease(self, life: Life, ending: int, at: float) -> None:
         assert life.start is not None
         self._leases += self._lease_row(life, life.start, ending, at)
-        self._gpus.extend(life.start.gpus)
+        self._gpus.extend(self._site.positions(life.start.gpus))
         if len(life.start.job_ids) > 1:
             for other in map(self.live.get, life.start.job_ids):
                 if other is not None and other.start is not None and other.start.epoch == life.start.epoch:
                     other.shared_until = min(other.shared_until, at)
 
     def _lease_row(self, life: Life, start: Start, ending: int, at: float) -> bytes:
-        restart_seconds = life.job.restart_seconds if life.starts > 1 else 0.0
+        resumes = start.resumes[start.job_ids.index(life.job.id)]
+        restart_seconds = life.job.restart_seconds if resumes else 0.0
         accelerator = self._site.accelerator[start.shape.accelerator]
         shared_seconds = min(life.shared_until, at) - life.since
         return self._lease_form.pack(
@@ -252,7 +253,8 @@ class Recorder:
         columns = self._lease_form.columns(b"".join((self._leases, *rows)))
         offset = np.concatenate(([0], np.cumsum(columns.pop("gpus"))))
         # A copy: an array that lends its memory could not grow.
-        gpu = np.array([*self._gpus, *(gpu for _, start in running for gpu in start.gpus)] if running else self._gpus)
+        now = [gpu for _, start in running for gpu in self._site.positions(start.gpus)]
+        gpu = np.array([*self._gpus, *now] if running else self._gpus)
         return LeaseColumns(
             job=row_of_job[columns.pop("serial")], **columns, offset=offset, gpu=gpu.astype(np.int64, copy=False)
         )

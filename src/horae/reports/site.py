@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 
 import numpy as np
 
 from horae.model.arrays import Ints
+from horae.model.cells import Gpu
 from horae.model.jobs import Job
 from horae.model.layout import layout_of
-from horae.model.pools import Setup
+from horae.model.pools import PoolOfJob, Setup
 from horae.model.shapes import Option
 from horae.reports.log import ClusterColumns
 
@@ -19,11 +20,11 @@ class Site:
     def __init__(self, setup: Setup) -> None:
         cluster = setup.cluster
         self.accelerator = {name: index for index, name in enumerate(cluster.accelerators)}
-        self._pool_of_tenant = {name: index for index, pool in enumerate(setup.pools) for name in pool.tenants}
-        self._open_pool = next((index for index, pool in enumerate(setup.pools) if not pool.tenants), -1)
-        self._guaranteed = {index for index, pool in enumerate(setup.pools) if pool.cells}
+        self._pool_of_job = PoolOfJob(setup.pools)
+        first = cluster.first_gpu[cluster.node_level].tolist()
+        self._first_gpu = {node.name: first[index] for index, node in enumerate(cluster.nodes)}
         owner = {name: index for index, pool in enumerate(setup.pools) for name in pool.nodes}
-        apart = [bool(pool.nodes or pool.cells or pool.quota) for pool in setup.pools]
+        apart = [bool(pool.nodes or pool.reserves or pool.quota) for pool in setup.pools]
         rest = apart.index(False) if False in apart else -1
         node = cluster.node_of_gpu
         accelerator = np.array([self.accelerator[each.accelerator] for each in cluster.nodes])[node]
@@ -49,8 +50,17 @@ class Site:
         counts = np.zeros((len(setup.pools) + 1, len(self.accelerator)), dtype=np.int64)
         np.add.at(counts, (pool, accelerator), 1)
         counts[-1] = 0
-        layout = layout_of(setup.cluster, {each.name: each.cells for each in setup.pools if each.cells})
-        reserved = {each.tenant: each.cells for each in layout.territory.reservations}
+        reserving = [each for each in setup.pools if each.reserves]
+        layout = layout_of(
+            setup.cluster,
+            {each.name: each.cells for each in reserving},
+            {each.name: each.pinned for each in reserving},
+        )
+        reserved = {each.tenant: dict(each.cells) for each in layout.territory.reservations}
+        tenant_of = {name: each.tenant for each in layout.territory.reservations for name in each.pinned}
+        for pin in layout.territory.pins:
+            cells = reserved[tenant_of[pin.name]]
+            cells[pin.kind] = cells.get(pin.kind, 0) + 1
         for index, each in enumerate(setup.pools):
             for name, gpus in each.quota.items():
                 counts[index, self.accelerator[name]] = gpus
@@ -60,8 +70,12 @@ class Site:
         return counts
 
     def pool_of(self, job: Job) -> int:
-        own = self._pool_of_tenant.get(job.tenant, self._open_pool)
-        return self._open_pool if own in self._guaranteed and job.priority < 0 else own
+        """-1: no pool serves it."""
+        pool = self._pool_of_job.find(job)
+        return -1 if pool is None else pool
+
+    def positions(self, gpus: Iterable[Gpu]) -> list[int]:
+        return [self._first_gpu[node] + number for node, number in gpus]
 
     def least(self, steps: float, options: Sequence[Option], pool: int) -> tuple[float, list[float]]:
         """The least seconds for so much work in this pool, and by accelerator the least GPU-seconds."""

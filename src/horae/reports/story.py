@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from horae.model.cells import Cluster
+from horae.model.cells import Gpu
 from horae.model.commands import Start
 from horae.model.events import Ending, Event, JobCancelled, JobEnded, JobSubmitted
 from horae.model.jobs import Job
@@ -23,7 +23,6 @@ class Story:
     """An observer that keeps what happened to one job, in words."""
 
     job_id: str
-    cluster: Cluster
     lines: list[tuple[float, str]] = field(default_factory=list)  # (seconds, what happened)
 
     def reacted(self, event: Event, reaction: Reaction) -> None:
@@ -47,9 +46,8 @@ class Story:
             if departure.serial == serial:
                 self._add(round_.at, str(departure.reason))
 
-    def _nodes(self, gpus: tuple[int, ...]) -> str:
-        names = [self.cluster.nodes[int(self.cluster.node_of_gpu[gpu])].name for gpu in gpus]
-        unique = list(dict.fromkeys(names))
+    def _nodes(self, gpus: tuple[Gpu, ...]) -> str:
+        unique = list(dict.fromkeys(gpu.node for gpu in gpus))
         return ", ".join(unique[:4]) + (f" and {len(unique) - 4} more nodes" if len(unique) > 4 else "")
 
     def _add(self, at: float, line: str) -> None:

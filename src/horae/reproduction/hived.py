@@ -76,6 +76,7 @@ class Case:
     spreads: bool = False  # by quota, gangs go to the emptiest nodes rather than to the fullest
     opportunistic: float = 0.0  # part of the jobs that have no guarantee
     static_binding: bool = False
+    borrow: bool = False  # with cells: jobs without room in them run on what is spare
 
     def __str__(self) -> str:
         sharing = f"{self.sharing.value}, spread" if self.spreads else self.sharing.value
@@ -83,6 +84,8 @@ class Case:
         if self.opportunistic:
             binding = "static" if self.static_binding else "dynamic"
             parts.append(f"{self.opportunistic:.0%} without a guarantee, {binding} binding")
+        if self.borrow:
+            parts.append("with borrowing")
         return ", ".join(parts)
 
 
@@ -99,6 +102,7 @@ class TenantResult:
 class Result:
     tenants: tuple[TenantResult, ...]
     starts: Mapping[str, float]  # by job with a guarantee: when it first started
+    ends: Mapping[str, float]  # likewise: when it ended
     tenant_of: Mapping[str, str]  # likewise: whose it is
     preemptions: int  # of work without a guarantee
     fragmentation: float  # of idle GPUs, the part on nodes where others are busy
@@ -178,7 +182,7 @@ def setup_of(case: Case, workload: Workload) -> Setup:
                 quota = {philly.ACCELERATOR: nodes * workload.gpus_per_node}
                 pools.append(replace(pool, quota=quota, spreads=case.spreads))
             case Sharing.CELLS:
-                pools.append(replace(pool, cells={f"{philly.ACCELERATOR}.node": nodes}))
+                pools.append(replace(pool, borrow=case.borrow, cells={f"{philly.ACCELERATOR}.node": nodes}))
     if case.sharing is Sharing.CELLS:
         pools.append(PoolSpec(SPARE, "fifo", {"backfill": True}))
     return Setup(workload.cluster, tuple(pools), static_binding=case.static_binding)
@@ -218,9 +222,10 @@ def _result(run: Run, workload: Workload, processor_seconds: float) -> Result:
             )
         )
     starts = {name: at for name, at, kept in zip(jobs.id, jobs.started_at.tolist(), guaranteed, strict=True) if kept}
+    ends = {name: at for name, at, kept in zip(jobs.id, jobs.ended_at.tolist(), guaranteed, strict=True) if kept}
     owners = {name: str(owner) for name, owner, kept in zip(jobs.id, tenant_of, guaranteed, strict=True) if kept}
     preemptions = int((~guaranteed[leases.job]).sum() - (~guaranteed).sum())
-    return Result(tuple(rows), starts, owners, preemptions, _fragmentation(run, workload), processor_seconds)
+    return Result(tuple(rows), starts, ends, owners, preemptions, _fragmentation(run, workload), processor_seconds)
 
 
 def _fragmentation(run: Run, workload: Workload, samples: int = 400) -> float:

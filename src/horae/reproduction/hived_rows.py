@@ -45,6 +45,36 @@ class GuestRow:
     later_max_seconds: float
 
 
+@dataclass(frozen=True)
+class LoanRow:
+    """One tenant whose jobs may borrow, beside its private cluster."""
+
+    workload: str
+    policy: str
+    tenant: str
+    private: TenantResult
+    borrowing: TenantResult
+    later_starts: float  # part of its jobs that starts later than on the private cluster
+    latest_start_seconds: float  # by how much at most
+    later_ends: float  # part of its jobs that ends later
+    latest_end_seconds: float
+
+
+def loan_rows(workload: str, policy: str, solve: Solve) -> list[LoanRow]:
+    private = Case(workload, policy, Sharing.PRIVATE)
+    lending = replace(private, sharing=Sharing.CELLS, borrow=True)
+    found = solve([private, lending])
+    one, two = found[private], found[lending]
+    rows = []
+    for mine, theirs in zip(one.tenants, two.tenants, strict=True):
+        names = [name for name in one.starts if one.tenant_of[name] == mine.tenant]
+        starts = np.array([two.starts[name] - one.starts[name] for name in names])
+        ends = np.array([two.ends[name] - one.ends[name] for name in names])
+        figures = float((starts > 0).mean()), float(starts.max()), float((ends > 0).mean()), float(ends.max())
+        rows.append(LoanRow(workload, policy, mine.tenant, mine, theirs, *figures))
+    return rows
+
+
 def tenant_rows(workload: str, policy: str, affinity: Affinity, spreads: bool, solve: Solve) -> list[TenantRow]:
     cases = {sharing: Case(workload, policy, sharing, affinity) for sharing in Sharing}
     cases[Sharing.QUOTA] = replace(cases[Sharing.QUOTA], spreads=spreads)
@@ -95,5 +125,5 @@ def failures(rows: Sequence[TenantRow]) -> list[str]:
     ]
 
 
-def as_plain(rows: Sequence[TenantRow | GuestRow]) -> list[Plain]:
+def as_plain(rows: Sequence[TenantRow | GuestRow | LoanRow]) -> list[Plain]:
     return [to_plain(row) for row in rows]

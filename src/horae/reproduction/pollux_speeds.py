@@ -7,6 +7,7 @@ gang, and the truth follows from the GPUs that it was given.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -130,7 +131,6 @@ class PlacedEngine:
         if not isinstance(engine, SimulatedEngine):
             raise TypeError("only a simulated engine can be told true speeds")
         self._engine = engine
-        self._node_of_gpu = cluster.node_of_gpu
         self._arrivals = {arrival.job.id: arrival for arrival in arrivals}
         self._steps = steps
         self._batch_sizes = batch_sizes  # by job
@@ -148,8 +148,8 @@ class PlacedEngine:
         return self._engine.execute(commands)
 
     def _placed(self, arrival: Arrival, start: Start) -> Arrival:
-        _, counts = np.unique(self._node_of_gpu[np.array(start.gpus)], return_counts=True)
-        placement = tuple(sorted(counts.tolist(), reverse=True))
+        counts = Counter(gpu.node for gpu in start.gpus)
+        placement = tuple(sorted(counts.values(), reverse=True))
         seconds = self._steps[arrival.job.model].seconds(placement, self._batch_sizes[arrival.job.id])
         extra = self._extra.setdefault(arrival.job.id, self._start_seconds / seconds)
         return replace(arrival, truth=Truth(arrival.truth.steps_total + extra, (Option(start.shape, 1 / seconds),)))

@@ -10,7 +10,11 @@ import numpy as np
 
 from horae.model.arrays import Ints
 from horae.model.jobs import Job
+from horae.model.plain import Plain, array_from_plain, array_to_plain, from_plain, to_plain
+from horae.model.table import JobTable
 from horae.model.view import AppColumns
+
+_DEAD_APPS_MAX = 4096  # apps that have ended and still have a number
 
 
 @dataclass
@@ -26,10 +30,11 @@ class App:
     finished_seconds: float = 0.0  # of the longest chain of which a job has finished
 
 
-class AppBook:
+class AppLedger:
     def __init__(self) -> None:
         self._apps: dict[str, App] = {}
         self._next = 0
+        self.is_sparse = False  # most numbers belong to apps that have ended
         self._seconds = 0.0
         self._counted_at = 0.0
         self._floats = np.zeros((5, 16))  # GPU-seconds, those to come, seconds to come, closed until, the longest chain
@@ -69,6 +74,7 @@ class AppBook:
         app.finished_seconds = _longer(app.finished_seconds, _chain_seconds(job))
         if not app.jobs:
             del self._apps[job.app_id]
+            self.is_sparse = self._next - len(self._apps) > max(_DEAD_APPS_MAX, 3 * len(self._apps))
 
     def drop(self, job: Job, now: float, undone_gpu_seconds: float, others: Sequence[Job]) -> None:
         """A job leaves before its end: the app is due neither its work any more, nor the time that it would take."""
@@ -96,11 +102,38 @@ class AppBook:
         floats.flags.writeable = gpus.flags.writeable = False
         return AppColumns(floats[0], gpus, floats[1], floats[2], floats[4], floats[3])
 
-    def contents(self) -> list[str]:
-        """For those who compare two pools."""
-        closed = self._floats[3, : self._next].tolist()
-        alive = [f"{name}: {app}, closed until {closed[app.number]}" for name, app in sorted(self._apps.items())]
-        return [*alive, f"{self._seconds} at {self._counted_at}"]
+    def dump(self) -> Plain:
+        return {
+            "apps": {name: to_plain(app) for name, app in self._apps.items()},
+            "next": self._next,
+            "seconds": [self._seconds, self._counted_at],
+            "floats": array_to_plain(self._floats[:, : self._next]),
+            "gpus": array_to_plain(self._gpus[: self._next]),
+        }
+
+    def restore(self, plain: Plain) -> None:
+        self._apps = {name: from_plain(App, app) for name, app in plain["apps"].items()}
+        self._next = plain["next"]
+        self.is_sparse = self._next - len(self._apps) > max(_DEAD_APPS_MAX, 3 * len(self._apps))
+        self._seconds, self._counted_at = plain["seconds"]
+        while self._next > len(self._gpus):
+            self._grow()
+        self._floats[:, : self._next] = array_from_plain(np.float64, plain["floats"])
+        self._gpus[: self._next] = array_from_plain(np.int64, plain["gpus"])
+
+    def compact(self, table: JobTable) -> None:
+        """Give apps that are alive low numbers again, in the same order: those that have ended are forgotten."""
+        alive = sorted(self._apps.values(), key=lambda app: app.number)
+        numbers = np.array([app.number for app in alive], dtype=np.int64)
+        self._floats[:, : len(alive)] = self._floats[:, numbers]
+        self._gpus[: len(alive)] = self._gpus[numbers]
+        self._floats[:, len(alive) :] = 0.0
+        self._gpus[len(alive) :] = 0
+        table.app[: table.count] = np.searchsorted(numbers, table.app[: table.count])
+        for number, app in enumerate(alive):
+            app.number = number
+        self._next = len(alive)
+        self.is_sparse = False
 
     def _count(self, now: float) -> None:
         self._seconds = self.seconds(now)
@@ -108,8 +141,11 @@ class AppBook:
 
     def _make_room(self) -> None:
         if self._next > len(self._gpus):
-            self._gpus = np.concatenate([self._gpus, np.zeros_like(self._gpus)])
-            self._floats = np.concatenate([self._floats, np.zeros_like(self._floats)], axis=1)
+            self._grow()
+
+    def _grow(self) -> None:
+        self._gpus = np.concatenate([self._gpus, np.zeros_like(self._gpus)])
+        self._floats = np.concatenate([self._floats, np.zeros_like(self._floats)], axis=1)
 
 
 def _longer(one: float, other: float) -> float:

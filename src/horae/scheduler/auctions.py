@@ -11,7 +11,7 @@ import numpy as np
 from horae.model.arrays import Ints
 from horae.model.commands import CallForBids, Offer
 from horae.model.events import BidGiven
-from horae.model.view import Auctioneer, View
+from horae.model.view import View
 
 if TYPE_CHECKING:
     from horae.scheduler.pool import Pool
@@ -47,12 +47,12 @@ class Auctions:
 
     def open(self, pool: Pool, view: Callable[[], View], now: float) -> CallForBids | None:
         """Ask the agents of a pool, if it has any and its policy hears them."""
-        if not isinstance(pool.policy, Auctioneer):  # asked before every decision of every pool
+        if pool.auctioneer is None:  # asked before every decision of every pool
             return None
         agents = pool.apps.with_agents()
         if not agents:
             return None
-        asked = pool.policy.ask(view(), np.array(sorted(agents)))
+        asked = pool.auctioneer.ask(view(), np.array(sorted(agents)))
         if not asked:
             return None
         self.opened += 1
@@ -60,6 +60,16 @@ class Auctions:
         pool.auction = Auction(self.opened, closes_at, frozenset(asked), {})
         offers = tuple(Offer(agents[number], *table) for number, table in sorted(asked.items()))
         return CallForBids(self.opened, pool.spec.name, closes_at, offers)
+
+    def reopen(self, pool: Pool, call: CallForBids | None) -> CallForBids | None:
+        """An auction as it is on record."""
+        if call is None:
+            return None
+        self.opened = call.auction
+        agents = {name: number for number, name in pool.apps.with_agents().items()}
+        asked = frozenset(agents[offer.app] for offer in call.offers)
+        pool.auction = Auction(call.auction, call.closes_at, asked, {})
+        return call
 
 
 def hear(pools: Sequence[Pool], event: BidGiven, now: float) -> bool:

@@ -9,18 +9,18 @@ from horae.model.arrays import Bools
 from horae.model.errors import BrokenInvariant
 from horae.model.plans import RoundPlan
 from horae.model.table import NOBODY
-from horae.scheduler.floor import Floor
+from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.pool import Pool
 
 
-def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, floor: Floor, usable: Bools) -> None:
+def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, ledger: GpuLedger, usable: Bools) -> None:
     """Capacity, gang atomicity, tenant safety, and no preemption without a winner."""
     if not plan.placements:
         if plan.departures:
             raise BrokenInvariant(f"pool {pool.spec.name}: jobs must leave though nobody starts")
         return
-    levels = floor.cluster.levels
-    row, epoch = pool.table.row, pool.table.columns["epoch"]
+    levels = ledger.cluster.levels
+    row, epoch = pool.table.row, pool.table.epoch
     departing = {int(epoch[row[departure.serial]]) for departure in plan.departures}
     winners = [serial for placement in plan.placements for serial in placement.bundle]
     if len(set(winners)) != len(winners):
@@ -33,10 +33,10 @@ def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, floor: Floor, usable: 
         raise BrokenInvariant(f"pool {pool.spec.name}: a GPU of another pool was given away")
     if False in usable[claimed].tolist():
         raise BrokenInvariant(f"pool {pool.spec.name}: a GPU that is down or held for another job was given away")
-    present = set(floor.holder[claimed].tolist()) - {NOBODY}
+    present = set(ledger.holder[claimed].tolist()) - {NOBODY}
     if not present <= departing:
         raise BrokenInvariant(f"pool {pool.spec.name}: a GPU was given away while its holder stays")
-    _check_riders(plan, pool, floor, departing)
+    _check_riders(plan, pool, ledger, departing)
     for placement in plan.placements:
         if len(placement.gpus) != placement.shape.gpus:
             raise BrokenInvariant(f"pool {pool.spec.name}: a gang of {placement.shape} got {len(placement.gpus)} GPUs")
@@ -47,7 +47,7 @@ def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, floor: Floor, usable: 
                 raise BrokenInvariant(f"pool {pool.spec.name}: {placement.shape} is not what the job accepts")
 
 
-def _check_riders(plan: RoundPlan, pool: Pool, floor: Floor, departing: set[int]) -> None:
+def _check_riders(plan: RoundPlan, pool: Pool, ledger: GpuLedger, departing: set[int]) -> None:
     """Once all who must have left, no node on which anything was placed carries more CPUs or memory than it has.
 
     On other nodes those who are leaving and those for whom their room is held may overlap.
@@ -57,14 +57,14 @@ def _check_riders(plan: RoundPlan, pool: Pool, floor: Floor, departing: set[int]
     ]
     if not any(job.cpus_per_gpu or job.memory_bytes_per_gpu for jobs in bundles for job in jobs):
         return
-    gone = np.isin(floor.holder, list(departing))
+    gone = np.isin(ledger.holder, list(departing))
     for name, load, limit in zip(
         ("cpus_per_gpu", "memory_bytes_per_gpu"),
-        floor.loads(),
-        (floor.cluster.node_cpus, floor.cluster.node_memory_bytes),
+        ledger.loads(),
+        (ledger.cluster.node_cpus, ledger.cluster.node_memory_bytes),
         strict=True,
     ):
-        carried, node = np.where(gone, 0.0, load), floor.cluster.node_of_gpu
+        carried, node = np.where(gone, 0.0, load), ledger.cluster.node_of_gpu
         loaded = np.zeros(len(limit), dtype=bool)
         for placement, jobs in zip(plan.placements, bundles, strict=True):
             carried[placement.gpus] = amount = sum(getattr(job, name) for job in jobs)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from math import inf, isfinite
 from typing import Any
@@ -10,350 +12,714 @@ from typing import Any
 from horae.mechanism.admit import Ground, admit
 from horae.mechanism.claims import claim, next_contest_at, rotates, tries_everything
 from horae.model.arrays import Bools
-from horae.model.commands import Start, Stop
+from horae.model.commands import CallForBids, Start, Survey
+from horae.model.decisions import Decision, Ranking
+from horae.model.effects import Effects, decision_from_plain, plan_from_plain
+from horae.model.errors import BrokenInvariant, HoraeError
 from horae.model.events import (
     BidGiven,
+    ClusterChanged,
     CurveRevised,
     Ending,
     Event,
+    GpuChanged,
     JobCancelled,
     JobEnded,
+    JobHeld,
+    JobPhase,
     JobProgressed,
+    JobReleased,
     JobStarted,
     JobSubmitted,
+    LeaseAdopted,
     NodeChanged,
+    Phase,
     PolicyChanged,
-    ReservationsChanged,
     SpeedRevised,
     Surveyed,
+    TenantsChanged,
     Tick,
 )
 from horae.model.explanations import Explanation
-from horae.model.plans import Placement, Reaction, RoundPlan
+from horae.model.jobs import Job
+from horae.model.notices import DecisionRejected, Notice, StartOverdue
+from horae.model.plain import Plain
+from horae.model.plans import Departure, Placement, Reaction, Round, RoundPlan
 from horae.model.pools import Setup
-from horae.model.reasons import Cancelled, NoPool, Preempted, Reason
-from horae.model.status import FINAL, ON_GPUS, Signal, Status
+from horae.model.prospects import Prospect
+from horae.model.reasons import Cancelled, NoPool, Overdue, Preempted, Reason, Suspended
+from horae.model.speeds import SharingTable
+from horae.model.status import CANCELLING, FINAL, PENDING, RUNNING, STARTING, STOPPING, Signal, Status
 from horae.model.table import NOBODY
 from horae.model.view import View
-from horae.scheduler.auctions import hear, heard
+from horae.scheduler.administration import Administration
+from horae.scheduler.auctions import Auctions, hear, heard
 from horae.scheduler.check import check_plan
+from horae.scheduler.dump import dump, restore, setup_of
 from horae.scheduler.explain import Scene, blocker, explain
-from horae.scheduler.operating import Operating
+from horae.scheduler.gpu_ledger import GpuLedger
+from horae.scheduler.holds import Holds
+from horae.scheduler.intake import Intake
+from horae.scheduler.interning import Interned, KeptSpeeds
+from horae.scheduler.jobs import Jobs, home_of, is_loan, loan_of
+from horae.scheduler.leases import Leases
+from horae.scheduler.loans import Loans
+from horae.scheduler.newcomers import newcomers_first
+from horae.scheduler.placer import Placer
 from horae.scheduler.pool import Pool
-
-# As plain numbers, for they are compared with numbers of the table all the time.
-_PENDING, _HOLDING, _STARTING = int(Status.PENDING), int(Status.HOLDING), int(Status.STARTING)
-_RUNNING, _STOPPING, _CANCELLING = int(Status.RUNNING), int(Status.STOPPING), int(Status.CANCELLING)
-_UNSETTLED = frozenset({_PENDING, _HOLDING, _STOPPING})
-
+from horae.scheduler.pools import PoolSet
+from horae.scheduler.prospects import prospect_of
+from horae.scheduler.surveys import Surveys
+from horae.scheduler.unacknowledged import Outbox, Unacknowledged
 
 _NOTHING = Reaction((), ())
 
 
-class Scheduler(Operating):
+class Scheduler:
     def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
+        self.setup = setup
+        self.now = 0.0
+        self.ignored = 0  # events that were late, doubled or about an unknown job
+        self.pools = PoolSet(setup)
+        layout = self.pools.layout
+        self.ledger = GpuLedger(layout.real, layout.cluster, layout.tenancy)
+        self.placer = Placer(self.ledger)
+        self.interned = Interned(layout.cluster, setup.tenant_weights)
+        sharing = SharingTable(setup.sharing)
+        self._kept = KeptSpeeds(sharing)
+        self.jobs = Jobs()
+        self.unacknowledged = Unacknowledged(setup.acknowledge_seconds, setup.survey_seconds)
+        self._outbox = Outbox(self.unacknowledged)
+        self.leases = Leases(self.ledger, self.jobs, self._outbox, self.interned.demands, sharing, setup.incarnation)
+        self.holds = Holds(self.ledger, self.jobs, self.leases, setup.acknowledge_seconds)
+        self.auctions = Auctions(setup.bid_seconds)
+        self._rounds: list[Round] = []
+        self._notices: list[Notice] = []
+        self._recorded: _Record | None = None
+        tell = self._notices.append
+        self._intake = Intake(self.interned, self.placer, self.jobs)
+        self.loans = Loans(self.pools, self.ledger, self.jobs, self.leases, self.holds, self._intake)
+        self.administration = Administration(
+            setup,
+            self.pools,
+            self.ledger,
+            self.placer,
+            self.interned,
+            self.jobs,
+            self.leases,
+            self.holds,
+            self._intake,
+            self.loans,
+            tell,
+        )
+        self.surveys = Surveys(self.pools, self.ledger, self.jobs, self.leases, self.holds, self._outbox, tell)
+        self.administration.absent(setup.absent_nodes)
+        self.pools.count_capacity(self.ledger)
         self._handlers: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._on_submitted,
             JobCancelled: self._on_cancelled,
+            JobHeld: self._on_held,
+            JobReleased: self._on_released,
             JobStarted: self._on_started,
+            JobPhase: self._on_phase,
             JobProgressed: self._on_progressed,
             JobEnded: self._on_ended,
-            NodeChanged: self._on_node,
-            PolicyChanged: self._on_policy,
-            ReservationsChanged: self._on_reservations,
+            NodeChanged: partial(self._administer, self.administration.on_node),
+            GpuChanged: partial(self._administer, self.administration.on_gpu),
+            ClusterChanged: partial(self._administer, self.administration.on_cluster),
+            PolicyChanged: partial(self._administer, self.administration.on_policy),
+            TenantsChanged: partial(self._administer, self.administration.on_tenants),
             BidGiven: self._on_bid,
             CurveRevised: self._on_curve,
             SpeedRevised: self._on_speed,
             Surveyed: self._on_surveyed,
+            LeaseAdopted: self._on_adopted,
             Tick: self._on_tick,
         }
 
-    def handle(self, event: Event) -> Reaction:
-        self.now = max(self.now, event.at)
-        self._handlers[type(event)](event)
-        if self._pools.tenancy is not None:
-            self._recount()
-        if not self._commands and not self._rounds:
+    def handle(self, event: Event, effects: Effects | None = None) -> Reaction:
+        """Apply an event. With its recorded effects, decisions are taken from there and no policy is asked."""
+        if effects is not None and effects.is_void:
             return _NOTHING
-        reaction = Reaction(tuple(self._commands), tuple(self._rounds))
-        self._commands, self._rounds = [], []
+        self.now = max(self.now, event.at)
+        if effects is not None:
+            self._recorded = _Record(effects, self.jobs, self.ledger)
+        self._handlers[type(event)](event)
+        self._recorded = None
+        if self.pools.has_cells:
+            self.pools.recount(self.ledger, self.now)
+        if not self._outbox.commands and not self._rounds and not self._notices:
+            return _NOTHING
+        reaction = Reaction(self._outbox.take(), tuple(self._rounds), tuple(self._notices))
+        self._rounds.clear()
+        self._notices.clear()
         return reaction
 
     @property
     def next_wakeup_at(self) -> float:
         """When the scheduler wants a `Tick`, if nothing happens before."""
-        wake_at = self._mailbox.due_at(busy=bool(self._leases))
-        for pool in self._pool:
-            wake_at = min(wake_at, pool.wake_at)
-        for hold in self._holds.values():
-            wake_at = min(wake_at, hold.expires_at)
+        wake_at = self.unacknowledged.due_at(busy=self._is_busy)
+        if self.surveys.awaited:
+            return min(wake_at, self.surveys.asked_at + self.setup.acknowledge_seconds)
+        for pool in self.pools.all:
+            wake_at = min(wake_at, pool.wake_at, pool.newcomers_at)
+        if self.holds:
+            wake_at = min(wake_at, self.holds.expires_at)
+        if self.leases.starting:
+            wake_at = min(wake_at, *self.leases.starting.values())
         return wake_at
 
     # The round: views, decide, claim, admit, place, plan
 
     def _decide_round(self, pool: Pool) -> None:
-        usable = self._floor.usable(pool.open_gpus)
-        self._floor.spreads = pool.spec.spreads
+        if pool.apps.is_sparse:
+            pool.apps.compact(pool.table)
+        usable = self.ledger.usable(pool.open_gpus)
+        self.placer.spreads = pool.spec.spreads
         view = self._view(pool, usable)  # 1
-        decision = pool.decide(view)  # 2
-        claims = claim(decision, view.jobs, pool.standing(view, decision))  # 3
-        floor = self._floor
-        where = pool.spec.name, usable, floor.holder, floor.loads()
-        ground = Ground(*where, self._demands.all, pool.table.ids, pool.quota_left(floor))
-        plan = admit(claims, view.jobs, ground, self._floor)  # 4 and 5
-        check_plan(plan, pool, self._pools, self._floor, usable)
+        try:
+            decision, plan = self._plan(pool, view, usable)
+        except _Rejected as rejected:
+            self._notices.append(rejected.notice)
+            pool.reject(self.now)  # it stands on its last plan, and the next round tries again
+            return
         pool.close_apps(decision, plan)
-        self._rounds.append(pool.name_round(view, decision, plan))
+        self._rounds.append(pool.name_round(view, decision, plan, self.ledger.cluster))
         self._carry_out(pool, plan)  # 6
         pool.decision, pool.plan = decision, plan
+        if pool.spec.reserves:
+            self.loans.offer(pool, self.now)
         settled = pool.table.view(self.now)
         stands_until = self.now if rotates(decision, settled) else decision.stands_until
-        if (tries_everything(decision) or pool.unsolved is not None) and not settled.on_gpus.any():
-            stands_until = inf  # nobody is there who could leave: only an event can help those who wait
+        if (tries_everything(decision) or pool.unsolved) and not settled.on_gpus.any():
+            stands_until = inf  # no job is there that could leave: only an event can help those that wait
         contest_at = self.now if stands_until <= self.now else next_contest_at(decision, settled)
         pool.settle(self.now, stands_until, contest_at)
 
+    def _plan(self, pool: Pool, view: View, usable: Bools) -> tuple[Decision, RoundPlan]:
+        if self._recorded is not None:
+            return self._recorded.fold(pool, view)
+        try:
+            decision = pool.decide(view)  # 2
+            claims = claim(decision, view.jobs, pool.standing(view, decision))  # 3
+            plan = admit(claims, view.jobs, self._ground(pool, usable), self.placer)  # 4 and 5
+            check_plan(plan, pool, self.pools.layout, self.ledger, usable)
+        except HoraeError as error:
+            is_bug = isinstance(error, BrokenInvariant)
+            raise _Rejected(DecisionRejected(pool.spec.name, pool.policy.name, str(error), is_bug)) from error
+        return decision, plan
+
+    def _ground(self, pool: Pool, usable: Bools) -> Ground:
+        ledger = self.ledger
+        where = pool.spec.name, usable, ledger.holder, ledger.loads()
+        return Ground(*where, self.interned.demands.all, pool.table.ids, pool.quota_left(ledger))
+
+    def _admit_newcomers(self, pool: Pool) -> None:
+        """Between two rounds, jobs that have just come start where GPUs are free; nothing else changes."""
+        usable = self.ledger.usable(pool.open_gpus)
+        self.placer.spreads = pool.spec.spreads
+        view = self._view(pool, usable)
+        if self._recorded is not None:
+            if self._recorded.rejects(pool):
+                pool.forget_newcomers()
+                return
+            decision, plan = self._recorded.newcomers(pool)
+        else:
+            decision = newcomers_first(pool)
+            plan = admit(claim(decision, view.jobs), view.jobs, self._ground(pool, usable), self.placer)
+            check_plan(plan, pool, self.pools.layout, self.ledger, usable)
+        pool.forget_newcomers()
+        self._rounds.append(pool.name_newcomers(view, decision, plan, self.ledger.cluster))
+        self._carry_out(pool, plan)
+
     def _view(self, pool: Pool, usable: Bools) -> View:
-        shapes, cluster = self._shapes, self._pools.cluster
-        # By position, in the order of its fields: a view is made for every round.
+        interned, cluster = self.interned, self.ledger.cluster
+        shapes, tenants, models = interned.shapes, interned.tenants, interned.models
+        asked, bids = heard(pool)
         return View(
-            self.now, self.setup.seed, pool.spec.round_seconds,
-            cluster.accelerators, pool.capacity, pool.cpus, pool.memory_bytes,
-            shapes.all, pool.accelerator_of(shapes), shapes.gpus, shapes.level, cluster.levels,
-            pool.table.view(self.now), self._tenants.all, self._tenants.weight,
-            len(pool.apps), pool.apps.seconds(self.now), partial(self._floor.fit, usable),
-            cluster.price_per_hour, self._models.all, self._sharing.kept(self._models.all, shapes.all),
-            pool.apps.columns(), *heard(pool), partial(self._floor.trial, usable, pool.table.columns["epoch"]),
-        )  # fmt: skip
+            now=self.now,
+            seed=self.setup.seed,
+            round_seconds=pool.spec.round_seconds,
+            accelerators=cluster.accelerators,
+            capacity=pool.capacity,
+            cpus=pool.cpus,
+            memory_bytes=pool.memory_bytes,
+            shapes=shapes.all,
+            shape_accelerator=pool.accelerator_of(shapes),
+            shape_gpus=shapes.gpus,
+            shape_level=shapes.level,
+            levels=cluster.levels,
+            jobs=pool.table.view(self.now),
+            tenants=tenants.all,
+            tenant_weight=tenants.weight,
+            apps=len(pool.apps),
+            app_seconds=pool.apps.seconds(self.now),
+            fit=partial(self.placer.fit, usable),
+            price_per_hour=cluster.price_per_hour,
+            models=models.all,
+            kept=self._kept.columns(models.all, shapes.all),
+            app=pool.apps.columns(),
+            asked=asked,
+            bids=bids,
+            trial=partial(self.placer.trial, usable, pool.table.epoch),
+            memory=pool.memory,
+        )
 
     def _carry_out(self, pool: Pool, plan: RoundPlan) -> None:
-        columns, row = pool.table.columns, pool.table.row
+        epochs, row = pool.table.epoch, pool.table.row
+        downgraded = {NOBODY}
         for departure in plan.departures:
-            self._stop(pool, departure.serial, departure.reason)
-        for placement in plan.placements:
-            present = set(self._floor.holder[placement.gpus].tolist())
-            present.update(int(columns["epoch"][row[serial]]) for serial in placement.bundle)
-            if self._pools.tenancy is not None:
-                present.update(self._send_away(pool, placement))
-            awaited = frozenset(present.union(placement.leaving) - {NOBODY})
-            if awaited:
-                self._hold(pool, placement, awaited)
+            epoch = int(epochs[row[departure.serial]])
+            if self._is_lazy(pool, departure) and self.loans.downgrade(pool, departure.serial, self.now):
+                downgraded.add(epoch)
             else:
-                self._start(pool, placement)
-        for serial, lease_seconds in plan.extensions:
-            columns["lease_until"][row[serial]] = self.now + lease_seconds
+                self.leases.stop(pool, departure.serial, departure.reason, self.now)
+        for placement in plan.placements:
+            present = set(self.ledger.holder[placement.gpus].tolist())
+            present.update(int(epochs[row[serial]]) for serial in placement.bundle)
+            if self.ledger.squatters and self._is_still_there(placement):
+                continue  # it starts when its former run is gone
+            if self.jobs.lent and self._is_welcomed_home(pool, placement, plan, present):
+                continue
+            present = present.union(placement.leaving) - downgraded
+            if self.pools.has_cells:
+                guests = self._evict_guests(pool, placement)
+                if guests is None:
+                    continue  # its cells cannot be bound on nodes that it accepts: it waits
+                present.update(guests)
+            awaited = frozenset(present - {NOBODY})
+            if awaited:
+                self.holds.keep(pool, placement, awaited, self.now)
+            else:
+                self.leases.start(pool, placement, self.now)
+        for serial, lease_seconds in dict(plan.extensions).items():  # a job may be named twice; the last counts
+            self.leases.extend(pool, serial, lease_seconds, self.now)
 
-    def _send_away(self, pool: Pool, placement: Placement) -> list[int]:
-        """Whoever is on a tenant's GPUs without a guarantee, or waits for them, leaves them: epochs of their leases."""
-        guests, expected = self._floor.guests(placement.gpus, self._demand(pool, placement))
+    def _is_still_there(self, placement: Placement) -> bool:
+        """Whether a run of one of the jobs that should be over is not."""
+        names = {self.jobs.id_of[serial] for serial in placement.bundle}
+        return any(job_id in names for job_id, _ in self.ledger.squatters)
+
+    def _is_lazy(self, pool: Pool, departure: Departure) -> bool:
+        """Whether a job that is preempted goes on where it is, without a guarantee, until its GPUs are needed."""
+        if not pool.spec.reserves or not isinstance(departure.reason, Preempted):
+            return False
+        return pool.table.jobs[pool.table.row[departure.serial]].lazy
+
+    def _is_welcomed_home(self, pool: Pool, placement: Placement, plan: RoundPlan, present: set[int]) -> bool:
+        """Jobs of the bundle that borrow return to their cells: whether there is nothing left to start."""
+        borrowing = [each for each in placement.bundle if not is_loan(each) and loan_of(each) in self.jobs.lent]
+        if not borrowing:
+            return False
+        taken = [gpu for other in plan.placements if other is not placement for gpu in other.gpus.tolist()]
+        if len(placement.bundle) > 1:
+            for serial in borrowing:
+                self.loans.recall(pool, serial, placement, self.now)
+        elif self.loans.welcome_home(pool, placement, taken, self.now):
+            return True
+        present.update(self.loans.epoch(serial) for serial in borrowing)
+        return False
+
+    def _evict_guests(self, pool: Pool, placement: Placement) -> list[int] | None:
+        """Jobs without a guarantee leave a tenant's GPUs, and are no longer held for any: epochs of their leases."""
+        found = self.ledger.guests(placement.gpus, self.leases.demand(pool, placement))
+        if found is None:
+            return None
+        guests, expected = found
         for serial in expected:
-            self._release(serial)
+            self.holds.release(serial, self.now)
         for epoch in guests:
-            for serial in self._leases[epoch].bundle:
-                theirs, _ = self._live[self._id[serial]]
-                if self._status(theirs, serial) in (_STARTING, _RUNNING):
-                    self._stop(theirs, serial, Preempted(self._id[placement.serial]))
+            for serial in self.leases.by_epoch[epoch].bundle:
+                theirs = self.jobs.where(serial)
+                if self.jobs.status(theirs, serial) in (STARTING, RUNNING):
+                    self.leases.stop(theirs, serial, Preempted(self.jobs.id_of[placement.serial]), self.now)
                     theirs.touch(self.now)
         return guests
 
-    # Events
+    # Users
 
     def _on_submitted(self, event: JobSubmitted) -> None:
         job = event.job
-        if job.id in self._live or job.id in self._ended:
+        if self.jobs.is_known(job.id):
             self.ignored += 1
             return
-        index = self._pools.pool_of(job)
-        if index is None:
-            self._refuse(job, NoPool(job.tenant))
+        pool = self.pools.of(job)
+        if pool is None:
+            self.jobs.refuse(job, NoPool(job.tenant), self.now)
             return
-        pool = self._pool[index]
-        demand = self._demands.number(job.demand)
-        never = pool.never(demand, self._demands.all[demand], self._floor)
+        demand = self.interned.demands.number(job.demand)
+        never = pool.never(demand, self.interned.demands.all[demand], self.placer)
         if never is not None:
-            self._refuse(job, never)
+            self.jobs.refuse(job, never, self.now)
             return
-        serial = self._serial_next
-        self._serial_next += 1
-        self._id[serial] = job.id
-        self._enter(pool, job, serial)
+        self._intake.enter(pool, job, self.jobs.new_serial(job.id), self.now)
 
     def _on_cancelled(self, event: JobCancelled) -> None:
-        found = self._live.get(event.job_id)
-        if found is None or self._status(*found) == _CANCELLING:
+        suspended = self.jobs.suspended.get(event.job_id)
+        if suspended is not None:
+            self.jobs.drop(suspended.job, suspended.serial, Status.CANCELLED, self.now)
+            return
+        found = self.jobs.live.get(event.job_id)
+        if found is None or self.jobs.status(*found) == CANCELLING:
             self.ignored += 1
             return
         pool, serial = found
-        self._release(serial)
-        if self._status(pool, serial) in ON_GPUS:
-            self._stop(pool, serial, Cancelled())
+        self.holds.release(serial, self.now)
+        running = self.jobs.on_gpus(event.job_id)
+        if running is not None:
+            if self.jobs.status(*running) == CANCELLING:
+                self.ignored += 1
+                return
+            self.leases.stop(*running, Cancelled(), self.now)
         else:
-            self._signal(pool, serial, Signal.CANCEL)
-            self._remove(pool, serial)
+            self.loans.drop(serial, self.now)
+            self.jobs.signal(pool, serial, Signal.CANCEL, self.now)
+            self.jobs.end(pool, serial, self.now)
+
+    def _on_held(self, event: JobHeld) -> None:
+        found = self.jobs.live.get(event.job_id)
+        if found is None or self.jobs.status(*found) == CANCELLING or found[1] in self.jobs.to_suspend:
+            self.ignored += 1
+            return
+        pool, serial = found
+        running = self.jobs.on_gpus(event.job_id)
+        if running is not None and self.jobs.status(*running) == CANCELLING:
+            self.ignored += 1
+            return
+        self.holds.release(serial, self.now)
+        if running is None:
+            self.loans.drop(serial, self.now)
+            self.jobs.suspend(pool, serial, self.now)
+            return
+        self.jobs.to_suspend.add(serial)
+        if self.jobs.status(*running) != STOPPING:
+            self.leases.stop(*running, Suspended(), self.now)
+
+    def _on_released(self, event: JobReleased) -> None:
+        found = self.jobs.live.get(event.job_id)
+        if found is not None and found[1] in self.jobs.to_suspend:
+            self.jobs.to_suspend.discard(found[1])  # it waits again as soon as it has left its GPUs
+            return
+        suspended = self.jobs.suspended.pop(event.job_id, None)
+        if suspended is None:
+            self.ignored += 1
+            return
+        pool = self.pools.of(suspended.job)
+        if pool is None:
+            self.jobs.drop(suspended.job, suspended.serial, Status.REFUSED, self.now)
+            self.jobs.refused[suspended.job.id] = NoPool(suspended.job.tenant)
+            return
+        self._intake.reenter(pool, suspended, self.now)
+        pool.table.queued_at[pool.table.row[suspended.serial]] = self.now
+        self.administration.see_that_it_fits(pool, suspended.serial, self.now)
+
+    # The engine
 
     def _on_started(self, event: JobStarted) -> None:
         found = self._current(event.job_id, event.epoch)
         if found is None:
             return
-        self._mailbox.answered(Start, event.epoch, event.job_id)
+        self.unacknowledged.answered(Start, event.epoch, event.job_id)
+        self.leases.starting.pop(event.epoch, None)
         pool, serial = found
-        if self._status(pool, serial) == _STARTING:
-            self._signal(pool, serial, Signal.ACKNOWLEDGE)
-            if pool.unsettled and self.now > pool.table.columns["since"][pool.table.row[serial]]:
+        since = pool.table.since[pool.table.row[serial]]
+        pool.confirm(serial, event.at, self.now)
+        if self.jobs.status(pool, serial) == STARTING:
+            self.jobs.signal(pool, serial, Signal.ACKNOWLEDGE, self.now)
+            if pool.unsettled and self.now > since:
                 pool.touch(self.now)  # only now may it be contested
+
+    def _on_phase(self, event: JobPhase) -> None:
+        if event.phase in (Phase.RUNNING, Phase.SAVING):
+            self._on_started(JobStarted(event.at, event.job_id, event.epoch))
+            return
+        found = self._current(event.job_id, event.epoch)
+        if found is None:
+            return
+        self.unacknowledged.answered(Start, event.epoch, event.job_id)
+        if self.jobs.status(*found) == STARTING:
+            self.leases.starting.setdefault(event.epoch, self.now + self.setup.start_seconds)
 
     def _on_progressed(self, event: JobProgressed) -> None:
         found = self._current(event.job_id, event.epoch)
         if found is not None:
+            self._on_started(JobStarted(event.at, event.job_id, event.epoch))
             pool, serial = found
             pool.report(serial, event.steps, event.at)
+            if is_loan(serial):
+                self.loans.sync(serial)
 
     def _on_ended(self, event: JobEnded) -> None:
+        if (event.job_id, event.epoch) in self.surveys.seen_at:
+            self.surveys.gone((event.job_id, event.epoch), self.administration, self.now)
         found = self._current(event.job_id, event.epoch)
         if found is None:
             return
         pool, serial = found
-        before, lease = self._status(pool, serial), self._leases.get(event.epoch)
-        self._mailbox.ended(event.epoch, event.job_id)
-        self._leave(pool, event.epoch, serial)
-        if self._signal(pool, serial, self._signal_of(serial, event.ending)) in FINAL:
-            self._release(serial)
+        before = self.jobs.status(pool, serial)
+        # Lost before it ran: something is wrong there that is not known here, so it is not tried again at once.
+        is_stillborn = event.ending is Ending.LOST and not pool.has_begun(serial, event.steps)
+        lease = self.leases.leave(pool, event.epoch, serial, self.now)
+        if self.pools.has_quotas or (len(self.pools.all) > 1 and not pool.gpus[lease.gpus].all()):
+            for neighbour in self.pools:
+                neighbour.touch(self.now)  # they share GPUs, or it was on GPUs of another pool
+        status = self.jobs.signal(pool, serial, self._signal_of(serial, event.ending), self.now)
+        if status in FINAL:
+            self.holds.release(serial, self.now)
             pool.report(serial, event.steps, event.at)
-            self._remove(pool, serial)
+            if is_loan(serial):
+                self.loans.ended(serial, Status(status), self.now)
+            else:
+                self.loans.drop(serial, self.now)
+                self.jobs.end(pool, serial, self.now)
         else:
             pool.report(serial, event.steps, event.at)
             pool.book(serial, self.now)
-            if serial in self._holds:
-                self._signal(pool, serial, Signal.HOLD)
-            reckoned = any(
-                event.epoch in hold.awaited and self._live[self._id[member]][0] is pool
-                for member, hold in self._holds.items()
-            )
-            # Somebody may have come after the decision that made it leave, and some of its GPUs may be kept for nobody.
-            reckoned &= self.now <= pool.decided_at or (
-                lease is not None and bool((self._floor.held_for[lease.gpus] != NOBODY).all())
-            )
-            if before != _STOPPING or event.ending is not Ending.STOPPED or not reckoned:
+            self._wait_again(pool, serial)
+            expected = before == STOPPING and event.ending is Ending.STOPPED
+            if is_stillborn:
+                pool.touch(self.now + self.setup.acknowledge_seconds)
+            elif not expected or not self.holds.counts_on(pool, event.epoch, lease, self.now):
                 pool.touch(self.now)
-            if self._pools.tenancy is not None and self._status(pool, serial) == _PENDING:
-                self._see_that_it_fits(pool, serial)
-        if self._holds:
-            self._start_whom_this_frees(event.epoch)
+        self.holds.lease_ended(event.epoch, self.now)
+        if self.administration.leaving:
+            self.administration.remove_idle_nodes(self.now)
+
+    def _wait_again(self, pool: Pool, serial: int) -> None:
+        """A job has left its GPUs with work left: it is suspended, moves to what is held for it, or waits."""
+        if is_loan(serial):
+            if serial in self.holds.by_serial:
+                self.jobs.signal(pool, serial, Signal.HOLD, self.now)
+            self.loans.left(serial, self.now)
+            home = self.jobs.live.get(self.jobs.id_of.get(home_of(serial), ""))
+            if home is not None and self.jobs.status(*home) == PENDING:
+                self.administration.see_that_it_fits(*home, self.now)
+        elif serial in self.jobs.to_suspend:
+            self.holds.release(serial, self.now)
+            self.jobs.suspend(pool, serial, self.now)
+        elif serial in self.holds.by_serial:
+            self.jobs.signal(pool, serial, Signal.HOLD, self.now)
+        elif self.administration.has_moved:
+            self.administration.see_that_it_fits(pool, serial, self.now)
 
     def _signal_of(self, serial: int, ending: Ending) -> Signal:
         if ending is Ending.FINISHED:
             return Signal.FINISH
         if ending is not Ending.FAILED:
             return Signal.LEAVE
-        failures = self._failures.get(serial, 0) + 1
-        self._failures[serial] = failures
-        return Signal.FAIL if failures > self._job(serial).retries_max else Signal.LEAVE
+        failures = self.jobs.failures.get(home_of(serial), 0) + 1
+        self.jobs.failures[home_of(serial)] = failures
+        return Signal.FAIL if failures > self.jobs.job(serial).retries_max else Signal.LEAVE
+
+    def _current(self, job_id: str, epoch: int) -> tuple[Pool, int] | None:
+        found = self.jobs.current(job_id, epoch)
+        self.ignored += found is None
+        return found
+
+    def _on_surveyed(self, event: Surveyed) -> None:
+        """Believe the engine: what it no longer runs has ended, whatever has become of the message."""
+        self.unacknowledged.surveyed(self.now)
+        self.surveys.expect(event, self.administration, self.now)
+        for fact in self.surveys.facts(event):
+            self._handlers[type(fact)](fact)
+        self.surveys.settle(event, self.administration, self.now)
+
+    def _on_adopted(self, event: LeaseAdopted) -> None:
+        self.surveys.adopt(event, self.administration, self.now)
+
+    # Beliefs
 
     def _on_speed(self, event: SpeedRevised) -> None:
-        """Live jobs of the model take over the new belief; those still to come bring theirs with them."""
+        """Live jobs of the model get the new estimate; jobs that are submitted later bring theirs with them."""
         if not (event.steps_per_second > 0 and isfinite(event.steps_per_second)):
             self.ignored += 1
             return
-        model, shape = self._models.find(event.model), self._shapes.find(event.shape)
-        for pool in self._pool:
+        model, shape = self.interned.models.find(event.model), self.interned.shapes.find(event.shape)
+        for pool in self.pools:
             if pool.table.revise(model, shape, event.steps_per_second, self.now):
                 pool.touch(self.now)
 
     def _on_curve(self, event: CurveRevised) -> None:
-        found = self._live.get(event.job_id)
+        found = self.jobs.live.get(event.job_id)
         if found is None or not event.curve.is_sound:
             self.ignored += 1
             return
         pool, serial = found
-        columns, row = pool.table.columns, pool.table.row[serial]
-        columns["curve_rate"][row], columns["curve_start"][row], columns["curve_floor"][row] = event.curve
+        table, row = pool.table, pool.table.row[serial]
+        table.curve_rate[row], table.curve_start[row], table.curve_floor[row] = event.curve
         pool.touch(self.now)
 
     def _on_bid(self, event: BidGiven) -> None:
-        if not hear(self._pool, event, self.now):
+        if not hear(self.pools.all, event, self.now):
             self.ignored += 1
 
-    def _on_surveyed(self, event: Surveyed) -> None:
-        """Believe the engine: what it does not run any more has ended, whatever became of the message."""
-        self._mailbox.surveyed(self.now)
-        running = {(job_id, epoch): steps for job_id, epoch, steps in event.running}
-        for job_id, (pool, serial) in list(self._live.items()):
-            row = pool.table.row[serial]
-            epoch = int(pool.table.columns["epoch"][row])
-            status = self._status(pool, serial)
-            # A start may have crossed the survey on its way.
-            if epoch == NOBODY or status == _STARTING or pool.table.columns["since"][row] >= event.at:
-                continue
-            steps = running.get((job_id, epoch))
-            if steps is None:
-                self._on_ended(JobEnded(event.at, job_id, epoch, Ending.LOST, 0.0, "not found by a survey"))
-            else:
-                pool.report(serial, steps, event.at)
-        for (job_id, epoch), _ in sorted(running.items()):
-            found = self._live.get(job_id)
-            if found is not None and self._epoch(*found) == epoch:
-                if self._status(*found) == _STARTING:
-                    self._on_started(JobStarted(event.at, job_id, epoch))
-            elif epoch < self._epoch_next:
-                # A lease that nobody knows any more, e.g. of a start that was given up: it must not go on.
-                self._commands.append(Stop(epoch, job_id, 0.0))
+    # Operators, time
+
+    def _administer(self, change: Callable[[Any, float], bool], event: Event) -> None:
+        if not change(event, self.now):
+            self.ignored += 1
 
     def _on_tick(self, event: Tick) -> None:
-        for serial, hold in list(self._holds.items()):
-            if hold.expires_at <= self.now:
-                self._release(serial)  # the other one of a pair finds nothing left to undo
-        self._commands.extend(self._mailbox.overdue(self.now, busy=bool(self._leases)))
-        for pool in self._pool:
-            if self._pools.tenancy is not None:
-                self._recount()
-            if pool.wake_at <= self.now and not self._awaits_bids(pool):
-                self._decide_round(pool)
-                pool.auction = None
+        if self.holds.by_serial:
+            self.holds.release_expired(self.now)
+        if self.unacknowledged.open or self.unacknowledged.survey_at <= self.now:
+            self._outbox.commands.extend(self.unacknowledged.overdue(self.now, busy=self._is_busy))
+        if self.leases.starting:
+            self._stop_overdue()
+        self.jobs.forget_ended(self.now - self.setup.retention_seconds)
+        if self.surveys.awaited:
+            self._ask_what_runs()
+            return  # that is not known: nothing may start
+        for pool in self.pools:
+            if self.pools.has_cells:
+                self.pools.recount(self.ledger, self.now)
+            if pool.wake_at <= self.now:
+                if not self._awaits_bids(pool):
+                    self._decide_round(pool)
+                    pool.auction = None
+            elif pool.newcomers_at <= self.now:
+                self._admit_newcomers(pool)
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether anything runs, so that the engine is surveyed from time to time."""
+        return bool(self.leases.by_epoch or self.ledger.squatters)
+
+    def _ask_what_runs(self) -> None:
+        if any(isinstance(command, Survey) for command in self._outbox.commands):
+            self.surveys.asked_at = self.now
+        if self.surveys.asked_at + self.setup.acknowledge_seconds <= self.now:
+            self._outbox.commands.append(Survey())
+            self.surveys.asked_at = self.now
+
+    def _stop_overdue(self) -> None:
+        """Jobs that did not begin to run in time are stopped, and wait again."""
+        for epoch, due_at in list(self.leases.starting.items()):
+            if due_at > self.now:
+                continue
+            del self.leases.starting[epoch]
+            for serial in self.leases.by_epoch[epoch].bundle:
+                pool = self.jobs.where(serial)
+                if self.jobs.status(pool, serial) == STARTING:
+                    self._notices.append(StartOverdue(self.jobs.id_of[serial], epoch))
+                    self.leases.stop(pool, serial, Overdue(self.setup.start_seconds), self.now)
 
     def _awaits_bids(self, pool: Pool) -> bool:
-        """Whether apps are still to be heard; if nobody has been asked who should be, they are asked now."""
+        """Whether bids are still awaited; agents that have not been called for theirs are called now."""
         if pool.auction is None:
-            call = self._auctions.open(pool, lambda: self._view(pool, self._floor.usable(pool.open_gpus)), self.now)
-            self._commands.extend([] if call is None else [call])
+            call = self._call_for_bids(pool)
+            self._outbox.commands.extend([] if call is None else [call])
         if pool.auction is None or pool.auction.is_over(self.now):
             return False
         pool.wake_at = pool.auction.closes_at
         return True
 
-    def _recount(self) -> None:
-        """Tenants have taken GPUs, or left them: others may use fewer or more."""
-        tenancy = self._pools.tenancy
-        if tenancy is None or not (tenancy.shifted or tenancy.cells_shifted):
-            return
-        for pool in self._pool:
-            if tenancy.cells_shifted if pool.spec.cells else tenancy.shifted:
-                pool.count_capacity(self._floor)
-                pool.touch(self.now)
-        tenancy.shifted = tenancy.cells_shifted = False
+    def _call_for_bids(self, pool: Pool) -> CallForBids | None:
+        if self._recorded is not None:
+            return self.auctions.reopen(pool, self._recorded.call(pool))
+        return self.auctions.open(pool, lambda: self._view(pool, self.ledger.usable(pool.open_gpus)), self.now)
+
+    # The whole state
+
+    def dump(self) -> Plain:
+        """Everything that later answers depend on, as plain data."""
+        return dump(self)
+
+    @classmethod
+    def restore(cls, plain: Plain, incarnation: int | None = None) -> Scheduler:
+        """A scheduler that answers every later event exactly as the dumped one.
+
+        With a new incarnation it knows that the cluster may have moved on since: it starts nothing before a survey
+        has told what runs, and its epochs are unlike any that were used.
+        """
+        setup = setup_of(plain)
+        scheduler = cls(setup if incarnation is None else replace(setup, incarnation=incarnation))
+        restore(scheduler, plain)
+        if incarnation is not None:
+            scheduler.leases.begin_incarnation(incarnation)
+            scheduler.surveys.awaited_since = scheduler.now
+        return scheduler
+
+    @property
+    def awaits_survey(self) -> bool:
+        return self.surveys.awaited
 
     # Questions
 
     def status(self, job_id: str) -> Status | None:
-        if job_id in self._ended:
-            return self._ended[job_id]
-        return Status(self._status(*self._live[job_id])) if job_id in self._live else None
+        return self.jobs.status_of(job_id)
 
     def why(self, job_id: str) -> Reason | None:
         """Why a job waits or was refused; None for one that runs, has ended or is unknown."""
-        if job_id in self._refused:
-            return self._refused[job_id]
-        if job_id not in self._live:
+        if job_id in self.jobs.refused:
+            return self.jobs.refused[job_id]
+        if job_id in self.jobs.suspended:
+            return Suspended()
+        if job_id not in self.jobs.live or self.jobs.on_gpus(job_id) is not None:
             return None
-        pool, serial = self._live[job_id]
-        hold = self._holds.get(serial)
-        leaving = [self._id[s] for epoch in sorted(hold.awaited) for s in self._leases[epoch].bundle] if hold else []
+        pool, serial = self.jobs.live[job_id]
+        hold = self.holds.by_serial.get(serial)
+        awaited = sorted(hold.awaited) if hold else []
+        leaving = [self.jobs.id_of[each] for epoch in awaited for each in self.leases.by_epoch[epoch].bundle]
         return blocker(pool, serial, self.now, tuple(leaving))
 
+    def prospect(self, job: Job) -> Prospect:
+        """Would this job start now, and at whose cost? Nothing changes."""
+        return prospect_of(Scheduler.restore(self.dump()), job)
+
     def explain(self, job_id: str) -> Explanation | None:
-        """What stands in a job's way, who, and what would unblock it; None for a job that was never submitted."""
-        if job_id in self._live:
-            scene = Scene(self.now, self._floor, self._leases, self._demands.all)
-            return explain(*self._live[job_id], self.why(job_id), scene)
-        ended = self._ended.get(job_id)
-        return None if ended is None else Explanation(job_id, self.now, ended, self._refused.get(job_id))
+        """What blocks a job, which jobs hold its GPUs, and what would unblock it; None for an unknown job."""
+        if job_id in self.jobs.live:
+            scene = Scene(self.now, self.ledger, self.placer, self.leases.by_epoch, self.interned.demands.all)
+            return explain(*(self.jobs.on_gpus(job_id) or self.jobs.live[job_id]), self.why(job_id), scene)
+        status = self.jobs.status_of(job_id)
+        return None if status is None else Explanation(job_id, self.now, status, self.why(job_id))
+
+
+class _Rejected(Exception):
+    """A decision that is not carried out."""
+
+    def __init__(self, notice: DecisionRejected) -> None:
+        self.notice = notice
+
+
+class _Record:
+    """Recorded effects, from which decisions are taken one after the other."""
+
+    def __init__(self, effects: Effects, jobs: Jobs, ledger: GpuLedger) -> None:
+        self._rounds = deque(effects.rounds)
+        self._calls = {call.pool: call for call in effects.calls}
+        self._rejected = {notice.pool: notice for notice in effects.rejected}
+        self._jobs = jobs
+        self._ledger = ledger
+
+    def fold(self, pool: Pool, view: View) -> tuple[Decision, RoundPlan]:
+        rejected = self._rejected.pop(pool.spec.name, None)
+        if rejected is not None:
+            raise _Rejected(rejected)
+        plain = self._next(pool)
+        decision = decision_from_plain(plain["decision"], pool.table)
+        pool.fold(view, decision, is_new=not plain.get("stands", False), unsolved=plain.get("unsolved", ""))
+        pool.standing(view, decision)
+        return decision, self._plan(plain, pool)
+
+    def rejects(self, pool: Pool) -> bool:
+        return pool.spec.name in self._rejected
+
+    def newcomers(self, pool: Pool) -> tuple[Ranking, RoundPlan]:
+        plain = self._next(pool)
+        decision = decision_from_plain(plain["decision"], pool.table)
+        assert isinstance(decision, Ranking)
+        return decision, self._plan(plain, pool)
+
+    def call(self, pool: Pool) -> CallForBids | None:
+        return self._calls.get(pool.spec.name)
+
+    def _plan(self, plain: Plain, pool: Pool) -> RoundPlan:
+        serial_of = {pool.table.ids[row]: serial for serial, row in pool.table.row.items()}
+        return plan_from_plain(plain["plan"], serial_of, self._ledger.cluster)
+
+    def _next(self, pool: Pool) -> Plain:
+        if not self._rounds or self._rounds[0]["round"] != pool.spec.name:
+            raise BrokenInvariant(f"the record has no round of pool {pool.spec.name} here")
+        return self._rounds.popleft()

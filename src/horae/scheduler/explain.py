@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import inf
 from typing import NamedTuple
@@ -18,7 +18,8 @@ from horae.model.shapes import Demand, Shape
 from horae.model.status import Status
 from horae.model.table import NOBODY, JobColumns
 from horae.scheduler.explain_shares import explain_share
-from horae.scheduler.floor import Floor
+from horae.scheduler.gpu_ledger import GpuLedger
+from horae.scheduler.placer import Placer
 from horae.scheduler.pool import Pool
 
 
@@ -26,26 +27,27 @@ class Scene(NamedTuple):
     """What must be known of the world to explain one job's place in it."""
 
     now: float
-    floor: Floor
+    ledger: GpuLedger
+    placer: Placer
     leases: Mapping[int, Lease]
-    demands: tuple[Demand, ...]
+    demands: Sequence[Demand]
 
 
 def blocker(pool: Pool, serial: int, now: float, leaving: tuple[str, ...]) -> Reason | None:
     """The reason of a job that waits; None for any other."""
-    columns, row = pool.table.columns, pool.table.row[serial]
-    status = Status(columns["status"][row])
+    table, row = pool.table, pool.table.row[serial]
+    status = Status(table.status[row])
     if status is Status.HOLDING:
         return AwaitsVictims(leaving)
     if status is not Status.PENDING:
         return None
-    if pool.dirty and columns["queued_at"][row] >= pool.decided_at:
+    if pool.dirty and table.queued_at[row] >= pool.decided_at:
         return AwaitsDecision(max(pool.wake_at, now))  # the last pass did not know of it
     if serial not in pool.claimants():
         return Unclaimed(pool.policy.name)
     if pool.plan.head is not None and pool.plan.head.head != pool.table.ids[row]:
         return pool.plan.head
-    demand = int(columns["demand"][row])
+    demand = int(table.demand[row])
     if demand in pool.plan.blocked:
         return pool.plan.blocked[demand]
     return AwaitsDecision(max(pool.wake_at, now))
@@ -54,9 +56,9 @@ def blocker(pool: Pool, serial: int, now: float, leaving: tuple[str, ...]) -> Re
 def explain(pool: Pool, serial: int, reason: Reason | None, scene: Scene) -> Explanation:
     """All that can be said of a live job."""
     table, row = pool.table, pool.table.row[serial]
-    status = Status(table.columns["status"][row])
+    status = Status(table.status[row])
     waits = status in (Status.PENDING, Status.HOLDING)
-    demand = scene.demands[int(table.columns["demand"][row])]
+    demand = scene.demands[int(table.demand[row])]
     holders = _holders(pool, demand, scene) if waits else {}
     return Explanation(
         job_id=table.ids[row],
@@ -69,7 +71,7 @@ def explain(pool: Pool, serial: int, reason: Reason | None, scene: Scene) -> Exp
         holders=tuple(chain.from_iterable(holders.values())),
         unblocking=_unblocking(pool, demand, holders, scene) if status is Status.PENDING else None,
         next_decision_at=max(pool.wake_at, scene.now),
-        share=explain_share(pool, serial, scene.floor.cluster.accelerators, scene.now),
+        share=explain_share(pool, serial, scene.ledger.cluster.accelerators, scene.now),
     )
 
 
@@ -120,10 +122,10 @@ def _unblocking(pool: Pool, demand: Demand, holders: dict[int, tuple[Holder, ...
 
 def _fits_without(pool: Pool, demand: Demand, leaving: list[int], scene: Scene) -> Shape | None:
     """The best shape in which the demand would fit if these leases had ended."""
-    floor = scene.floor
-    free = floor.usable(pool.open_gpus) & np.isin(floor.holder, [NOBODY, *leaving])
+    ledger = scene.ledger
+    free = ledger.usable(pool.open_gpus) & np.isin(ledger.holder, [NOBODY, *leaving])
     for shape in demand.shapes:
-        if floor.place(free, floor.loads(), demand, shape) is not None:
+        if scene.placer.place(free, ledger.loads(), demand, shape) is not None:
             return shape
     return None
 
@@ -136,7 +138,7 @@ def _ahead(pool: Pool, serial: int) -> tuple[str, ...]:
     decision = round_.decision
     order = decision.order if isinstance(decision, Ranking) else np.append(decision.row, decision.rest.order)
     names = dict(zip(round_.rows.tolist(), zip(round_.serials.tolist(), round_.job_ids, strict=True), strict=True))
-    status, row = pool.table.columns["status"], pool.table.row
+    status, row = pool.table.status, pool.table.row
     ahead: list[str] = []
     for each in dict.fromkeys(order.tolist()):
         other, job_id = names[each]

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from math import inf, isfinite, nan
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from horae.mechanism.turns import BY_PRIORITY, Standing, bounded_debts, in_company, pairs_held, time_targets
 from horae.model.arrays import Bools, Floats, Ints
+from horae.model.cells import Cluster
 from horae.model.decisions import Decision, Grants, Pairs, Ranking, Shares
 from horae.model.errors import PolicyError
 from horae.model.plans import Placement, Round, RoundPlan
 from horae.model.pools import Cadence, PoolSpec
 from horae.model.reasons import Never
-from horae.model.shapes import Demand
+from horae.model.shapes import Demand, Shape
 from horae.model.table import NOBODY, JobTable
-from horae.model.view import Policy, View
+from horae.model.view import Auctioneer, Policy, View
 from horae.policies.solve.answers import Unsolved
-from horae.scheduler.apps import AppBook
+from horae.scheduler.apps import AppLedger
 from horae.scheduler.auctions import Auction
-from horae.scheduler.books import ShapeBook
-from horae.scheduler.floor import Floor
+from horae.scheduler.gpu_ledger import GpuLedger
+from horae.scheduler.interning import Shapes
+from horae.scheduler.placer import Placer
 
 _HAIR = 1e-6
 _NOTHING: Ints = np.empty(0, dtype=np.int64)
@@ -31,9 +35,11 @@ class Pool:
         self.index = index
         self.spec = spec
         self.policy = policy
+        self.auctioneer = policy if isinstance(policy, Auctioneer) else None
         self.gpus = gpus
         self.open_gpus = gpus  # of these, where new work may start
         self.table = JobTable()
+        self._option_shapes: dict[int, tuple[int, ...]] = {}  # by demand
         self.fits: dict[int, tuple[bool, ...]] = {}  # by demand and option: whether it fits the pool when that is empty
         self.unsettled = 0  # jobs that wait, or will: for a decision, or for others to leave, or to leave themselves
         self.capacity: Ints = np.empty(0, dtype=np.int64)  # by accelerator: GPUs that may be used
@@ -47,19 +53,24 @@ class Pool:
         self.shared_at = 0.0  # when the shares in force were computed
         self.pair_seconds: Floats = np.empty(0)  # by pair of these shares: time in company since then
         self.paired_at = 0.0  # when that was last counted
-        self._pair_serials: tuple[Ints, Ints] = (_NOTHING, _NOTHING)
-        self.unsolved: Unsolved | None = None  # why the shares in force are old ones, if they are
+        self.pair_serials: tuple[Ints, Ints] = (_NOTHING, _NOTHING)
+        self.unsolved = ""  # why the shares in force are old ones, if they are
+        self.memory: object = None  # plain data of the last decision, for the next
+        self.newcomers: list[int] = []  # serials of jobs that came since the last decision
+        self.newcomers_at = inf  # when these may start, if the pool admits jobs between rounds
+        self._undo: list[tuple[NDArray[Any], NDArray[Any]]] = []  # columns as they were before the last decision
+        self.asked = False  # whether the last decision was a new one of the policy
         self.decision: Decision | None = None
         self.plan = RoundPlan()
         self.round: Round | None = None  # the last
         self._claimants: frozenset[int] | None = None  # of that round; worked out when first asked for
-        self.apps = AppBook()
+        self.apps = AppLedger()
         self.auction: Auction | None = None
 
-    def count_capacity(self, floor: Floor) -> None:
-        cluster = floor.cluster
+    def count_capacity(self, ledger: GpuLedger) -> None:
+        cluster = ledger.cluster
         self._counted += 1
-        self.open_gpus = self.gpus & floor.open
+        self.open_gpus = self.gpus & ledger.open
         self.capacity = np.add.reduceat(self.open_gpus, cluster.first_gpu[-1][:-1], dtype=np.int64)
         if self.spec.quota:
             quota = [self.spec.quota.get(name, 0) for name in cluster.accelerators]
@@ -69,7 +80,7 @@ class Pool:
         self.cpus = float(cluster.node_cpus[nodes].sum())
         self.memory_bytes = float(cluster.node_memory_bytes[nodes].sum())
 
-    def accelerator_of(self, shapes: ShapeBook) -> Ints:
+    def accelerator_of(self, shapes: Shapes) -> Ints:
         """By shape: its accelerator, NOBODY where the pool has not so many GPUs of it now."""
         if self._sized != (len(shapes.all), self._counted):
             known = shapes.accelerator != NOBODY
@@ -79,11 +90,12 @@ class Pool:
             self._sized = (len(shapes.all), self._counted)
         return self._shape_accelerator
 
-    def move(self, spec: PoolSpec, gpus: Bools, floor: Floor, now: float) -> None:
+    def move(self, spec: PoolSpec, gpus: Bools, ledger: GpuLedger, now: float) -> None:
         """Other GPUs for the same jobs."""
         self.spec, self.gpus = spec, gpus
         self.fits.clear()
-        self.count_capacity(floor)
+        self._option_shapes.clear()
+        self.count_capacity(ledger)
         self.touch(now)
 
     def mask_options(self, serial: int, shapes: tuple[int, ...], fits: tuple[bool, ...]) -> None:
@@ -91,56 +103,74 @@ class Pool:
 
         The shape that a job runs in stays, whatever has become of the pool.
         """
-        columns, row = self.table.columns, self.table.row[serial]
-        held = columns["option"][row]
-        columns["shape"][row, : len(shapes)] = [
+        table, row = self.table, self.table.row[serial]
+        held = table.option[row]
+        table.shape[row, : len(shapes)] = [
             shape if may or option == held else NOBODY
             for option, (shape, may) in enumerate(zip(shapes, fits, strict=True))
         ]
 
-    def quota_left(self, floor: Floor) -> dict[str, int] | None:
+    def quota_left(self, ledger: GpuLedger) -> dict[str, int] | None:
         """By GPU type: how many more a pool with a quota may use, beside what it has and what is held for it."""
         if not self.spec.quota:
             return None
         left = dict(self.spec.quota)
-        columns, count = self.table.columns, self.table.count
-        epochs = columns["epoch"][:count]
-        leaving = np.isin(floor.holder, epochs[epochs != NOBODY])  # counted as long as its own jobs are there
-        mine = np.isin(floor.held_for, columns["serial"][:count]) & ~leaving
-        for name, (start, stop) in floor.cluster.chain_gpus.items():
+        table, count = self.table, self.table.count
+        epochs = table.epoch[:count]
+        leaving = np.isin(ledger.holder, epochs[epochs != NOBODY])  # counted as long as its own jobs are there
+        mine = np.isin(ledger.held_for, table.serial[:count]) & ~leaving
+        for name, (start, stop) in ledger.cluster.chain_gpus.items():
             left[name] = left.get(name, 0) - int(np.count_nonzero(mine[start:stop]))
-        for row in np.flatnonzero(columns["epoch"][:count] != NOBODY).tolist():
-            shape = self.table.jobs[row].options[columns["option"][row]].shape
-            left[shape.accelerator] = left.get(shape.accelerator, 0) - int(columns["held_gpus"][row])
+        for row in np.flatnonzero(table.epoch[:count] != NOBODY).tolist():
+            shape = self.table.jobs[row].options[table.option[row]].shape
+            left[shape.accelerator] = left.get(shape.accelerator, 0) - int(table.held_gpus[row])
         return left
 
-    def never(self, number: int, demand: Demand, floor: Floor) -> Never | None:
+    def never(self, number: int, demand: Demand, placer: Placer) -> Never | None:
         """Why no job of this demand can ever run here, if that is so; worked out once for each demand."""
-        if any(self.fitting(number, demand, floor)):
+        if any(self.fitting(number, demand, placer)):
             return None
         shape = demand.shapes[0]
-        return Never(self.spec.name, shape, floor.largest(self.gpus, demand, shape))
+        return Never(self.spec.name, shape, placer.largest(self.gpus, demand, shape))
 
-    def fitting(self, number: int, demand: Demand, floor: Floor) -> tuple[bool, ...]:
+    def fitting(self, number: int, demand: Demand, placer: Placer) -> tuple[bool, ...]:
         """By option: whether a job of this demand could have it if the pool were empty; computed once per demand."""
         fits = self.fits.get(number)
         if fits is None:
-            fits = tuple([floor.could_ever_fit(self.gpus, demand, shape) for shape in demand.shapes])
+            fits = tuple([self._could_ever_fit(demand, shape, placer) for shape in demand.shapes])
             self.fits[number] = fits
         return fits
+
+    def _could_ever_fit(self, demand: Demand, shape: Shape, placer: Placer) -> bool:
+        if self.spec.quota and shape.gpus > self.spec.quota.get(shape.accelerator, 0):
+            return False
+        return placer.could_ever_fit(self.gpus, demand, shape)
+
+    def option_shapes(self, number: int, demand: Demand, shapes: Shapes, placer: Placer) -> tuple[int, ...]:
+        """By option of a demand: the number of its shape, NOBODY where the pool can never hold it."""
+        found = self._option_shapes.get(number)
+        if found is None:
+            fits = self.fitting(number, demand, placer)
+            found = tuple(
+                [shapes.number(shape) if may else NOBODY for shape, may in zip(demand.shapes, fits, strict=True)]
+            )
+            self._option_shapes[number] = found
+        return found
 
     def take_over(self, policy: Policy, now: float) -> None:
         """A new policy begins without the former one's decision and debts."""
         self.policy, self.decision, self.shared_at = policy, None, now
-        columns, count = self.table.columns, self.table.count
-        columns["target"][:count] = columns["deficit"][:count] = 0.0
-        columns["isolated_base"][:count] = self.table.view(now).isolated_seconds
-        columns["isolated_speed"][:count] = 0.0
-        columns["received_mark"][:count] = self.table.view(now).received_seconds
+        self.auctioneer = policy if isinstance(policy, Auctioneer) else None
+        table, count = self.table, self.table.count
+        table.target[:count] = table.deficit[:count] = 0.0
+        table.isolated_base[:count] = self.table.view(now).isolated_seconds
+        table.isolated_speed[:count] = 0.0
+        table.received_mark[:count] = self.table.view(now).received_seconds
         self.touch(now)
 
     def decide(self, view: View) -> Decision:
         """Ask the policy, unless its shares still stand: then only the round they are turned into is new."""
+        self.asked = False
         if isinstance(self.decision, Shares):
             if not self.dirty and view.now < self.decision.stands_until:
                 return self.decision
@@ -149,15 +179,16 @@ class Pool:
         try:
             decision = self.policy.decide(view)
         except Unsolved as error:
-            self.unsolved = error
+            self.unsolved = str(error)
             return self._with_newcomers(self.carried(view), view)
-        except Exception as error:  # a policy may be anybody's
+        except Exception as error:  # a policy may be of any origin
             raise PolicyError(
                 f"policy {self.policy.name!r} failed at {view.now:g} s: {type(error).__name__}: {error}",
                 field="policy",
-                remedy="mend it; horae.policies.check_policy helps",
+                remedy="fix it; horae.policies.check_policy helps",
             ) from error
-        self.unsolved = None
+        self.unsolved = ""
+        self.asked = True
         if isinstance(decision, Shares):
             self._check_shares(decision, view)
         elif isinstance(decision, Grants) and decision.partner is not None and decision.partner_option is not None:
@@ -212,44 +243,72 @@ class Pool:
         if not isinstance(self.decision, Shares) or self.decision.pairs is None:
             return None
         row, pairs = self.table.row, self.decision.pairs
-        first = np.array([row.get(serial, NOBODY) for serial in self._pair_serials[0].tolist()], dtype=np.int64)
-        second = np.array([row.get(serial, NOBODY) for serial in self._pair_serials[1].tolist()], dtype=np.int64)
+        first = np.array([row.get(serial, NOBODY) for serial in self.pair_serials[0].tolist()], dtype=np.int64)
+        second = np.array([row.get(serial, NOBODY) for serial in self.pair_serials[1].tolist()], dtype=np.int64)
         both = (first != NOBODY) & (second != NOBODY)
-        self._pair_serials = (self._pair_serials[0][both], self._pair_serials[1][both])
+        self.pair_serials = (self.pair_serials[0][both], self.pair_serials[1][both])
         self.pair_seconds = self.pair_seconds[both]
         return Pairs(
             first[both], second[both], pairs.first_option[both], pairs.second_option[both], pairs.fraction[both]
         )
 
     def note(self, decision: Decision, view: View) -> None:
-        """Write down what a new decision sets going: targets and debts, and service that is counted anew."""
-        columns, count = self.table.columns, self.table.count
+        """Record what a new decision sets in motion: targets and debts, and service that is counted anew."""
+        table, count = self.table, self.table.count
+        self.memory = decision.memory
+        self._undo = [(column, column[:count].copy()) for column in self._noted_columns(decision)]
         if isinstance(decision, Shares):
             received = view.jobs.received_seconds
             elapsed = view.now - self.shared_at
             deficit = view.jobs.deficit + view.jobs.target * elapsed - (received - view.jobs.received_mark)
-            columns["deficit"][:count] = bounded_debts(deficit, view.jobs, self.spec.rules, self.spec.round_seconds)
-            columns["target"][:count] = time_targets(decision)
-            columns["received_mark"][:count] = received
+            table.deficit[:count] = bounded_debts(deficit, view.jobs, self.spec.rules, self.spec.round_seconds)
+            table.target[:count] = time_targets(decision)
+            table.received_mark[:count] = received
             self.shared_at = self.paired_at = view.now
             if decision.pairs is not None:
                 self.pair_seconds = np.zeros(len(decision.pairs.first))
-                self._pair_serials = view.jobs.serial[decision.pairs.first], view.jobs.serial[decision.pairs.second]
+                self.pair_serials = view.jobs.serial[decision.pairs.first], view.jobs.serial[decision.pairs.second]
             if decision.isolated_speed is not None:
-                columns["isolated_base"][:count] = view.jobs.isolated_seconds
-                columns["isolated_mark"][:count] = view.jobs.steps_done
-                columns["isolated_speed"][:count] = decision.isolated_speed
+                table.isolated_base[:count] = view.jobs.isolated_seconds
+                table.isolated_mark[:count] = view.jobs.steps_done
+                table.isolated_speed[:count] = decision.isolated_speed
         elif isinstance(decision, Ranking) and len(decision.promoted):
             rows = decision.promoted
-            columns["service_mark"][rows] = view.jobs.service_gpu_seconds[rows]
+            table.service_mark[rows] = view.jobs.service_gpu_seconds[rows]
+
+    def _noted_columns(self, decision: Decision) -> tuple[NDArray[Any], ...]:
+        table = self.table
+        if isinstance(decision, Shares):
+            isolated = (table.isolated_base, table.isolated_mark, table.isolated_speed)
+            kept = () if decision.isolated_speed is None else isolated
+            return (table.deficit, table.target, table.received_mark, *kept)
+        return (table.service_mark,) if isinstance(decision, Ranking) and len(decision.promoted) else ()
 
     def close_apps(self, decision: Decision, plan: RoundPlan) -> None:
         """Who has paid for what it got may win nothing more for a while; who got nothing has not paid."""
         if not isinstance(decision, Grants) or not len(decision.closed_apps):
             return
         serials = [placement.serial for placement in plan.placements] + [serial for serial, _ in plan.extensions]
-        served = self.table.columns["app"][[self.table.row[serial] for serial in serials]]
+        served = self.table.app[[self.table.row[serial] for serial in serials]]
         self.apps.close(np.intersect1d(decision.closed_apps, served), decision.closed_until)
+
+    def fold(self, view: View, decision: Decision, *, is_new: bool, unsolved: str) -> None:
+        """Take a decision from a record instead of asking the policy; the pool is then as if it had been asked."""
+        self.asked, self.unsolved = is_new, unsolved
+        if is_new:
+            self.note(decision, view)
+        elif decision is not self.decision and isinstance(decision, Shares):
+            self._pairs_of_now()  # shares that were carried over leave out pairs of which one has gone
+
+    def reject(self, now: float) -> None:
+        """The decision could not be carried out: everything is as before it, and the next one is due a round later."""
+        for column, before in self._undo:
+            column[: len(before)] = before
+        self._undo.clear()
+        self.dirty = False
+        self.decided_at = now
+        boundary = self.spec.boundary_after(now)
+        self.wake_at = boundary if self.spec.cadence is Cadence.ROUNDS else now + self.spec.round_seconds
 
     def standing(self, view: View, decision: Decision) -> Standing:
         """How things stand with the shares in force, and the time that pairs have had of late."""
@@ -266,11 +325,23 @@ class Pool:
             shape_turn = np.array(turn)[view.shape_accelerator]
         return Standing(rules, self.spec.round_seconds, view.now - self.shared_at, self.pair_seconds, shape_turn)
 
-    def name_round(self, view: View, decision: Decision, plan: RoundPlan) -> Round:
-        """A decision and its plan, with names for the rows while they still mean what they meant."""
-        rows = decision.order if isinstance(decision, Ranking) else np.arange(len(view.jobs))
+    def name_newcomers(self, view: View, decision: Ranking, plan: RoundPlan, cluster: Cluster) -> Round:
+        """A plan between two rounds; the last decision stays in force."""
+        rows = decision.order
         job_ids = tuple(map(self.table.ids.__getitem__, rows.tolist()))
-        self.round = Round(view.now, self.spec.name, decision, plan, rows, job_ids, view.jobs.serial[rows])
+        serials = view.jobs.serial[rows]
+        return Round(view.now, self.spec.name, decision, plan, rows, job_ids, serials, cluster, is_new=False)
+
+    def name_round(self, view: View, decision: Decision, plan: RoundPlan, cluster: Cluster) -> Round:
+        """A decision and its plan, with names for the rows while they still mean what they meant."""
+        rows = np.arange(len(view.jobs))
+        if isinstance(decision, Ranking) and decision.tier is None and decision.allowed is None:
+            rows = decision.order
+        job_ids = tuple(map(self.table.ids.__getitem__, rows.tolist()))
+        serials = view.jobs.serial[rows]
+        self.round = Round(
+            view.now, self.spec.name, decision, plan, rows, job_ids, serials, cluster, self.asked, self.unsolved
+        )
         self._claimants = None
         return self.round
 
@@ -280,65 +351,98 @@ class Pool:
             self._claimants = frozenset() if self.round is None else _claimants(self.round)
         return self._claimants
 
+    def has_begun(self, serial: int, steps: float) -> bool:
+        """Whether a job has run under its lease: that was confirmed, or it has got further."""
+        row = self.table.row[serial]
+        return bool(self.table.confirmed_at[row] < inf or steps > self.table.steps_base[row])
+
     def book(self, serial: int, now: float) -> None:
         """Remember what a job that will go on received under the lease that it has left."""
-        columns, row = self.table.columns, self.table.row[serial]
-        seconds = now - columns["since"][row]
-        columns["run_base"][row] += seconds
-        columns["service_base"][row] += seconds * columns["held_gpus"][row]
-        columns["received_base"][row, columns["option"][row]] += seconds
-        columns["epoch"][row] = columns["option"][row] = NOBODY
-        columns["held_gpus"][row] = 0
-        columns["steps_ahead"][row] = 0.0
+        table, row = self.table, self.table.row[serial]
+        seconds = now - table.since[row] if table.confirmed_at[row] < inf else 0.0
+        table.run_base[row] += seconds
+        table.service_base[row] += seconds * table.held_gpus[row]
+        table.received_base[row, table.option[row]] += seconds
+        table.epoch[row] = table.option[row] = NOBODY
+        table.held_gpus[row] = 0
+        table.steps_ahead[row] = 0.0
+        table.confirmed_at[row] = inf
 
     def lease(self, serial: int, option: int, epoch: int, placement: Placement, now: float) -> None:
-        """A job is on its GPUs from now on."""
-        columns, row = self.table.columns, self.table.row[serial]
-        job = self.table.jobs[row]
-        columns["epoch"][row], columns["option"][row] = epoch, option
-        columns["held_gpus"][row] = len(placement.gpus)
-        columns["since"][row] = now
-        columns["pace"][row] = 1.0
-        resuming_seconds = job.restart_seconds if columns["run_base"][row] > 0 else 0.0
-        columns["productive_at"][row] = now + resuming_seconds
+        """A job has GPUs from now on."""
+        table, row = self.table, self.table.row[serial]
+        table.epoch[row], table.option[row] = epoch, option
+        table.held_gpus[row] = len(placement.gpus)
+        table.pace[row] = 1.0
+        table.confirmed_at[row] = inf
+        self._begin(row, now, placement.lease_seconds)
+
+    def _begin(self, row: int, at: float, lease_seconds: float) -> None:
+        """The lease counts from here: the work, the time for which it is protected, and what it is charged."""
+        table, job = self.table, self.table.jobs[row]
+        table.since[row] = at
+        resuming_seconds = job.restart_seconds if table.has_run(row) else 0.0
+        table.productive_at[row] = at + resuming_seconds
         # To stop it costs a restart: it must have worked at least that long, or two jobs could displace each other
         # for ever without either getting anywhere.
         protected_seconds = max(job.min_runtime_seconds, resuming_seconds + job.restart_seconds)
-        columns["protected_until"][row] = now + protected_seconds
-        columns["lease_until"][row] = now + placement.lease_seconds
-        if (
-            placement.lease_seconds
-        ):  # it may have started after the decision that gave it, which has not reckoned with it
-            self._look_at(now + max(placement.lease_seconds, protected_seconds))
+        table.protected_until[row] = at + protected_seconds
+        table.lease_until[row] = at + lease_seconds
+        if lease_seconds:
+            # It may begin after the decision that granted it, whose wake-up does not count on it.
+            self._look_at(at + lease_seconds)
+
+    def confirm(self, serial: int, at: float, now: float) -> bool:
+        """The engine runs the job, since that moment; whether that is news. Start-up is not charged to the lease."""
+        table, row = self.table, self.table.row[serial]
+        if table.confirmed_at[row] < inf:
+            return False
+        table.confirmed_at[row] = at
+        began_at, since = min(at, now), float(table.since[row])
+        if began_at > since:
+            self._begin(row, began_at, float(table.lease_until[row]) - since)
+        table.runs[row] += 1
+        return True
 
     def left_alone(self, serial: int, now: float) -> int:
         """Whoever shared this job's GPUs has left them; from here on it has its full speed. Tells its demand."""
-        columns, row = self.table.columns, self.table.row[serial]
-        seconds = max(now - columns["productive_at"][row], 0.0)
-        done = seconds * columns["speed"][row, columns["option"][row]] * columns["pace"][row]
-        columns["steps_ahead"][row] += done
-        columns["productive_at"][row] = max(columns["productive_at"][row], now)
-        columns["pace"][row] = 1.0
-        return int(columns["demand"][row])
+        table, row = self.table, self.table.row[serial]
+        seconds = max(now - table.productive_at[row], 0.0)
+        done = seconds * table.speed[row, table.option[row]] * table.pace[row]
+        table.steps_ahead[row] += done
+        table.productive_at[row] = max(table.productive_at[row], now)
+        table.pace[row] = 1.0
+        return int(table.demand[row])
 
     def leave_app(self, serial: int, now: float, *, is_finished: bool) -> None:
         """A job leaves its app, having done all its work or some of it."""
-        columns, row = self.table.columns, self.table.row[serial]
+        table, row = self.table, self.table.row[serial]
         job = self.table.jobs[row]
         if is_finished:
             self.apps.leave(job, now)
             return
-        left = nan if job.steps_total is None else max(job.steps_total - float(columns["steps_base"][row]), 0.0)
-        mine = np.flatnonzero(columns["app"][: self.table.count] == columns["app"][row]).tolist()
+        left = nan if job.steps_total is None else max(job.steps_total - float(table.steps_base[row]), 0.0)
+        mine = np.flatnonzero(table.app[: self.table.count] == table.app[row]).tolist()
         others = [self.table.jobs[other] for other in mine if other != row]
         self.apps.drop(job, now, job.gpus * left / job.options[0].steps_per_second, others)
 
     def report(self, serial: int, steps: float, at: float) -> None:
         """Take over a report of progress; reported progress is never lost, and nonsense is no report."""
-        columns, row = self.table.columns, self.table.row[serial]
-        if isfinite(steps) and steps >= columns["steps_base"][row]:
-            columns["steps_base"][row], columns["steps_ahead"][row] = steps, 0.0
-            columns["productive_at"][row] = max(columns["productive_at"][row], at)
+        table, row = self.table, self.table.row[serial]
+        if isfinite(steps) and steps >= table.steps_base[row]:
+            table.steps_base[row], table.steps_ahead[row] = steps, 0.0
+            table.productive_at[row] = max(table.productive_at[row], at)
+
+    def welcome(self, serial: int, now: float) -> None:
+        """A job has come."""
+        self.newcomers.append(serial)
+        if self.spec.admits_between_rounds and self.spec.cadence is Cadence.ROUNDS:
+            self.newcomers_at = min(self.newcomers_at, now)
+        self.touch(now)
+
+    def forget_newcomers(self) -> None:
+        self.newcomers.clear()
+        self.newcomers_at = inf
 
     # When to decide
 
@@ -371,6 +475,7 @@ class Pool:
 
     def settle(self, now: float, stands_until: float, contest_at: float) -> None:
         """A decision was made; when might it change by itself?"""
+        self.forget_newcomers()
         self.dirty = False
         self.decided_at = now
         if self.spec.cadence is Cadence.EVENTS:
@@ -388,6 +493,8 @@ class Pool:
 
 def _claimants(round_: Round) -> frozenset[int]:
     """Serials of the jobs to which a round's decision gives anything."""
+    if isinstance(round_.decision, Ranking) and len(round_.rows) != len(round_.decision.order):
+        return frozenset(round_.serials[round_.decision.order].tolist())  # the round has all rows in their order
     if not isinstance(round_.decision, Shares):
         return frozenset(round_.serials.tolist())
     return frozenset(round_.serials[(time_targets(round_.decision) > 0).any(axis=1)].tolist())

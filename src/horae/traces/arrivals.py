@@ -18,7 +18,7 @@ from horae.traces.trace import Fault, Trace
 # Fields of `Job` in its own order, by groups, with what holds where the table says nothing.
 _LABELS = {"app": "", "tenant": "default", "user": "", "model": "", "weight": 1.0, "priority": 0}
 _LIMITS = {"deadline": inf, "restart": 0.0, "min_runtime": 0.0, "preemptions_max": inf, "grace": 0.0, "retries_max": 0}
-_NEEDS = {"cpus_per_gpu": 0.0, "memory_per_gpu": 0.0, "command": "", "workdir": ""}
+_NEEDS = {"pinned": "", "lazy": False, "cpus_per_gpu": 0.0, "memory_per_gpu": 0.0, "command": "", "workdir": ""}
 
 
 def arrivals(
@@ -48,12 +48,12 @@ def arrivals(
             faults.append(_fault(line, found))
             continue
         try:
-            believed, true, member_gpus, unknown_model = found
+            believed, true, member_gpus, members, nodes, unknown_model = found
             if unknown_model and duration is None:
                 raise _unknown(unknown_model)
             work = _work(steps, duration, believed[0].steps_per_second)
-            fields: tuple[Any, ...] = (name, submit, believed, *labels, work, *limits, member_gpus, *needs)
-            job = Job(*fields)
+            fields: tuple[Any, ...] = (name, submit, believed, *labels, work, *limits, member_gpus, members, nodes)
+            job = Job(*fields, *needs)
             if true is not believed:
                 work = _work(steps, duration, true[0].steps_per_second)
             made.append(Arrival(job, Truth(work, true)))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from math import inf
 from pathlib import Path
-from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from horae.model.cells import Cluster, Node
+from horae.model.cells import RACK, Cluster, Node
 from horae.model.errors import ClusterError, InputError
 from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
-from horae.model.wording import brief
+from horae.model.wording import brief, shown
 from horae.traces.units import expand, memory_bytes, seconds
 from horae.traces.yaml_lines import YamlFile, read_yaml
 
@@ -41,6 +42,25 @@ def _policy(given: object) -> object:
     raise ValueError(f"{brief(given)} is no policy; name one: fifo, or {{tiresias: {{limits: [1, 3]}}}}")
 
 
+def _cell_above(given: object) -> object:
+    """The nodes of one cell, or the name of the one cell that holds all nodes of the group."""
+    is_count = isinstance(given, int) and not isinstance(given, bool) and given > 0
+    if is_count or (isinstance(given, str) and given):
+        return given
+    raise ValueError(f"{shown(given)} is no cell; give the nodes of one cell, or its name: {{rack: 4, row: east}}")
+
+
+def _nested(above: dict[str, int | str]) -> dict[str, int | str]:
+    counts = [(level, nodes) for level, nodes in above.items() if isinstance(nodes, int)]
+    for (finer, small), (coarser, large) in pairwise(counts):
+        if large % small:
+            raise ValueError(
+                f"{coarser} cells of {large} nodes are not made of whole {finer} cells of {small}; "
+                "list the finest first, each dividing the next: {rack: 4, row: 16}"
+            )
+    return above
+
+
 def _list(given: object) -> object:
     return [given] if isinstance(given, str) else given
 
@@ -51,6 +71,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1)]
 Names = Annotated[Name, AfterValidator(_pattern)]  # one name, or a range of them: a[00-15]
 Count = Annotated[int, Field(gt=0, strict=True)]
+CellAbove = Annotated[int | str, BeforeValidator(_cell_above)]
 
 
 class _Strict(BaseModel):
@@ -65,8 +86,23 @@ class NodeGroup(_Strict):
     memory: Bytes = inf
     levels: dict[Name, Count] = {}
     rack: Count | None = None
+    above: Annotated[dict[Name, CellAbove], AfterValidator(_nested)] = {}  # levels above the node, finest first
     price: Annotated[Finite, Field(ge=0)] = 0.0
     absent: Annotated[bool, Field(strict=True)] = False  # not there yet; it may join while others work
+
+    @model_validator(mode="after")
+    def _one_way_to_name_racks(self) -> Self:
+        if self.rack is not None and self.above:
+            raise ValueError("has both rack and above; put the rack into above: {rack: 4, row: 16}")
+        return self
+
+    def _groups(self, index: int) -> tuple[tuple[str, str], ...]:
+        """The cells that hold a node: those that are counted are called by the group's name, level and number."""
+        found = []
+        for level, given in ({RACK: self.rack} if self.rack else self.above).items():
+            called = f"{self.name[0]}/{'' if level == RACK else level}"
+            found.append((level, given if isinstance(given, str) else f"{called}{index // given}"))
+        return tuple(found)
 
     def nodes(self) -> list[Node]:
         inner = tuple(sorted(self.levels.items(), key=lambda item: (item[1], item[0])))
@@ -78,8 +114,8 @@ class NodeGroup(_Strict):
                 cpus=self.cpus,
                 memory_bytes=self.memory,
                 levels=inner,
-                rack=f"{self.name[0]}/{index // self.rack}" if self.rack else "",
                 price_per_hour=self.price,
+                above=self._groups(index),
             )
             for index, name in enumerate(name for pattern in self.name for name in expand(pattern))
         ]
@@ -109,6 +145,11 @@ class Tenant(PoolEntry):
     weight: Annotated[Finite, Field(gt=0)] = 1.0
     nodes: Annotated[list[Names], BeforeValidator(_list)] = []
     cells: dict[Name, Annotated[int, Field(ge=0, strict=True)]] = {}
+    pinned: dict[Name, Name] = {}  # by name: the place of a cell, see horae.model.pinning
+
+    @property
+    def reserves(self) -> bool:
+        return bool(self.cells or self.pinned)
 
     def owned(self) -> tuple[str, ...]:
         return tuple(name for pattern in self.nodes for name in expand(pattern))
@@ -185,7 +226,7 @@ def _check_rules(file: YamlFile[ClusterFile], entry: PoolEntry, cluster: Cluster
 def _reserving_pools(file: YamlFile[ClusterFile]) -> list[PoolSpec]:
     """Pools of tenants that reserve cells, if any do: the nodes are then common to all."""
     tenants = file.value.tenants
-    if not any(tenant.cells for tenant in tenants.values()):
+    if not any(tenant.reserves for tenant in tenants.values()):
         return []
     pools = []
     for name, tenant in tenants.items():
@@ -195,9 +236,10 @@ def _reserving_pools(file: YamlFile[ClusterFile]) -> list[PoolSpec]:
         if name == SPARE:
             error = ClusterError("this is what the pool for all other work is called", remedy="choose another name")
             raise file.place(error, "tenants", name)
-        _check_has_effect(file, name, tenant, has_pool=bool(tenant.cells))
-        if tenant.cells:
-            pools.append(_pool(name, tenant, tenants=(name,), cells=tenant.cells))
+        _check_has_effect(file, name, tenant, has_pool=tenant.reserves)
+        if tenant.reserves:
+            pool = _pool(name, tenant, tenants=(name,))
+            pools.append(replace(pool, cells=dict(tenant.cells), pinned=dict(tenant.pinned)))
     spare = file.value.spare
     if "policy" not in spare.model_fields_set:  # by the tenants' weights, as HiveD has it
         spare = spare.model_copy(update={"policy": ("hierarchical", {}), "cadence": Cadence.ROUNDS})
@@ -215,12 +257,14 @@ def _check_has_effect(file: YamlFile[ClusterFile], name: str, tenant: Tenant, *,
 
 def _check_cells(file: YamlFile[ClusterFile], cluster: Cluster, pools: list[PoolSpec], check: CellChecker) -> None:
     """The first tenant whose cells are too much, or do not exist, is named."""
-    reserving = [pool for pool in pools if pool.cells]
+    reserving = [pool for pool in pools if pool.reserves]
     for count in range(1, len(reserving) + 1):
         try:
             check(cluster, reserving[:count])
         except ClusterError as error:
-            raise file.place(error, "tenants", reserving[count - 1].name, "cells") from None
+            pool = reserving[count - 1]
+            field = "cells" if pool.cells and error.field != "pinned" else "pinned"
+            raise file.place(error, "tenants", pool.name, field) from None
 
 
 def _owning_pools(file: YamlFile[ClusterFile], cluster: Cluster) -> list[PoolSpec]:
@@ -252,8 +296,6 @@ def _pool(
     entry: PoolEntry,
     tenants: tuple[str, ...] = (),
     nodes: tuple[str, ...] = (),
-    cells: Mapping[str, int] = MappingProxyType({}),
 ) -> PoolSpec:
     policy, options = entry.policy
-    rounds = entry.cadence, entry.round_seconds
-    return PoolSpec(name, policy, options, *rounds, tenants, nodes, entry.rules.value(), dict(cells))
+    return PoolSpec(name, policy, options, entry.cadence, entry.round_seconds, tenants, nodes, entry.rules.value())

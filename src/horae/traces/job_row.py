@@ -16,6 +16,10 @@
 | level          | the largest cell that may hold the gang; `node` if one can, else `cluster`             |
 | slowdown       | by level, how much slower the job is there (`rack=1.3;cluster=1.6`)                    |
 | member_gpus    | where the gang may span nodes: GPUs that must share one                                |
+| members        | the same where sizes differ: GPUs of each member (`8\\|4\\|4`)                         |
+| nodes          | the names of nodes on which it may run (`a0\\|a1`); all if absent                      |
+| pinned         | the pinned cell of its tenant in which it must run                                     |
+| lazy           | it may be made preemptible where it runs, rather than be stopped at once               |
 | weight, priority, deadline, restart, min_runtime, grace, preemptions_max, retries_max, cpus_per_gpu, memory_per_gpu,
   command, workdir | as they say                                                                          |
 """
@@ -64,6 +68,11 @@ def _names(value: object) -> object:
     return [part.strip() for part in value.split("|") if part.strip()] if isinstance(value, str) else value
 
 
+def _sizes(value: object) -> object:
+    """`8|4|4` as a list, and one number as a list of one."""
+    return [value] if type(value) is int else _names(value)
+
+
 def _plain_number(value: object) -> object:
     if isinstance(value, str) and "_" in value:
         raise ValueError(f"is {quoted(value)}; give a number without underscores")
@@ -105,6 +114,10 @@ class JobRow(BaseModel):
     level: str = ""
     slowdown: Annotated[dict[str, Annotated[Finite, Field(ge=1)]], BeforeValidator(_pairs)] = {}
     member_gpus: Gpus = 1
+    members: Annotated[list[Gpus], BeforeValidator(_sizes)] = []
+    nodes: Annotated[list[str], BeforeValidator(_names)] = []
+    pinned: str = ""
+    lazy: bool = False
     weight: Positive = 1.0
     priority: Annotated[Whole, Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = 0
     deadline: Seconds = inf

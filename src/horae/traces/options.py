@@ -7,11 +7,13 @@ from typing import NamedTuple, Protocol
 
 from pydantic import ValidationError
 
-from horae.model.cells import CLUSTER, NODE, Cluster
+from horae.model.cells import CLUSTER, NODE, RACK, Cluster
 from horae.model.errors import JobError
 from horae.model.shapes import Option, Shape
 from horae.traces.job_row import ANY, JobRow
 from horae.traces.yaml_lines import first_complaint
+
+NODES_NAMED_MAX = 8  # in a remedy
 
 
 class Speeds(Protocol):
@@ -31,6 +33,8 @@ class Wish(NamedTuple):
     level: str | None = None
     slowdown: str | None = None
     member_gpus: int | None = None
+    members: str | None = None
+    nodes: str | None = None
     model: str | None = None
 
 
@@ -38,6 +42,8 @@ class Shapes(NamedTuple):
     believed: tuple[Option, ...]
     true: tuple[Option, ...]
     member_gpus: int
+    members: tuple[int, ...]
+    nodes: tuple[str, ...]
     unknown_model: str  # that nobody knows the speed of; then all speeds are 1, which is right for run times only
 
 
@@ -53,8 +59,9 @@ def shapes(wish: Wish, cluster: Cluster, speeds: Speeds | None, whole_nodes: boo
         types = _types(row, cluster, by_type)
         believed = _options(row, cluster, types, by_type, "speed")
     true_options = believed if true is None else _options(row, cluster, types, true, "true_speed")
-    members = row.member_gpus if wish.member_gpus or not whole_nodes else _whole_nodes(row, cluster, types)
-    return Shapes(believed, true_options, members, "" if is_known or wish.speed else row.model)
+    member_gpus = row.member_gpus if wish.member_gpus or not whole_nodes else _whole_nodes(row, cluster, types)
+    members, nodes = tuple(row.members), _nodes(row, cluster)
+    return Shapes(believed, true_options, member_gpus, members, nodes, "" if is_known or wish.speed else row.model)
 
 
 def _row(wish: Wish) -> JobRow:
@@ -64,6 +71,15 @@ def _row(wish: Wish) -> JobRow:
     except ValidationError as error:
         details, problem, remedy = first_complaint(error)
         raise JobError(problem, field=str(details["loc"][0]), remedy=remedy) from None
+
+
+def _nodes(row: JobRow, cluster: Cluster) -> tuple[str, ...]:
+    """Those that the cluster lacks stay, for it may get them; one of them it must have."""
+    if row.nodes and not any(name in cluster.node_index for name in row.nodes):
+        known = ", ".join(list(cluster.node_index)[:NODES_NAMED_MAX])
+        remedy = f"use nodes of the cluster: {known}{', ...' if len(cluster.nodes) > NODES_NAMED_MAX else ''}"
+        raise JobError(f"there is no node {row.nodes[0]!r} in the cluster", field="nodes", remedy=remedy)
+    return tuple(row.nodes)
 
 
 def _by_type(speed: dict[str, float], cluster: Cluster, field: str) -> dict[str, float]:
@@ -174,7 +190,9 @@ def _levels_of_model(row: JobRow, cluster: Cluster, speeds: Speeds, accelerator:
 
 def _speed(row: JobRow, cluster: Cluster, speeds: Speeds, accelerator: str, level: int) -> float | None:
     """What is known of this level, else of the next wider one, where no job is faster."""
-    for name in cluster.levels[level:]:
+    for number, name in enumerate(cluster.levels[level:], start=level):
+        if number > cluster.node_level and name not in (RACK, CLUSTER):
+            continue  # speed tables know no other level above nodes, and would take it for one inside a node
         speed = speeds.steps_per_second(row.model, Shape(accelerator, row.gpus, name))
         if speed is not None:
             return speed

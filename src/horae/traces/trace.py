@@ -36,6 +36,10 @@ SCHEMA: Mapping[str, pl.DataType] = {
     "level": pl.String(),
     "slowdown": pl.String(),  # rack=1.3;cluster=1.6
     "member_gpus": pl.Int64(),
+    "members": pl.String(),  # 8|4|4
+    "nodes": pl.String(),  # a0|a1
+    "pinned": pl.String(),
+    "lazy": pl.Boolean(),
     "weight": pl.Float64(),
     "priority": pl.Int64(),
     "deadline": pl.Float64(),

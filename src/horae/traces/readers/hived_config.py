@@ -1,8 +1,8 @@
 """HiveD's configuration (Zhao et al., OSDI'20), as it is: cell types, physical cells and virtual clusters.
 
-A cell of a node-level type becomes a node, named by its address; the types below it become levels inside the node, and
-the cell above it its rack. HiveD keeps one chain a top-level type, we one a GPU type: `chains` says which nodes are
-under which top-level type. Fields that are not about cells are passed over.
+A cell of a node-level type becomes a node, named by its address; the types below it become levels inside the node, the
+cell above it its rack, and types above that levels of their own names. HiveD keeps one chain a top-level type, we one a
+GPU type: `chains` says which nodes are under which top-level type. Fields that are not about cells are passed over.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from horae.model.cells import Cluster, Node
+from horae.model.cells import RACK, Cluster, Node
 from horae.model.chains import CellKind, Chain, Pin, Reservation, Territory
 from horae.model.errors import ClusterError
 from horae.traces.job_row import GPUS_MAX
@@ -129,7 +129,8 @@ def read_hived(path: Path) -> HivedConfig:
     ]
     names = _names(file, tops)
     try:
-        cluster = Cluster("hived", tuple(node for top in tops for node in _nodes(file, top, names)))
+        groups = _group_names(tops)
+        cluster = Cluster("hived", tuple(node for top in tops for node in _nodes(file, top, names, groups)))
     except ClusterError as error:
         raise file.place(error, "physicalCluster", "physicalCells") from None
     pinned = _pinned(file, tops, names)
@@ -218,13 +219,36 @@ def _node_cells(file: YamlFile[HivedFile], cell: _Cell) -> Iterator[tuple[_Cell,
     yield cell, accelerator
 
 
-def _nodes(file: YamlFile[HivedFile], cell: _Cell, names: Mapping[Place, str], above: str = "") -> Iterator[Node]:
+def _group_names(tops: list[_Cell]) -> dict[Place, str]:
+    """By place, a name for each cell: its path, with a number where cells have addresses alike."""
+    found: dict[Place, str] = {}
+    taken: dict[str, int] = {}
+    for cell, _ in (inside for top in tops for inside in _walk(top, {})):
+        number = taken[cell.path] = taken.get(cell.path, -1) + 1
+        found[cell.place] = f"{cell.path}#{number}" if number else cell.path
+    return found
+
+
+def _nodes(
+    file: YamlFile[HivedFile],
+    cell: _Cell,
+    names: Mapping[Place, str],
+    groups: Mapping[Place, str],
+    above: tuple[tuple[str, str], ...] = (),
+) -> Iterator[Node]:
+    """The nodes inside a cell; `above` are the cells that hold it: (type, name), finest first."""
     if cell.place in names:
         (_, gpus), *inner, (accelerator, _) = _chain(file, cell.cell_type, *cell.place)
-        yield Node(names[cell.place], accelerator, gpus, levels=tuple(reversed(inner)), rack=above)
+        levels = tuple((level_above(kind, index), name) for index, (kind, name) in enumerate(above))
+        yield Node(names[cell.place], accelerator, gpus, levels=tuple(reversed(inner)), above=levels)
         return
     for child in cell.children:
-        yield from _nodes(file, child, names, cell.path)
+        yield from _nodes(file, child, names, groups, ((cell.cell_type, groups[cell.place]), *above))
+
+
+def level_above(cell_type: str, number: int) -> str:
+    """Our name of a level above nodes, of which this is the first, second, ... from 0."""
+    return cell_type if number else RACK
 
 
 def _node_names(cell: _Cell, names: Mapping[Place, str]) -> Iterator[str]:

@@ -93,9 +93,11 @@ def _yaml_row(file: YamlFile[JobFile], index: int, given: object) -> dict[str, s
 def _cell(row: JobRow, name: str) -> str | None:
     value = getattr(row, name)
     if isinstance(value, list):
-        value = "|".join(value)
+        value = "|".join(map(str, value))
     elif isinstance(value, Mapping):
         value = value[ANY] if list(value) == [ANY] else ";".join(f"{key}={number}" for key, number in value.items())
+    elif isinstance(value, bool):
+        value = str(value).lower()
     return None if value is None else str(value) or None
 
 

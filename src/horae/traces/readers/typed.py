@@ -51,7 +51,8 @@ PLAIN: Mapping[str, Plain] = {
     "cpus_per_gpu": _FINITE,
     "memory_per_gpu": _FINITE,
 }
-PAIRS = ("speed", "true_speed", "slowdown")
+LISTS = ("speed", "true_speed", "slowdown", "members")  # cells of several numbers
+FLAGS = {"true": True, "false": False}
 REQUIRED = tuple(name for name, field in JobRow.model_fields.items() if field.is_required())
 
 
@@ -78,14 +79,15 @@ def _is_plain(table: pl.DataFrame, name: str, column: str) -> pl.Expr:
     if name in PLAIN:
         right = PLAIN[name].holds(_value(name, column))
         return right if name in REQUIRED else text.is_null() | right
-    if name in PAIRS:
-        return text.is_null() | text.is_in(
-            [cell for cell in table[column].drop_nulls().unique() if _is_pairs(name, cell)]
-        )
+    if SCHEMA[name] == pl.Boolean:
+        return text.is_null() | text.is_in(list(FLAGS))
+    if name in LISTS:
+        cells = table[column].drop_nulls().unique()
+        return text.is_null() | text.is_in([cell for cell in cells if _is_list(name, cell)])
     return pl.lit(True)
 
 
-def _is_pairs(name: str, cell: str) -> bool:
+def _is_list(name: str, cell: str) -> bool:
     try:
         JobRow.model_validate({"submit": 0, "gpus": 1, name: cell})
     except ValidationError:
@@ -96,6 +98,8 @@ def _is_pairs(name: str, cell: str) -> bool:
 def _value(name: str, column: str) -> pl.Expr:
     if SCHEMA[name] == pl.Int64:
         return whole(pl.col(column)).alias(name)
+    if SCHEMA[name] == pl.Boolean:
+        return pl.col(column).replace_strict(FLAGS, default=None, return_dtype=pl.Boolean).alias(name)
     return pl.col(column).cast(SCHEMA[name], strict=False).alias(name)
 
 
@@ -122,7 +126,8 @@ def _odd_rows(odd: pl.DataFrame, columns: Mapping[str, str]) -> Iterator[dict[st
             name = str(details["loc"][0])
             yield Fault(cells[LINE], columns.get(name, name), problem, remedy)
             continue
-        yield {name: getattr(row, name) if name in PLAIN and name in given else text for name, text in cells.items()}
+        read = [name for name in given if name in PLAIN or SCHEMA[name] == pl.Boolean]
+        yield cells | {name: getattr(row, name) for name in read}
 
 
 def _check_work(sieve: Sieve, columns: Mapping[str, str]) -> None:

@@ -1,0 +1,376 @@
+"""What operators and hardware change while jobs run: nodes, GPUs, tenants, policies, and the cluster itself.
+
+No change stops a job by itself, but for hardware that failed. A change that cannot be is refused or postponed, and the
+operator is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from horae.guarantees.pools import Pools
+from horae.model.cells import Cluster, Gpu, Node
+from horae.model.errors import ClusterError, InputError, PolicyError
+from horae.model.events import (
+    ClusterChanged,
+    GpuChanged,
+    GpuState,
+    Health,
+    NodeChanged,
+    PolicyChanged,
+    TenantChange,
+    TenantsChanged,
+)
+from horae.model.notices import ChangeRefused, GuaranteeLost, NodeInUse, Notice
+from horae.model.pools import PoolSpec, Setup
+from horae.model.reasons import NodeLost
+from horae.model.status import PENDING, RUNNING, STARTING
+from horae.policies.registry import make_policy
+from horae.scheduler.gpu_ledger import GpuLedger
+from horae.scheduler.holds import Holds
+from horae.scheduler.intake import Intake
+from horae.scheduler.interning import Interned
+from horae.scheduler.jobs import Jobs, is_loan
+from horae.scheduler.leases import Leases
+from horae.scheduler.loans import Loans
+from horae.scheduler.placer import Placer
+from horae.scheduler.pool import Pool
+from horae.scheduler.pools import PoolSet
+
+_NOT_THERE = object()
+
+
+class Administration:
+    def __init__(
+        self,
+        setup: Setup,
+        pools: PoolSet,
+        ledger: GpuLedger,
+        placer: Placer,
+        interned: Interned,
+        jobs: Jobs,
+        leases: Leases,
+        holds: Holds,
+        intake: Intake,
+        loans: Loans,
+        tell: Callable[[Notice], None],
+    ) -> None:
+        self._static_binding = setup.static_binding
+        self._pools = pools
+        self._ledger = ledger
+        self._placer = placer
+        self._interned = interned
+        self._jobs = jobs
+        self._leases = leases
+        self._holds = holds
+        self._intake = intake
+        self._loans = loans
+        self._tell = tell
+        # Nodes that are removed, or replaced by another of their name, as soon as no job is in the way.
+        self.leaving: dict[str, Node | None] = {}
+        self.has_moved = False  # the cluster, cells or limits are no longer those at the start
+
+    def absent(self, nodes: Iterable[str]) -> None:
+        """Nodes that are not there yet: they join when they are reported as healthy."""
+        for node in nodes:
+            self._ledger.set_health(node, Health.FAILED)
+
+    # Jobs move between pools
+
+    def see_that_it_fits(self, pool: Pool, serial: int, now: float) -> None:
+        """A pending job in a pool that is no longer its own, or that can no longer hold it, moves or is refused."""
+        if is_loan(serial):
+            self._see_that_a_loan_fits(pool, serial, now)
+            return
+        row = pool.table.row[serial]
+        job, number = pool.table.jobs[row], int(pool.table.demand[row])
+        demand = self._interned.demands.all[number]
+        own = self._pools.of(job)
+        never = pool.never(number, demand, self._placer)
+        spare = self._pools.open_pool
+        choices = [own] if own is not pool else []
+        if never is not None and pool.spec.reserves:
+            choices.append(spare)
+        for other in choices:
+            if other not in (None, pool) and other.never(number, demand, self._placer) is None:
+                self._loans.drop(serial, now)
+                if self._loans.can_move(serial):
+                    self._intake.reenter(other, self._jobs.withdraw(pool, serial, now), now)
+                    self._loans.move_home(serial, now)
+                return
+        if never is not None and not self._loans.is_running(serial):
+            self._loans.drop(serial, now)
+            self._jobs.withdraw(pool, serial, now)
+            del self._jobs.id_of[serial]
+            self._jobs.failures.pop(serial, None)
+            self._jobs.to_suspend.discard(serial)
+            self._jobs.refuse(job, never, now)
+
+    def _see_that_a_loan_fits(self, pool: Pool, loan: int, now: float) -> None:
+        number = int(pool.table.demand[pool.table.row[loan]])
+        if pool.never(number, self._interned.demands.all[number], self._placer) is not None:
+            self._loans.withdraw(loan, now)
+
+    # Hardware
+
+    def on_node(self, event: NodeChanged, now: float) -> bool:
+        known = event.node in self._ledger.real_cluster.node_index
+        if not known or self._ledger.health_of(event.node) is event.health:
+            return False
+        self._ledger.set_health(event.node, event.health)
+        reason = NodeLost(event.node) if event.health is Health.FAILED else None
+        self._changed(self._ledger.of_node(event.node), event.health is Health.HEALTHY, reason, now)
+        return True
+
+    def on_gpu(self, event: GpuChanged, now: float) -> bool:
+        if not self._ledger.real_cluster.has(event.gpu):
+            return False
+        if self._ledger.gpu_states.get(event.gpu, GpuState.USABLE) is event.state:
+            return False
+        self._ledger.set_gpu(event.gpu, event.state)
+        reason = NodeLost(str(event.gpu)) if event.state is GpuState.FAILED else None
+        self._changed([event.gpu], event.state is GpuState.USABLE, reason, now)
+        return True
+
+    def changed(self, gpus: Iterable[Gpu], now: float) -> None:
+        """These GPUs may be used, or not, for another reason."""
+        self._changed([gpu for gpu in gpus if self._ledger.real_cluster.has(gpu)], False, None, now)
+
+    def _changed(self, gpus: list[Gpu], usable: bool, reason: NodeLost | None, now: float) -> None:
+        epochs, held_for = self._ledger.on(gpus)
+        if not usable:
+            for serial in held_for.tolist():
+                self._holds.release(serial, now)
+        if reason is not None:
+            self._stop(epochs.tolist(), reason, now)
+        positions = self._ledger.cluster.positions(gpus)
+        for pool in self._pools:
+            if self._pools.has_cells or pool.gpus[positions].any():
+                pool.count_capacity(self._ledger)
+                pool.touch(now)
+
+    def _stop(self, epochs: Iterable[int], reason: NodeLost, now: float) -> None:
+        for epoch in epochs:
+            for serial in self._leases.by_epoch[epoch].bundle:
+                pool = self._jobs.where(serial)
+                if self._jobs.status(pool, serial) in (STARTING, RUNNING):
+                    self._leases.stop(pool, serial, reason, now)
+
+    # Policies, tenants, the cluster
+
+    def on_policy(self, event: PolicyChanged, now: float) -> bool:
+        """Another policy for a pool; one that does not exist changes nothing."""
+        pool = self._pools.named(event.pool)
+        change = f"policy {event.policy!r} for pool {event.pool!r}"
+        if pool is None:
+            known = ", ".join(each.spec.name for each in self._pools)
+            self._tell(ChangeRefused(change, "there is no such pool", f"use {known}"))
+            return False
+        try:
+            policy = make_policy(event.policy, event.options)
+        except PolicyError as error:
+            self._tell(ChangeRefused(change, error.problem, error.remedy))
+            return False
+        pool.spec = replace(pool.spec, policy=event.policy, options=dict(event.options))
+        pool.take_over(policy, now)
+        return True
+
+    def on_tenants(self, event: TenantsChanged, now: float) -> bool:
+        """Other cells, weights or limits. Every job goes on where it is."""
+        specs = [pool.spec for pool in self._pools]
+        try:
+            for name, change in event.tenants.items():
+                if change.weight is not None and not 0 < change.weight < np.inf:
+                    raise InputError(f"weight is {change.weight}", remedy="give a positive number")
+                if change.cells is not None or change.quota is not None:
+                    specs = _with_change(specs, name, change)
+            layout = self._layout(self._ledger.real_cluster, specs)
+        except InputError as error:
+            self._tell(ChangeRefused(f"tenants {', '.join(event.tenants)}", error.problem, error.remedy))
+            return False
+        for name, change in event.tenants.items():
+            if change.weight is not None:
+                self._interned.tenants.set_weight(name, change.weight)
+        if specs == [pool.spec for pool in self._pools]:
+            for pool in self._pools:
+                pool.touch(now)
+            return True
+        self._move(layout, now)
+        self.remove_idle_nodes(now)
+        return True
+
+    def on_cluster(self, event: ClusterChanged, now: float) -> bool:
+        """Nodes come, change and go. Where jobs run, that waits for their end."""
+        nodes = {node.name: node for node in self._ledger.real_cluster.nodes}
+        for node in event.nodes:
+            busy = [] if node.name not in nodes else self._beyond(nodes[node.name], node)
+            if busy:
+                self._close(node.name, node, busy, now)
+                continue
+            nodes[node.name] = node
+            self._reopen(node.name, now)
+        unknown = [name for name in event.removed if name not in nodes]
+        if unknown:
+            self._tell(ChangeRefused(f"removal of {', '.join(unknown)}", "there is no such node"))
+        try:
+            layout = self._layout(self._with_nodes(nodes.values()), [pool.spec for pool in self._pools])
+        except InputError as error:
+            names = ", ".join(node.name for node in event.nodes) or "nodes"
+            self._tell(ChangeRefused(f"change of {names}", error.problem, error.remedy))
+            return False
+        if layout.real != self._ledger.real_cluster:
+            self._move(layout, now)
+        self.remove(event.removed, now)
+        return True
+
+    def remove(self, names: Iterable[str], now: float) -> None:
+        """Take nodes out: at once where no job runs, otherwise as soon as that is so."""
+        for name in names:
+            if name in self._ledger.real_cluster.node_index:
+                self._close(name, None, self._jobs_on(self._ledger.of_node(name)), now)
+        self.remove_idle_nodes(now)
+
+    def _close(self, name: str, replacement: Node | None, busy: list[str], now: float) -> None:
+        """A node takes no new jobs until it has gone, or has changed."""
+        if busy and (name not in self.leaving or self.leaving[name] != replacement):
+            self._tell(NodeInUse(name, tuple(busy)))
+        self.leaving[name] = replacement
+        if name not in self._ledger.closing:
+            self._ledger.set_closing(name, on=True)
+            self._changed(self._ledger.of_node(name), False, None, now)
+
+    def _reopen(self, name: str, now: float) -> None:
+        if self.leaving.pop(name, _NOT_THERE) is not _NOT_THERE and name in self._ledger.closing:
+            self._ledger.set_closing(name, on=False)
+            self._changed(self._ledger.of_node(name), True, None, now)
+
+    def remove_idle_nodes(self, now: float) -> None:
+        """Nodes that shall go or change and are in no job's way: all together, or else one by one as that can be."""
+        present = {node.name: node for node in self._ledger.real_cluster.nodes}
+        idle = [name for name, node in self.leaving.items() if not self._in_the_way(present[name], node)]
+        if not idle or self._remove_now(idle, now) is None:
+            return
+        for name in idle:
+            error = self._remove_now([name], now)
+            if error is not None and self._ledger.health_of(name) is not Health.FAILED:
+                # What others were promised needs it: it stays, and counts as failed.
+                self._tell(ChangeRefused(f"removal of {name}", error.problem, error.remedy or "change the cells"))
+                self.on_node(NodeChanged(now, name, Health.FAILED), now)
+
+    def _remove_now(self, names: list[str], now: float) -> InputError | None:
+        """Take these nodes out, or replace them; what is against it, if anything is."""
+        present = self._ledger.real_cluster.nodes
+        nodes = [self.leaving[node.name] if node.name in names else node for node in present]
+        try:
+            there = [node for node in nodes if node is not None]
+            layout = self._layout(self._with_nodes(there), [pool.spec for pool in self._pools])
+        except InputError as error:
+            return error
+        for name in names:
+            del self.leaving[name]
+        self._ledger.closing -= set(names)
+        self._move(layout, now)
+        return None
+
+    def _in_the_way(self, present: Node, replacement: Node | None) -> list[str]:
+        """Jobs that keep a node from going or changing."""
+        if replacement is None:
+            return self._jobs_on(self._ledger.of_node(present.name))
+        return self._beyond(present, replacement)
+
+    def _with_nodes(self, nodes: Iterable[Node]) -> Cluster:
+        cluster = self._ledger.real_cluster
+        return Cluster(cluster.name, tuple(nodes), cluster.restart_seconds)
+
+    def _layout(self, cluster: Cluster, specs: list[PoolSpec]) -> Pools:
+        return Pools(cluster, specs, static_binding=self._static_binding)
+
+    def _beyond(self, before: Node, after: Node) -> list[str]:
+        """Jobs on GPUs that a changed node would no longer have as they are."""
+        if before.accelerator != after.accelerator:
+            return self._jobs_on(self._ledger.of_node(before.name))
+        gone = [gpu for gpu in self._ledger.of_node(before.name) if gpu.number >= after.gpus]
+        return self._jobs_on(gone) if gone else []
+
+    def _jobs_on(self, gpus: list[Gpu]) -> list[str]:
+        epochs, _ = self._ledger.on(gpus)
+        return [self._jobs.id_of[serial] for epoch in epochs.tolist() for serial in self._leases.by_epoch[epoch].bundle]
+
+    def _move(self, layout: Pools, now: float) -> None:
+        """All leases, where they are, in another layout; jobs that their cells no longer cover become preemptible."""
+        self.has_moved = True
+        self._holds.release_all(now)
+        names = {epoch: self._ledger.names(lease.gpus) for epoch, lease in sorted(self._leases.by_epoch.items())}
+        was_covered = {
+            epoch: self._ledger.tenancy is not None and bool(self._ledger.tenancy.is_virtual[lease.gpus[0]])
+            for epoch, lease in self._leases.by_epoch.items()
+        }
+        self._ledger.move(layout.real, layout.cluster, layout.tenancy)
+        self._placer.move()
+        self._interned.shapes.move(layout.cluster)
+        uncovered: list[int] = []
+        for epoch, gpus in names.items():
+            lease = self._leases.by_epoch[epoch]
+            pool = self._jobs.where(lease.bundle[0])
+            pin = self._jobs.job(lease.bundle[0]).pinned
+            positions, covered = _find(layout, layout.specs[pool.index], pin, gpus)
+            self._leases.by_epoch[epoch] = lease._replace(gpus=positions)
+            self._ledger.take(positions, epoch, self._leases.demand(pool, lease))
+            if was_covered[epoch] and not covered:
+                uncovered.append(epoch)
+        self._pools.move(layout, self._ledger, now)
+        self._uncover(uncovered, now)
+        for pool in self._pools:
+            for serial in sorted(pool.table.row):
+                self._mask_options(pool, serial)
+                if self._jobs.status(pool, serial) == PENDING:
+                    self.see_that_it_fits(pool, serial, now)
+
+    def _uncover(self, epochs: Iterable[int], now: float) -> None:
+        """Leases that their tenants' cells no longer cover go on without a guarantee."""
+        job_ids: list[str] = []
+        for epoch in epochs:
+            lease = self._leases.by_epoch[epoch]
+            job_ids += [self._jobs.id_of[serial] for serial in lease.bundle]
+            pool, serial = self._jobs.where(lease.bundle[0]), lease.bundle[0]
+            if len(lease.bundle) == 1 and self._jobs.status(pool, serial) in (STARTING, RUNNING):
+                self._loans.release_cells(pool, serial, now)
+        if job_ids:
+            self._tell(GuaranteeLost(tuple(job_ids)))
+
+    def _mask_options(self, pool: Pool, serial: int) -> None:
+        row = pool.table.row[serial]
+        number = int(pool.table.demand[row])
+        shapes = tuple([self._interned.shapes.number(option.shape) for option in pool.table.jobs[row].options])
+        pool.mask_options(serial, shapes, pool.fitting(number, self._interned.demands.all[number], self._placer))
+
+
+def _find(layout: Pools, spec: PoolSpec, pin: str, gpus: tuple[Gpu, ...]) -> tuple[np.ndarray, bool]:
+    """Where a lease is in a layout: in its tenant's cells if they cover it, otherwise on the real GPUs."""
+    real = layout.real.positions(gpus)
+    if layout.tenancy is None:
+        return real, False
+    own = layout.tenancy.adopt(spec.name, real, pin) if spec.reserves else None
+    return (layout.tenancy.wide_of(real), False) if own is None else (own, True)
+
+
+def _with_change(specs: list[PoolSpec], name: str, change: TenantChange) -> list[PoolSpec]:
+    """The specs with other cells or limits for a tenant; one without a pool of its own gets one."""
+    changes: dict[str, Mapping[str, int]] = {}
+    if change.cells is not None:
+        changes["cells"] = dict(change.cells)
+    if change.quota is not None:
+        changes["quota"] = dict(change.quota)
+    for index, spec in enumerate(specs):
+        if spec.name == name or name in spec.tenants:
+            if spec.nodes and changes.get("cells"):
+                raise ClusterError(f"pool {spec.name!r} has nodes of its own", remedy="give it cells or nodes")
+            if "cells" in changes:  # a pool that loses its last cell still is one that reserves, if nothing
+                changes["cells"] = {**dict.fromkeys(spec.cells, 0), **changes["cells"]}
+            return [*specs[:index], replace(spec, **changes), *specs[index + 1 :]]  # type: ignore[arg-type]
+    pattern = next((spec for spec in specs if not spec.tenants), PoolSpec(name))
+    fresh = PoolSpec(name, pattern.policy, pattern.options, pattern.cadence, pattern.round_seconds, (name,))
+    return [*specs, replace(fresh, **changes)]  # type: ignore[arg-type]

@@ -1,0 +1,90 @@
+"""Holds: GPUs kept for a winner while their present holders leave. A preemption is a transaction: if it takes too long,
+all of it is undone."""
+
+from __future__ import annotations
+
+from math import inf
+
+from horae.model.plans import Hold, Lease, Placement
+from horae.model.status import HOLDING, PENDING, Signal
+from horae.model.table import NOBODY
+from horae.scheduler.gpu_ledger import GpuLedger
+from horae.scheduler.jobs import Jobs
+from horae.scheduler.leases import Leases
+from horae.scheduler.pool import Pool
+
+
+class Holds:
+    def __init__(self, ledger: GpuLedger, jobs: Jobs, leases: Leases, acknowledge_seconds: float) -> None:
+        self._ledger = ledger
+        self._jobs = jobs
+        self._leases = leases
+        self._acknowledge_seconds = acknowledge_seconds
+        self.by_serial: dict[int, Hold] = {}  # the two of a pair have the same
+
+    def __bool__(self) -> bool:
+        return bool(self.by_serial)
+
+    @property
+    def expires_at(self) -> float:
+        return min((hold.expires_at for hold in self.by_serial.values()), default=inf)
+
+    def keep(self, pool: Pool, placement: Placement, awaited: frozenset[int], now: float) -> None:
+        """Keep the GPUs for their winner until these leases have ended."""
+        leaving = [self._jobs.job(serial) for epoch in awaited for serial in self._leases.by_epoch[epoch].bundle]
+        grace_seconds = max(job.grace_seconds for job in leaving)
+        hold = Hold(placement, awaited, now + grace_seconds + self._acknowledge_seconds)
+        self._ledger.hold(placement.gpus, placement.serial, self._leases.demand(pool, placement))
+        for serial in placement.bundle:
+            self.by_serial[serial] = hold
+            if self._jobs.status(pool, serial) == PENDING:
+                self._jobs.signal(pool, serial, Signal.HOLD, now)
+
+    def release(self, serial: int, now: float) -> None:
+        """Undo a hold: its jobs wait again, and any job may have its GPUs."""
+        hold = self.by_serial.get(serial)
+        if hold is None:
+            return
+        self._ledger.release(hold.placement.gpus)
+        pool = self._jobs.where(serial)
+        for member in hold.placement.bundle:
+            del self.by_serial[member]
+            if self._jobs.status(pool, member) == HOLDING:
+                self._jobs.signal(pool, member, Signal.RELEASE, now)
+        pool.touch(now)
+
+    def release_expired(self, now: float) -> None:
+        for serial, hold in list(self.by_serial.items()):
+            if hold.expires_at <= now:
+                self.release(serial, now)  # the other one of a pair finds nothing left to undo
+
+    def release_all(self, now: float) -> None:
+        for serial in list(self.by_serial):
+            self.release(serial, now)
+
+    def lease_ended(self, epoch: int, now: float) -> None:
+        """Holds that waited for this lease move on; those that waited for nothing else start."""
+        if not self.by_serial or epoch in self._leases.by_epoch:
+            return
+        for serial, hold in list(self.by_serial.items()):
+            if epoch not in hold.awaited:
+                continue
+            awaited = hold.awaited - {epoch}
+            self.by_serial[serial] = Hold(hold.placement, awaited, hold.expires_at)
+            if not awaited and serial == hold.placement.bundle[-1]:  # the last that is told of a pair
+                for member in hold.placement.bundle:
+                    del self.by_serial[member]
+                # Before its GPUs are released, or a tenant's cells could be bound elsewhere.
+                self._leases.start(self._jobs.where(serial), hold.placement, now)
+                self._ledger.release(hold.placement.gpus)
+
+    def counts_on(self, pool: Pool, epoch: int, lease: Lease, now: float) -> bool:
+        """Whether the pool's last decision knew that this lease would end, so that its end is no news to it.
+
+        It is news if jobs may have come after that decision while some of the GPUs are kept for no job.
+        """
+        if not any(
+            epoch in hold.awaited and self._jobs.where(serial) is pool for serial, hold in self.by_serial.items()
+        ):
+            return False
+        return now <= pool.decided_at or bool((self._ledger.held_for[lease.gpus] != NOBODY).all())

@@ -1,0 +1,48 @@
+"""How jobs come into pools: their numbers, their rows, and what they bring along from another pool."""
+
+from __future__ import annotations
+
+from horae.model.jobs import Job
+from horae.model.table import Entry
+from horae.scheduler.interning import Interned
+from horae.scheduler.jobs import CARRIED, Jobs, Suspended, is_loan
+from horae.scheduler.placer import Placer
+from horae.scheduler.pool import Pool
+
+
+class Intake:
+    def __init__(self, interned: Interned, placer: Placer, jobs: Jobs) -> None:
+        self._interned = interned
+        self._placer = placer
+        self._jobs = jobs
+
+    def enter(self, pool: Pool, job: Job, serial: int, now: float) -> None:
+        """A new job waits in a pool."""
+        app = pool.apps.join(job, now)
+        interned = self._interned
+        tenant, user = interned.tenants.number(job.tenant), interned.users.number(job.owner)
+        demand, model = interned.demands.number(job.demand), interned.models.number(job.model)
+        shapes = pool.option_shapes(demand, interned.demands.all[demand], interned.shapes, self._placer)
+        entry = Entry(app.number, tenant, user, demand, shapes, app.submitted_at, app.integral, model)
+        pool.table.add(serial, job, entry)
+        pool.unsettled += 1
+        if not is_loan(serial):
+            self._jobs.live[job.id] = (pool, serial)
+        pool.welcome(serial, now)
+
+    def could_hold(self, pool: Pool, job: Job) -> bool:
+        """Whether a job would fit a pool if that were empty."""
+        number = self._interned.demands.number(job.demand)
+        return pool.never(number, self._interned.demands.all[number], self._placer) is None
+
+    def reenter(self, pool: Pool, withdrawn: Suspended, now: float) -> None:
+        """A job that was in a pool before waits in this one, with all that it has had."""
+        self.enter(pool, withdrawn.job, withdrawn.serial, now)
+        row = pool.table.row[withdrawn.serial]
+        for name in CARRIED:
+            column, values = pool.table.columns[name][row : row + 1], withdrawn.carried[name]
+            if column.ndim == 1:
+                column[:] = values
+            else:  # tables differ in how many options they have room for
+                options = min(column.shape[-1], values.shape[-1])
+                column[:, :options] = values[:, :options]

@@ -1,0 +1,122 @@
+"""Leases: which bundle has which GPUs. They begin with a `Start`, and end when the engine says so."""
+
+from __future__ import annotations
+
+from horae.model.commands import Extend, Start, Stop
+from horae.model.errors import BrokenInvariant
+from horae.model.plans import Lease, Placement
+from horae.model.reasons import Cancelled, Preempted, StopReason
+from horae.model.shapes import Demand
+from horae.model.speeds import SharingTable
+from horae.model.status import Signal
+from horae.scheduler.gpu_ledger import GpuLedger
+from horae.scheduler.interning import Demands
+from horae.scheduler.jobs import Jobs
+from horae.scheduler.pool import Pool
+from horae.scheduler.unacknowledged import Outbox
+
+_INCARNATION_BITS = 40  # an epoch is unique over all incarnations of a log, and still exact as a JSON number
+
+
+class Leases:
+    def __init__(
+        self, ledger: GpuLedger, jobs: Jobs, outbox: Outbox, demands: Demands, sharing: SharingTable, incarnation: int
+    ) -> None:
+        self._ledger = ledger
+        self._jobs = jobs
+        self._outbox = outbox
+        self._demands = demands
+        self._sharing = sharing
+        self.by_epoch: dict[int, Lease] = {}
+        self.epoch_next = incarnation << _INCARNATION_BITS
+        self.lost: list[tuple[int, int]] = []  # ranges of epochs that a former incarnation may have used unknown to us
+        self.starting: dict[int, float] = {}  # by epoch: until when it must have begun to run; where phases are told
+
+    def begin_incarnation(self, incarnation: int) -> None:
+        """Epochs are unlike any that were used before; some of those may not be on record."""
+        first = incarnation << _INCARNATION_BITS
+        if first > self.epoch_next:
+            self.lost.append((self.epoch_next, first))
+            self.epoch_next = first
+
+    def note(self, epoch: int) -> None:
+        """An epoch that was not on record is from now on; others before it still are not."""
+        if epoch >= self.epoch_next:
+            self.lost.append((self.epoch_next, epoch))
+            self.epoch_next = epoch + 1
+        parts = [
+            part for first, last in self.lost for part in ((first, min(last, epoch)), (max(first, epoch + 1), last))
+        ]
+        self.lost = sorted({(first, last) for first, last in parts if first < last})
+
+    def is_unknown(self, epoch: int) -> bool:
+        """Whether a lease of this epoch was never on record."""
+        return epoch >= self.epoch_next or any(first <= epoch < last for first, last in self.lost)
+
+    def demand(self, pool: Pool, taken: Placement | Lease) -> Demand:
+        """What a bundle asks of its nodes."""
+        table = pool.table
+        numbers = [int(table.demand[table.row[serial]]) for serial in taken.bundle]
+        demand = self._demands.all[numbers[0]]
+        return demand if len(numbers) == 1 else demand.beside(self._demands.all[numbers[1]])
+
+    def start(self, pool: Pool, placement: Placement, now: float) -> None:
+        epoch = self.epoch_next
+        self.epoch_next += 1
+        self.occupy(pool, epoch, placement, now)
+        table = pool.table
+        rows = [table.row[serial] for serial in placement.bundle]
+        job_ids = tuple([table.ids[row] for row in rows])
+        steps_done = tuple([float(table.steps_base[row]) for row in rows])
+        resumes = tuple([table.has_run(row) for row in rows])
+        gpus, lease_until = self._ledger.names(placement.gpus), now + placement.lease_seconds
+        self._outbox.send(Start(epoch, job_ids, gpus, placement.shape, steps_done, resumes, lease_until), now)
+
+    def occupy(self, pool: Pool, epoch: int, placement: Placement, now: float) -> None:
+        """The bundle has its GPUs from now on."""
+        self.by_epoch[epoch] = Lease(epoch, placement.bundle, placement.gpus, placement.shape)
+        self._ledger.take(placement.gpus, epoch, self.demand(pool, placement))
+        for serial, option in zip(placement.bundle, (placement.option, placement.partner_option), strict=False):
+            self._jobs.signal(pool, serial, Signal.START, now)
+            pool.lease(serial, option, epoch, placement, now)
+        if len(placement.bundle) > 1:
+            pool.table.bundles += 1
+            rows = [pool.table.row[serial] for serial in placement.bundle]
+            for row, other in zip(rows, rows[::-1], strict=True):
+                jobs = pool.table.jobs
+                pool.table.pace[row] = self._sharing.kept(jobs[row].model, jobs[other].model, placement.shape)
+
+    def extend(self, pool: Pool, serial: int, seconds: float, now: float) -> None:
+        row = pool.table.row[serial]
+        pool.table.lease_until[row] = now + seconds
+        epoch = int(pool.table.epoch[row])
+        if serial == self.by_epoch[epoch].bundle[0]:
+            self._outbox.commands.append(Extend(epoch, now + seconds))
+
+    def stop(self, pool: Pool, serial: int, reason: StopReason, now: float) -> None:
+        table, row = pool.table, pool.table.row[serial]
+        self._jobs.signal(pool, serial, Signal.CANCEL if isinstance(reason, Cancelled) else Signal.STOP, now)
+        if isinstance(reason, Preempted):
+            table.preemptions_left[row] -= 1
+        job, epoch = table.jobs[row], int(table.epoch[row])
+        self._outbox.unacknowledged.answered(Start, epoch, job.id)
+        self._outbox.send(Stop(epoch, job.id, job.grace_seconds), now)
+
+    def leave(self, pool: Pool, epoch: int, serial: int, now: float) -> Lease:
+        """A job has left its GPUs; they are free when the last of its bundle has."""
+        job_id = self._jobs.id_of[serial]
+        lease = self.by_epoch.get(epoch)
+        if lease is None or serial not in lease.bundle:
+            raise BrokenInvariant(f"job {job_id} ends lease {epoch}, which is not its own")
+        self._outbox.unacknowledged.ended(epoch, job_id)
+        del self.by_epoch[epoch]
+        self.starting.pop(epoch, None)
+        others = [other for other in lease.bundle if other != serial]
+        if not others:
+            self._ledger.give_back(lease.gpus)
+        for other in others:
+            pool.table.bundles -= 1
+            self.by_epoch[epoch] = Lease(epoch, (other,), lease.gpus, lease.shape)
+            self._ledger.leave_to(lease.gpus, self._demands.all[pool.left_alone(other, now)])
+            self._outbox.unacknowledged.left(epoch, job_id, self._jobs.id_of[other])
+        return lease

@@ -1,0 +1,292 @@
+"""Loans: jobs of a tenant on GPUs outside its cells.
+
+A job that its tenant's policy would start, but for which the tenant's cells have no room, may borrow: it is entered in
+the open pool as well, as a *loan* with a serial of its own, and is ranked there by that pool's policy, without a
+guarantee. It keeps its place in its tenant's pool, where borrowed time counts neither as service nor as entitlement
+used; the work that it does is progress. When its tenant's turn comes, the lease moves into the tenant's cells where it
+is (*promotion*), or the job moves, if that is worth a restart.
+
+The reverse is lazy preemption: a job that loses its cells goes on where it is, as a loan (*downgrade*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from math import isfinite
+
+from horae.model.arrays import Ints
+from horae.model.plans import Lease, Placement
+from horae.model.reasons import Moved, Won
+from horae.model.status import HOLDING, ON_GPUS, PENDING, RUNNING, STARTING, Signal, Status
+from horae.model.table import NOBODY
+from horae.scheduler.gpu_ledger import GpuLedger
+from horae.scheduler.holds import Holds
+from horae.scheduler.intake import Intake
+from horae.scheduler.jobs import Jobs, home_of, loan_of
+from horae.scheduler.leases import Leases
+from horae.scheduler.pool import Pool
+from horae.scheduler.pools import PoolSet
+
+_HORIZON_SECONDS = 3600.0  # over which a move of a job of unknown length must pay
+
+
+class Loans:
+    def __init__(
+        self,
+        pools: PoolSet,
+        ledger: GpuLedger,
+        jobs: Jobs,
+        leases: Leases,
+        holds: Holds,
+        intake: Intake,
+    ) -> None:
+        self._pools = pools
+        self._ledger = ledger
+        self._jobs = jobs
+        self._leases = leases
+        self._holds = holds
+        self._intake = intake
+
+    # Which jobs may borrow
+
+    def offer(self, pool: Pool, now: float) -> None:
+        """After a round of a tenant's pool: its jobs without room may borrow, and no others."""
+        wanted = dict.fromkeys(self._without_room(pool)) if pool.spec.borrow else {}
+        for serial in [each for each in self._jobs.lent if home_of(each) in pool.table.row]:
+            if home_of(serial) not in wanted and self._status(serial) in (PENDING, HOLDING):
+                self.withdraw(serial, now)
+        spare = self._pools.open_pool
+        if spare is None or spare is pool:
+            return
+        for serial in wanted:
+            if loan_of(serial) not in self._jobs.lent:
+                self._lend(pool, serial, spare, now)
+
+    def _without_room(self, pool: Pool) -> Iterable[int]:
+        """Jobs that the last decision would start, and for which there was no room."""
+        table, plan = pool.table, pool.plan
+        if not plan.blocked:
+            return
+        claimants = pool.claimants()
+        for serial, row in table.row.items():
+            if table.status[row] != PENDING or serial not in claimants or int(table.demand[row]) not in plan.blocked:
+                continue
+            if table.jobs[row].pinned:
+                continue  # it wants just that cell
+            if plan.head is None or plan.head.head == table.ids[row]:
+                yield serial
+
+    def _lend(self, pool: Pool, serial: int, spare: Pool, now: float) -> bool:
+        row = pool.table.row[serial]
+        job = replace(pool.table.jobs[row], pinned="")  # outside its cells, a pin means nothing
+        if not self._intake.could_hold(spare, job):
+            return False
+        loan = loan_of(serial)
+        self._jobs.lent[loan] = spare
+        self._jobs.id_of[loan] = job.id
+        self._intake.enter(spare, job, loan, now)
+        mine = spare.table.row[loan]
+        for name in ("steps_base", "runs", "preemptions_left", "curve_rate", "curve_start", "curve_floor"):
+            spare.table.columns[name][mine] = pool.table.columns[name][row]
+        options = len(job.options)
+        spare.table.speed[mine, :options] = pool.table.speed[row, :options]
+        return True
+
+    def withdraw(self, loan: int, now: float) -> None:
+        """The job no longer waits for GPUs outside its cells."""
+        spare = self._jobs.lent[loan]
+        self._holds.release(loan, now)
+        spare.unsettled -= 1
+        self._remove(loan, now, is_finished=False)
+
+    def _remove(self, loan: int, now: float, *, is_finished: bool) -> None:
+        spare = self._jobs.lent.pop(loan)
+        spare.leave_app(loan, now, is_finished=is_finished)
+        spare.table.remove(loan)
+        del self._jobs.id_of[loan]
+        spare.touch(now)
+
+    def drop(self, serial: int, now: float) -> None:
+        """A job leaves its tenant's pool: it borrows nothing any longer, if it is not on borrowed GPUs."""
+        loan = loan_of(serial)
+        if loan in self._jobs.lent and self._status(loan) in (PENDING, HOLDING):
+            self.withdraw(loan, now)
+
+    # What happens to them
+
+    def is_running(self, serial: int) -> bool:
+        """Whether a job is on borrowed GPUs, or about to be."""
+        loan = loan_of(serial)
+        return loan in self._jobs.lent and self._status(loan) in ON_GPUS
+
+    def sync(self, loan: int) -> None:
+        """Work that is done on borrowed GPUs is progress."""
+        spare, pool = self._jobs.lent[loan], self._jobs.home(loan)
+        mine, row = spare.table.row[loan], pool.table.row[home_of(loan)]
+        pool.table.steps_base[row] = max(pool.table.steps_base[row], spare.table.steps_base[mine])
+        pool.table.runs[row] = spare.table.runs[mine]
+
+    def ended(self, loan: int, status: Status, now: float) -> None:
+        """A job has ended for good on borrowed GPUs."""
+        pool, serial = self._jobs.home(loan), home_of(loan)
+        self.sync(loan)
+        self._remove(loan, now, is_finished=status is Status.FINISHED)
+        self._holds.release(serial, now)
+        self._return(pool, serial, now)
+        signal = {Status.FINISHED: Signal.FINISH, Status.FAILED: Signal.FAIL}.get(status, Signal.CANCEL)
+        self._jobs.signal(pool, serial, signal, now)
+        self._jobs.end(pool, serial, now)
+
+    def left(self, loan: int, now: float) -> None:
+        """A job has left borrowed GPUs with work left."""
+        pool, serial = self._jobs.home(loan), home_of(loan)
+        self.sync(loan)
+        self._return(pool, serial, now)
+        if serial in self._jobs.to_suspend:
+            self.withdraw(loan, now)
+            self._holds.release(serial, now)
+            self._jobs.suspend(pool, serial, now)
+        elif self._jobs.status(pool, serial) == HOLDING:
+            self.withdraw(loan, now)  # it moves into its cells
+        pool.touch(now)
+
+    def _return(self, pool: Pool, serial: int, now: float) -> None:
+        if self._jobs.status(pool, serial) == int(Status.BORROWING):
+            self._jobs.signal(pool, serial, Signal.RETURN, now)
+
+    # Into the tenant's cells, and out of them
+
+    def welcome_home(self, pool: Pool, placement: Placement, taken: Collection[int], now: float) -> bool:
+        """A job that borrows has won cells. Whether there is nothing left to start: it is there, or stays where it is.
+
+        Otherwise it was told to leave its borrowed GPUs, or only waited for some.
+        """
+        loan = loan_of(placement.serial)
+        if self._status(loan) in (PENDING, HOLDING):
+            self.withdraw(loan, now)
+            return False
+        if self._status(loan) not in (STARTING, RUNNING):
+            return False  # it is leaving them already
+        if self._promote(pool, placement, taken, now):
+            return True
+        if self._is_worth_moving(pool, placement):
+            self._leases.stop(self._jobs.lent[loan], loan, Moved(placement.shape), now)
+            return False
+        self._jobs.signal(pool, placement.serial, Signal.LEND, now)  # until it has left, it claims no cells
+        pool.touch(now)
+        return True
+
+    def recall(self, pool: Pool, serial: int, placement: Placement, now: float) -> None:
+        """One of two jobs that are to share GPUs borrows: it leaves what it has, or no longer waits for it."""
+        loan = loan_of(serial)
+        if self._status(loan) in (PENDING, HOLDING):
+            self.withdraw(loan, now)
+        elif self._status(loan) in (STARTING, RUNNING):
+            self._leases.stop(self._jobs.lent[loan], loan, Moved(placement.shape), now)
+
+    def epoch(self, serial: int) -> int:
+        loan = loan_of(serial)
+        return self._jobs.epoch(self._jobs.lent[loan], loan) if loan in self._jobs.lent else NOBODY
+
+    def _promote(self, pool: Pool, placement: Placement, taken: Collection[int], now: float) -> bool:
+        """The lease as it is becomes one of the tenant's cells', if they can be where it is."""
+        loan, tenancy = loan_of(placement.serial), self._ledger.tenancy
+        lease = self._leases.by_epoch[self.epoch(placement.serial)]
+        if tenancy is None or len(lease.bundle) > 1:
+            return False
+        pin = pool.table.jobs[pool.table.row[placement.serial]].pinned
+        own = tenancy.adopt(pool.spec.name, tenancy.real[lease.gpus], pin, taken)
+        if own is None:
+            return False
+        spare = self._jobs.lent[loan]
+        option = int(spare.table.option[spare.table.row[loan]])
+        lease_seconds = placement.lease_seconds
+        here = Placement(placement.serial, option, lease.shape, own, (), lease_seconds, placement.reason)
+        self._ledger.give_back(lease.gpus)
+        self._hand_over(spare, loan, pool, here, lease.epoch, now)
+        self._remove(loan, now, is_finished=False)
+        return True
+
+    def downgrade(self, pool: Pool, serial: int, now: float) -> bool:
+        """A job goes on where it is, without its cells; False where that cannot be."""
+        spare, tenancy = self._pools.open_pool, self._ledger.tenancy
+        lease = self._leases.by_epoch[self._jobs.epoch(pool, serial)]
+        if spare is None or spare is pool or tenancy is None or len(lease.bundle) > 1:
+            return False
+        if not tenancy.is_virtual[lease.gpus[0]] or self._jobs.status(pool, serial) not in (STARTING, RUNNING):
+            return False
+        if not self._lend(pool, serial, spare, now):
+            return False
+        real = tenancy.guests(lease.gpus).copy()
+        self._ledger.give_back(lease.gpus)
+        self._lend_lease(pool, serial, lease, real, now)
+        return True
+
+    def release_cells(self, pool: Pool, serial: int, now: float) -> None:
+        """A lease that is on GPUs outside its tenant's cells goes on as a loan, if there is a pool for those."""
+        spare = self._pools.open_pool
+        if spare is None or spare is pool or not self._lend(pool, serial, spare, now):
+            return
+        lease = self._leases.by_epoch[self._jobs.epoch(pool, serial)]
+        self._ledger.give_back(lease.gpus)
+        self._lend_lease(pool, serial, lease, lease.gpus, now)
+
+    def _lend_lease(self, pool: Pool, serial: int, lease: Lease, gpus: Ints, now: float) -> None:
+        option = int(pool.table.option[pool.table.row[serial]])
+        here = Placement(loan_of(serial), option, lease.shape, gpus, (), 0.0, Won(0))
+        self._hand_over(pool, serial, self._jobs.lent[loan_of(serial)], here, lease.epoch, now)
+        self._jobs.signal(pool, serial, Signal.LEAVE, now)
+        pool.book(serial, now)
+        pool.touch(now)
+
+    def can_move(self, serial: int) -> bool:
+        """Whether a job may change its pool: it is not on borrowed GPUs, or has them alone and will stay."""
+        if not self.is_running(serial):
+            return True
+        is_alone = len(self._leases.by_epoch[self.epoch(serial)].bundle) == 1
+        return is_alone and self._status(loan_of(serial)) in (STARTING, RUNNING)
+
+    def move_home(self, serial: int, now: float) -> None:
+        """A job has moved to the pool from which it borrows: what it has there is its own from now on."""
+        loan = loan_of(serial)
+        if loan not in self._jobs.lent:
+            return
+        spare = self._jobs.lent[loan]
+        lease = self._leases.by_epoch[self.epoch(serial)]
+        option = int(spare.table.option[spare.table.row[loan]])
+        here = Placement(serial, option, lease.shape, lease.gpus, (), 0.0, Won(0))
+        self._ledger.give_back(lease.gpus)
+        self._hand_over(spare, loan, spare, here, lease.epoch, now)
+        self._remove(loan, now, is_finished=False)
+
+    def _hand_over(self, source: Pool, serial: int, target: Pool, placement: Placement, epoch: int, now: float) -> None:
+        """A lease goes on under another row: its work is believed to go on, its service is counted from here."""
+        row = source.table.row[serial]
+        done = float(source.table.view(now).steps_done[row])
+        productive_at = float(source.table.productive_at[row])
+        confirmed_at, is_confirmed = float(source.table.confirmed_at[row]), source.table.status[row] != STARTING
+        steps, runs = float(source.table.steps_base[row]), int(source.table.runs[row])
+        self._leases.occupy(target, epoch, placement, now)
+        table, mine = target.table, target.table.row[placement.serial]
+        table.steps_base[mine] = max(table.steps_base[mine], steps)
+        table.steps_ahead[mine] = max(done - float(table.steps_base[mine]), 0.0)
+        table.productive_at[mine] = max(productive_at, now)
+        table.confirmed_at[mine], table.runs[mine] = confirmed_at, runs
+        if is_confirmed:
+            self._jobs.signal(target, placement.serial, Signal.ACKNOWLEDGE, now)
+
+    def _is_worth_moving(self, pool: Pool, placement: Placement) -> bool:
+        """Whether the job would be done sooner in its cells, restart included."""
+        loan = loan_of(placement.serial)
+        spare = self._jobs.lent[loan]
+        mine, row = spare.table.row[loan], pool.table.row[placement.serial]
+        jobs = spare.table.view(spare.decided_at if isfinite(spare.decided_at) else 0.0)
+        slow = float(spare.table.speed[mine, spare.table.option[mine]])
+        fast = float(pool.table.speed[row, placement.option])
+        steps = float(jobs.steps_left[mine])
+        seconds = steps / slow if isfinite(steps) else _HORIZON_SECONDS
+        return seconds * (1 - slow / fast) > float(pool.table.restart_seconds[row])
+
+    def _status(self, loan: int) -> int:
+        return self._jobs.status(self._jobs.lent[loan], loan)
