@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any
 
-from horae.driver import run
+from horae.driver import raise_rejected, run
 from horae.engines.simulated import SimulatedEngine
-from horae.model.cells import CLUSTER, NODE, Cluster, Node
+from horae.model.cells import CLUSTER, NODE, Cluster, Gpu, Node
 from horae.model.events import Event
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.reports.records import Recorder
-from horae.scheduler import Scheduler
+from horae.scheduler import Reaction, Scheduler
 
 ACCELERATOR = "v100"
 POOL = "all"
@@ -45,6 +45,11 @@ def cluster(
             for index in range(nodes)
         ),
     )
+
+
+def gpus(node: str, *numbers: int) -> tuple[Gpu, ...]:
+    """GPUs of one node by their numbers there."""
+    return tuple(Gpu(node, number) for number in numbers)
 
 
 def job(
@@ -85,6 +90,13 @@ def arrival(id: str, at: float = 0.0, gpus: int = 1, seconds: float = 100.0, **f
     return with_truth(job(id, at, gpus, seconds, **fields), seconds)
 
 
+def handle(scheduler: Scheduler, event: Event) -> Reaction:
+    """Tell a scheduler of an event; a decision that it rejects is an error here, as in a simulation."""
+    reaction = scheduler.handle(event)
+    raise_rejected(reaction)
+    return reaction
+
+
 def simulate(
     cluster: Cluster,
     arrivals: Iterable[Arrival],
@@ -99,5 +111,5 @@ def simulate(
     ordered = sorted(arrivals, key=lambda each: each.job.submitted_at)
     setup = Setup(cluster, (pool,))
     recorder = Recorder(setup)
-    run(Scheduler(setup), SimulatedEngine(cluster, recorder.expecting(ordered), outside), (recorder,))
+    run(Scheduler(setup), SimulatedEngine(cluster, recorder.expecting(ordered), outside), (recorder,), strict=True)
     return recorder

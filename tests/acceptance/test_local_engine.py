@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from patience import HANG_SECONDS
 
 from horae import driver
 from horae.engines.local import LocalEngine
 from horae.experiment import replay_file
 from horae.journal import JournalWriter
-from horae.model.cells import Cluster, Node
+from horae.model.cells import Cluster, Gpu, Node
 from horae.model.commands import Command, Start, Stop
 from horae.model.decisions import Ranking
 from horae.model.events import Ending, Event, JobEnded
@@ -26,31 +30,46 @@ from horae.reports.records import Recorder
 from horae.scheduler import Reaction, Scheduler
 
 CLUSTER = Cluster("bench", (Node("a", "fast", 2), Node("b", "slow", 2)))
-# Without promotions, which would come or not as the machine is slow or fast.
-TIRESIAS = {"limits": (1.0, 3.0), "promote_after": 0.0}
-POOL = PoolSpec("all", policy="tiresias", options=TIRESIAS, cadence=Cadence.ROUNDS, round_seconds=0.5)
-STEPS_PER_SECOND = {"fast": 40.0, "slow": 20.0}
-OPTIONS = tuple(Option(Shape(name, 1, "node"), speed) for name, speed in STEPS_PER_SECOND.items())
+STEPS_PER_UNIT = {"fast": 40.0, "slow": 20.0}
 
 
-def a_job(name: str, submitted_at: float, steps: int) -> Job:
-    speeds = " ".join(f"--speed {name}={speed:g}" for name, speed in STEPS_PER_SECOND.items())
-    program = f"{shlex.quote(sys.executable)} -m horae.engines.trainer"
+def unit_seconds() -> float:
+    """The unit of time of the run: a second, or longer where a program takes long to start.
+
+    The long jobs must have done steps when the short ones come, 2.6 units later, on a machine of any speed.
+    """
+    program = [sys.executable, "-m", "horae.engines.trainer", "--steps", "1", "--steps-per-second", "1000"]
+    started_at = time.monotonic()
+    subprocess.run(program, check=True, capture_output=True, timeout=HANG_SECONDS)
+    return max(1.0, 4 * (time.monotonic() - started_at))
+
+
+def the_pool(unit: float) -> PoolSpec:
+    """Without promotions, which would come or not as the machine is slow or fast."""
+    tiresias = {"limits": (1.0 * unit, 3.0 * unit), "promote_after": 0.0}
+    return PoolSpec("all", policy="tiresias", options=tiresias, cadence=Cadence.ROUNDS, round_seconds=0.5 * unit)
+
+
+def a_job(name: str, submitted_at: float, steps: int, unit: float) -> Job:
+    speeds = {name: each / unit for name, each in STEPS_PER_UNIT.items()}
+    program = f"{shlex.quote(sys.executable)} -m horae.engines.trainer --steps {steps} --steps-per-second 1"
+    flags = " ".join(f"--speed {name}={speed}" for name, speed in speeds.items())
     return Job(
         name,
-        submitted_at,
-        OPTIONS,
+        submitted_at * unit,
+        tuple(Option(Shape(name, 1, "node"), speed) for name, speed in speeds.items()),
         steps_total=float(steps),
-        grace_seconds=10.0,
-        command=f"{program} --steps {steps} --steps-per-second 20 {speeds}",
+        grace_seconds=HANG_SECONDS,
+        command=f"{program} {flags}",
     )
 
 
-# Four long jobs fill the cluster and are demoted long before the short ones come, so that these preempt them.
-WORKLOAD = [
-    *(a_job(f"long-{number}", 0.0, steps=140) for number in range(4)),
-    *(a_job(f"short-{number}", 2.6, steps=12) for number in range(6)),
-]
+def the_workload(unit: float) -> list[Job]:
+    """Four long jobs fill the cluster and are demoted long before the short ones come, so that these preempt them."""
+    return [
+        *(a_job(f"long-{number}", 0.0, steps=140, unit=unit) for number in range(4)),
+        *(a_job(f"short-{number}", 2.6, steps=12, unit=unit) for number in range(6)),
+    ]
 
 
 @dataclass
@@ -88,30 +107,31 @@ class Witness:
 
 
 def test_ten_processes_share_four_gpus_of_two_types_under_tiresias(tmp_path: Path) -> None:
-    setup = Setup(CLUSTER, (POOL,))
+    unit = unit_seconds()
+    setup, workload = Setup(CLUSTER, (the_pool(unit),)), the_workload(unit)
     witness, recorder = Witness(), Recorder(setup)
     journal = tmp_path / "journal.jsonl"
-    with journal.open("w", encoding="utf-8") as file, LocalEngine(CLUSTER, WORKLOAD, tmp_path / "jobs") as engine:
+    with journal.open("w", encoding="utf-8") as file, LocalEngine(CLUSTER, workload, tmp_path / "jobs") as engine:
         writer = JournalWriter(file, flush=True)
         writer.open(setup)
         observers: list[driver.Observer] = [witness, recorder]
-        driver.run(Scheduler(setup), engine, observers, writer)
+        driver.run(Scheduler(setup), engine, observers, writer, strict=True)
     records = {record.job_id: record for record in recorder.records()}
-    assert {job_id: record.outcome for job_id, record in records.items()} == {job.id: "finished" for job in WORKLOAD}
-    assert any(was_demoted_stopped_and_resumed(witness, job.id) for job in WORKLOAD)
-    assert_every_resumption_continues_what_was_saved(witness)
+    assert {job_id: record.outcome for job_id, record in records.items()} == {job.id: "finished" for job in workload}
+    assert any(was_demoted_stopped_and_resumed(witness, job.id) for job in workload)
+    assert_every_resumption_continues_what_was_saved(witness, workload)
     assert_no_gpu_serves_two_jobs_at_once(witness)
-    assert accelerators_used(witness) == set(STEPS_PER_SECOND)
-    assert_the_journal_tells_a_story_of_demotion_stop_and_resumption(journal)
+    assert accelerators_used(witness) == set(STEPS_PER_UNIT)
+    assert_the_journal_tells_a_story_of_demotion_stop_and_resumption(journal, workload)
     replayed = replay_file(journal)
     assert (replayed.difference, replayed.events > 40) == ("", True)
 
 
-def assert_the_journal_tells_a_story_of_demotion_stop_and_resumption(journal: Path) -> None:
+def assert_the_journal_tells_a_story_of_demotion_stop_and_resumption(journal: Path, workload: Sequence[Job]) -> None:
     """In the file as anybody can read it: a job sinks to a lower queue, is stopped, and resumes at what it saved."""
     lines = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
     told = 0
-    for job in WORKLOAD:
+    for job in workload:
         tiers = [
             line["decision"]["tier"][job.id] for line in lines if job.id in line.get("decision", {}).get("tier", {})
         ]
@@ -140,8 +160,8 @@ def was_demoted_stopped_and_resumed(witness: Witness, job_id: str) -> bool:
     return False
 
 
-def assert_every_resumption_continues_what_was_saved(witness: Witness) -> None:
-    for job in WORKLOAD:
+def assert_every_resumption_continues_what_was_saved(witness: Witness, workload: Sequence[Job]) -> None:
+    for job in workload:
         steps_saved = 0.0
         for item in witness.of(job.id):
             if isinstance(item, JobEnded):
@@ -152,7 +172,7 @@ def assert_every_resumption_continues_what_was_saved(witness: Witness) -> None:
 
 
 def assert_no_gpu_serves_two_jobs_at_once(witness: Witness) -> None:
-    user: dict[int, int] = {}  # by GPU: the epoch of the lease on it
+    user: dict[Gpu, int] = {}  # by GPU: the epoch of the lease on it
     for item in witness.told:
         if isinstance(item, Start):
             assert not user.keys() & item.gpus, f"{item} while {user}"

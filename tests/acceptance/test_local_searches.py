@@ -60,7 +60,7 @@ def run(search: Search, directory: Path) -> Witness:
         writer = JournalWriter(file, flush=True)
         writer.open(setup)
         searching = SearchEngine(engine, [search], reports=LocalReports(directory))
-        driver.run(Scheduler(setup), searching, [witness], writer)
+        driver.run(Scheduler(setup), searching, [witness], writer, strict=True)
     assert replay_file(journal).difference == ""
     return witness
 

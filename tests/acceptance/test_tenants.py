@@ -83,10 +83,10 @@ def test_a_cluster_file_of_ours_is_not_converted(tmp_path: Path) -> None:
     )
 
 
-def trace_of_weeks(path: Path) -> Path:
+def trace_of_weeks(path: Path, weeks: int = 4) -> Path:
     """One tenant with jobs of a node now and then, one with many small ones and more demand in GPU-hours."""
     rows = ["id,submit,gpus,duration,tenant"]
-    for hour in range(24 * 28):
+    for hour in range(24 * 7 * weeks):
         rows.append(f"s{hour},{3600 * hour},1,14000,small")
         if hour % 6 == 0:
             rows += [f"b{hour}-{number},{3600 * hour + number},8,3000,bursty" for number in range(4)]
@@ -167,7 +167,7 @@ virtualClusters:
 
 
 def test_a_planned_file_runs_the_policy_that_was_planned_with(tmp_path: Path) -> None:
-    file, target = trace_of_weeks(tmp_path / "jobs.csv"), tmp_path / "lab.yaml"
+    file, target = trace_of_weeks(tmp_path / "jobs.csv", weeks=1), tmp_path / "lab.yaml"
     options = ("--policy", "tiresias={limits: [3600, 36000]}", "--write", target)
     assert horae("tenants", "plan", file, "--nodes", "5x8", *options).code == 0
     shown = horae("cluster", "show", target)

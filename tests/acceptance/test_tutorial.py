@@ -30,7 +30,8 @@ def site(tmp_path: Path) -> Path:
 
 
 def run(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(site), "COLUMNS": "200", "XDG_CACHE_HOME": str(site / "cache")}
+    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "200", "XDG_CACHE_HOME": str(site / "cache")}
     return subprocess.run(
         [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )

@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import floor, inf, nan
 from typing import NamedTuple, TypeAlias
 
-from horae.model.cells import Node
+from horae.model.cells import Gpu, Node
 from horae.model.commands import Start
 from horae.model.events import Ending, Event, JobCancelled, JobEnded, JobSubmitted
 from horae.model.jobs import Arrival, Job, Truth
@@ -28,7 +28,7 @@ FAIR_UP_TO = 1 + 1e-6
 @dataclass(eq=False)
 class Lease:
     epoch: int
-    gpus: tuple[int, ...]
+    gpus: tuple[Gpu, ...]
     started_at: float
     ended_at: float = nan  # nan: it runs
     ending: Ending | None = None
@@ -127,7 +127,7 @@ class Bookkeeper:
         self.lives: dict[str, Life] = {}
         self.ended = 0
         self.until = -inf
-        self.node_of_gpu = [node for node in setup.cluster.nodes for _ in range(node.gpus)]
+        self.node_named = {node.name: node for node in setup.cluster.nodes}
 
     # Watching
 
@@ -216,7 +216,7 @@ class Bookkeeper:
                 for piece, users in self._in_company(lease, Span(lease.started_at, lease.ended_at)):
                     for gpu in lease.gpus:
                         held += piece.seconds / users
-                        cost += piece.seconds / users / 3600 * self.node_of_gpu[gpu].price_per_hour
+                        cost += piece.seconds / users / 3600 * self.node_named[gpu.node].price_per_hour
             for lease in life.resumed:
                 resumed_at = min(lease.ended_at, lease.started_at + life.job.restart_seconds)
                 for piece, users in self._in_company(lease, Span(lease.started_at, resumed_at)):
@@ -262,8 +262,8 @@ class Bookkeeper:
             "fragmentation": _share(beside, sum(node.gpus for node in nodes) * span.seconds - sum(held.values())),
         }
 
-    def _gpus_on(self, node: Node, lease: Lease) -> list[int]:
-        return [gpu for gpu in lease.gpus if self.node_of_gpu[gpu].name == node.name]
+    def _gpus_on(self, node: Node, lease: Lease) -> list[Gpu]:
+        return [gpu for gpu in lease.gpus if gpu.node == node.name]
 
     # Fairness
 

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import pytest
 from builders import cluster, simulate, spread_job, with_truth
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from oracles.naive import Discipline, NaiveCluster, Outcome, drf, fifo, las, sjf, srtf, tiresias
+from profiles import examples
 
 from horae.model.jobs import Arrival
 from horae.model.pools import Cadence
@@ -160,7 +161,7 @@ preemptive_rounds = st.sampled_from([5, 7, 10, 20])
 
 @pytest.mark.parametrize("backfill", [False, True])
 @pytest.mark.parametrize("policy", QUEUES)
-@settings(deadline=None)
+@examples(quick=40, nightly=300)
 @given(workload=mixed_gangs())
 def test_a_queue_that_acts_on_events_starts_and_ends_every_job_when_the_oracle_does(
     policy: str, backfill: bool, workload: Workload
@@ -171,7 +172,7 @@ def test_a_queue_that_acts_on_events_starts_and_ends_every_job_when_the_oracle_d
 
 @pytest.mark.parametrize("backfill", [False, True])
 @pytest.mark.parametrize("policy", QUEUES)
-@settings(deadline=None)
+@examples(quick=40, nightly=300)
 @given(workload=mixed_gangs(), round_seconds=st.sampled_from([1, 7, 10, 60]))
 def test_a_queue_that_acts_in_rounds_starts_and_ends_every_job_when_the_oracle_does(
     policy: str, backfill: bool, workload: Workload, round_seconds: int
@@ -180,7 +181,7 @@ def test_a_queue_that_acts_in_rounds_starts_and_ends_every_job_when_the_oracle_d
     assert workload.in_horae(policy, round_seconds, backfill=backfill) == want
 
 
-@settings(deadline=None)
+@examples(quick=40, nightly=300)
 @given(workload=gangs_with_cpus(), backfill=st.booleans())
 @example(workload=Workload(1, 4, [Row(0, 1, 1, 1, 1), Row(0, 1, 1, 1, 1)], node_cpus=1), backfill=False)
 def test_jobs_wait_for_cpus_as_they_wait_for_gpus(workload: Workload, backfill: bool) -> None:
@@ -188,7 +189,7 @@ def test_jobs_wait_for_cpus_as_they_wait_for_gpus(workload: Workload, backfill: 
     assert workload.in_horae("fifo", backfill=backfill) == want
 
 
-@settings(deadline=None)
+@examples(quick=40, nightly=300)
 @given(workload=equal_gangs(), round_seconds=preemptive_rounds)
 @example(workload=Workload(1, 1, [Row(0, 1, 8, None), Row(0, 1, 8, None)]), round_seconds=7)
 def test_under_las_every_job_starts_and_ends_when_it_does_in_the_oracle(workload: Workload, round_seconds: int) -> None:
@@ -197,7 +198,7 @@ def test_under_las_every_job_starts_and_ends_when_it_does_in_the_oracle(workload
 
 
 @pytest.mark.parametrize("policy", ["srtf", "srsf"])
-@settings(deadline=None)
+@examples(quick=40, nightly=300)
 @given(workload=equal_gangs(blind=False), round_seconds=preemptive_rounds, backfill=st.booleans())
 def test_with_the_least_left_first_every_job_starts_and_ends_when_it_does_in_the_oracle(
     policy: str, workload: Workload, round_seconds: int, backfill: bool
@@ -206,7 +207,7 @@ def test_with_the_least_left_first_every_job_starts_and_ends_when_it_does_in_the
     assert workload.in_horae(policy, round_seconds, backfill=backfill) == want
 
 
-@settings(deadline=None)
+@examples(quick=40, nightly=300)
 @given(workload=gangs_of_users())
 def test_under_drf_every_job_starts_and_ends_when_it_does_in_the_oracle(workload: Workload) -> None:
     want = workload.in_the_oracle(drf(workload.nodes, workload.node_gpus, workload.node_cpus))
@@ -214,7 +215,7 @@ def test_under_drf_every_job_starts_and_ends_when_it_does_in_the_oracle(workload
 
 
 @pytest.mark.parametrize("promote_after", [0, 2, 8])
-@settings(deadline=None)
+@examples(quick=40, nightly=300)
 @given(workload=equal_gangs(), round_seconds=preemptive_rounds)
 @example(workload=WAITS_FOR_A_MINIMUM_RUNTIME, round_seconds=7)
 def test_under_tiresias_every_job_starts_and_ends_when_it_does_in_the_oracle(

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from oracles import programs
 from pools_of_types import Instance, check_shares, reached, speed_by_shape
+from profiles import examples
 
 from horae.model.arrays import Floats
 from horae.model.decisions import Evidence, Limit, Shares
@@ -18,7 +19,7 @@ from horae.model.view import View
 from horae.policies import make_policy
 
 REACH = 1e-6
-SOME = settings(deadline=None, max_examples=settings.default.max_examples // 5)  # type: ignore[union-attr]
+SOME = examples(quick=10, nightly=60)
 SPEEDS = st.sampled_from([0.0, 0.3, 0.5, 1.0, 1.7, 3.0, 10.0])
 # The policies of this file, as they are asked in the tests of what must not change an answer.
 POLICIES: list[tuple[str, dict[str, object]]] = [

@@ -22,7 +22,7 @@ from horae.policies.agents import Books, Prospects, Terms
 from horae.policies.cases import ACCELERATORS, SHAPES, TENANTS, Case, cases
 from horae.policies.solve.auction import Bid
 
-SOME = settings(deadline=None, max_examples=settings.default.max_examples // 2)  # type: ignore[union-attr]
+SOME = settings(max_examples=settings.default.max_examples // 2)  # type: ignore[union-attr]
 LEASE_SECONDS = 1200.0
 ON_GPUS = (Status.STARTING, Status.RUNNING, Status.STOPPING)
 

@@ -16,8 +16,7 @@ from oracles.auction import Table
 from horae.model.arrays import Floats
 from horae.policies.solve.auction import Bid, Outcome, settle_bids, together
 
-QUICK = settings(deadline=None)
-SLOW = settings(deadline=None, max_examples=settings.default.max_examples // 3)  # type: ignore[union-attr]
+SLOW = settings(max_examples=settings.default.max_examples // 3)  # type: ignore[union-attr]
 # Ties, plateaus, and numbers of every size; a restart may be worth nothing at all.
 STEPS = st.sampled_from([0.0, 0.0, log(2), 0.25, 1.0]) | st.floats(0.0, 5.0)
 GANGS = st.sampled_from([1, 1, 2, 3, 4, 8])
@@ -71,7 +70,6 @@ def test_the_winners_and_what_they_keep_are_those_of_an_integer_program_solved_a
     assert outcome.kept.tolist() == pytest.approx(oracle.kept(bids, offer, choice), rel=1e-9, abs=1e-9)
 
 
-@QUICK
 @given(auctions(3, 4), OFFERS)
 def test_the_winners_of_a_tiny_auction_are_the_best_of_all_that_can_be(bids: list[Table], offer: int) -> None:
     best = oracle.best_by_force(bids, offer)
@@ -89,7 +87,6 @@ def test_an_auction_of_nobody_and_one_of_nothing_have_no_winners() -> None:
 # What anybody keeps
 
 
-@QUICK
 @given(auctions(), OFFERS)
 def test_everybody_keeps_some_of_its_lease_and_no_more_than_all_and_who_wins_nothing_pays_nothing(
     bids: list[Table], offer: int
@@ -99,7 +96,6 @@ def test_everybody_keeps_some_of_its_lease_and_no_more_than_all_and_who_wins_not
     assert outcome.kept[outcome.gpus == 0] == pytest.approx(1.0, abs=1e-9)
 
 
-@QUICK
 @given(auctions(), OFFERS)
 def test_where_there_is_enough_for_all_nobody_pays(bids: list[Table], more: int) -> None:
     outcome = settle(bids, sum(table.gpus[-1] for table in bids) + more)
@@ -107,14 +103,12 @@ def test_where_there_is_enough_for_all_nobody_pays(bids: list[Table], more: int)
     assert welfare(bids, outcome) == pytest.approx(sum(table.value[-1] for table in bids), rel=1e-9, abs=1e-9)
 
 
-@QUICK
 @given(auctions(), OFFERS, st.integers(0, 20))
 def test_more_gpus_never_lower_the_welfare(bids: list[Table], offer: int, more: int) -> None:
     fewer, many = welfare(bids, settle(bids, offer)), welfare(bids, settle(bids, offer + more))
     assert many >= fewer - 1e-9 * max(1.0, abs(fewer))
 
 
-@QUICK
 @given(auctions(5), OFFERS, st.randoms(use_true_random=False))
 def test_the_order_of_apps_changes_no_welfare_and_nothing_at_all_where_no_two_choices_are_equally_good(
     bids: list[Table], offer: int, random: object
@@ -130,7 +124,6 @@ def test_the_order_of_apps_changes_no_welfare_and_nothing_at_all_where_no_two_ch
 # Truth
 
 
-@QUICK
 @given(auctions(), OFFERS, tables(), st.data())
 @example([Table((0, 1), (-log(4), -log(2))), Table((0, 1), (-log(4), 0.0))], 1, Table((0, 1), (-log(4), 9.0)), None)
 def test_no_lie_of_one_app_raises_what_it_keeps_of_the_true_value_of_what_it_wins(
@@ -144,7 +137,6 @@ def test_no_lie_of_one_app_raises_what_it_keeps_of_the_true_value_of_what_it_win
     assert dishonest <= honest * (1 + 1e-9)
 
 
-@QUICK
 @given(auctions(), OFFERS, st.floats(0.05, 20.0), st.data())
 def test_to_overstate_or_understate_all_gains_by_one_factor_does_not_pay_either(
     bids: list[Table], offer: int, factor: float, data: st.DataObject
@@ -157,7 +149,6 @@ def test_to_overstate_or_understate_all_gains_by_one_factor_does_not_pay_either(
     assert log(lied.kept[liar]) + bids[liar].worth(int(lied.gpus[liar])) <= honest + 1e-9
 
 
-@QUICK
 @given(auctions(4), OFFERS, tables(), st.data())
 def test_where_apps_count_for_more_or_less_a_lie_does_not_pay_either(
     bids: list[Table], offer: int, lie: Table, data: st.DataObject
@@ -208,7 +199,6 @@ def test_a_lie_can_improve_ones_true_rho_in_one_round_for_a_shortened_lease_is_b
 # Efficiency and envy
 
 
-@QUICK
 @given(auctions(3, 4), OFFERS)
 def test_nobody_can_have_more_without_another_having_less(bids: list[Table], offer: int) -> None:
     """Pareto efficiency of the proportionally fair step, before anything is withheld."""
@@ -246,7 +236,6 @@ def test_divisible_gpus_of_one_kind_are_divided_evenly_however_fast_each_app_is(
     assert share[:, 0] == pytest.approx([4.0, 4.0, 4.0], rel=REACH)
 
 
-@QUICK
 @given(st.lists(st.floats(0.1, 100.0), min_size=1, max_size=6), OFFERS)
 def test_whole_gpus_and_linear_values_leave_envy_of_one_gpu_at_most(speeds: list[float], offer: int) -> None:
     """What is left of the divisible case when GPUs are whole and gangs single."""

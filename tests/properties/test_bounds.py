@@ -12,6 +12,7 @@ import pytest
 from builders import ACCELERATOR, arrival, cluster, job
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from horae.experiment import simulate
 from horae.model.cells import Cluster, Node
@@ -87,7 +88,7 @@ def arrivals(draw: st.DrawFn, id: str, kinds: tuple[str, ...]) -> Arrival:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(workload=workloads())
-@settings(deadline=None, max_examples=15)
+@examples(quick=8, nightly=15)
 def test_no_policy_beats_the_bounds(policy: str, workload: tuple[Cluster, tuple[PoolSpec, ...], list[Arrival]]) -> None:
     machines, pools, jobs = workload
     log = simulate(Setup(machines, tuple(replace(pool, policy=policy) for pool in pools)), jobs).log
@@ -98,7 +99,7 @@ lengths = st.lists(st.integers(1, 50), min_size=1, max_size=12)
 
 
 @given(lengths)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_on_one_gpu_shortest_first_is_optimal_and_the_bound_says_so(seconds: list[int]) -> None:
     jobs = [arrival(f"j{index}", 0.0, seconds=float(each)) for index, each in enumerate(seconds)]
     log = simulate(Setup(cluster(1, 1), (PoolSpec("all", "sjf"),)), jobs).log
@@ -108,7 +109,7 @@ def test_on_one_gpu_shortest_first_is_optimal_and_the_bound_says_so(seconds: lis
 
 
 @given(lengths, st.integers(1, 4))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_the_makespan_bound_is_what_preemption_can_reach(seconds: list[int], gpus: int) -> None:
     """McNaughton's wrap-around rule: the longest job, or the work over the machines, whichever is more."""
     jobs = [arrival(f"j{index}", 0.0, seconds=float(each)) for index, each in enumerate(seconds)]
@@ -117,7 +118,7 @@ def test_the_makespan_bound_is_what_preemption_can_reach(seconds: list[int], gpu
 
 
 @given(lengths, st.integers(1, 4))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_on_equal_gpus_the_bound_is_below_the_known_optimum(seconds: list[int], gpus: int) -> None:
     """Without gangs, and all there at once, shortest first in a list is optimal, preemption or not."""
     jobs = [arrival(f"j{index}", 0.0, seconds=float(each)) for index, each in enumerate(seconds)]
@@ -135,7 +136,7 @@ tiny = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2), st.integers(1, 3
 
 
 @given(tiny)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_the_bounds_are_below_the_best_of_all_schedules(jobs: list[tuple[int, int, int]]) -> None:
     """Every way to share two GPUs second by second, tried out."""
     arrived = [arrival(f"j{index}", at, gpus, seconds) for index, (at, gpus, seconds) in enumerate(jobs)]
@@ -176,7 +177,7 @@ def works(draw: st.DrawFn) -> PoolWork:
 
 
 @given(works(), st.lists(st.floats(0.0, 1.0), min_size=3, max_size=3))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_no_prices_are_better_than_the_best(work: PoolWork, weights: list[float]) -> None:
     best = best_prices(work)
     assert best @ work.gpus == pytest.approx(1.0)

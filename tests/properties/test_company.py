@@ -166,7 +166,6 @@ def share_per_dollar(view: View) -> Shares:
 ALL: tuple[Callable[[View], Shares], ...] = (share_max_min, share_makespan, share_finish_time, share_per_dollar)
 
 
-@settings(deadline=None)
 @given(pools(), st.booleans())
 def test_the_least_level_is_that_of_a_program_with_all_pairs(pool: Instance, fill: bool) -> None:
     view, ask = pool.view(), asks_of_max_min(pool)
@@ -179,7 +178,6 @@ def test_the_least_level_is_that_of_a_program_with_all_pairs(pool: Instance, fil
     assert shares.evidence.bound == pytest.approx(want, rel=1e-6)
 
 
-@settings(deadline=None)
 @given(pools())
 def test_the_makespan_is_that_of_a_program_with_all_pairs(pool: Instance) -> None:
     view, left = pool.view(), np.array(pool.steps_left)
@@ -191,7 +189,6 @@ def test_the_makespan_is_that_of_a_program_with_all_pairs(pool: Instance) -> Non
     assert shares.evidence.bound == pytest.approx(want, rel=1e-6)
 
 
-@settings(deadline=None)
 @given(pools())
 def test_the_total_is_that_of_a_program_with_all_pairs(pool: Instance) -> None:
     view = pool.view()
@@ -203,7 +200,7 @@ def test_the_total_is_that_of_a_program_with_all_pairs(pool: Instance) -> None:
     assert shares.evidence.bound == pytest.approx(want, rel=1e-6)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(pools(classes_max=4))
 def test_rho_is_that_of_programs_with_all_pairs(pool: Instance) -> None:
     """By halving an interval of rho, with a program for each."""
@@ -224,7 +221,7 @@ def test_rho_is_that_of_programs_with_all_pairs(pool: Instance) -> None:
         assert (bool((room > 0).all()) and best_least(pool, left / room) >= 1) == reachable
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(pools(), st.randoms(use_true_random=False))
 def test_the_order_of_jobs_changes_nothing(pool: Instance, random: object) -> None:
     order = list(range(len(pool.model)))
@@ -244,7 +241,7 @@ def by_serial(view: View, shares: Shares) -> tuple[Floats | Ints, ...]:
     return (serial[pairs.first], serial[pairs.second], pairs.first_option, pairs.second_option, pairs.fraction)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(pools(jobs_max=7))
 def test_equal_jobs_have_the_same_time_in_every_kind_of_company(pool: Instance) -> None:
     view = pool.view()
@@ -270,7 +267,7 @@ def _sides(pairs: Pairs) -> list[tuple[Ints, Ints, Ints]]:
     return [(pairs.first, pairs.first_option, pairs.second), (pairs.second, pairs.second_option, pairs.first)]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(pools())
 def test_where_nobody_may_share_the_answer_is_that_without_sharing(pool: Instance) -> None:
     view = pool._replace(kept=None).view()
@@ -282,7 +279,7 @@ def test_where_nobody_may_share_the_answer_is_that_without_sharing(pool: Instanc
     assert levels[0].sum() == pytest.approx(levels[1].sum(), rel=1e-5)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(pools(classes_max=4, jobs_max=2))
 def test_levels_are_those_of_water_filling_over_all_pairs(pool: Instance) -> None:
     """By a program for each job and stage: whoever cannot rise alone while nobody falls is held where it is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from horae.experiment import simulate
@@ -14,7 +14,7 @@ from horae.model.jobs import Arrival, Job, Truth
 from horae.model.plans import Reaction
 from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
 from horae.model.shapes import Option, Shape
-from horae.scheduler.floor import Floor
+from horae.scheduler.placer import Placer
 
 TYPES = ("v100", "k80")
 
@@ -77,12 +77,11 @@ def transcript(setup: Setup, made: list[Arrival], outside: list[Event]) -> list[
     return seen.lines
 
 
-@settings(deadline=None)
 @given(setups(), arrivals(), st.booleans())
 def test_a_run_with_the_compiled_pass_is_the_one_without(setup: Setup, made: list[Arrival], fails: bool) -> None:
     outside: list[Event] = []
     if fails:
         outside = [NodeChanged(200.0, "n0", Health.FAILED), NodeChanged(900.0, "n0", Health.HEALTHY)]
     compiled = transcript(setup, made, outside)
-    with patch.object(Floor, "hasten", lambda self: None):
+    with patch.object(Placer, "hasten", lambda self: None):
         assert transcript(setup, made, outside) == compiled

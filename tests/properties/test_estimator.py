@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isfinite
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from horae.model.shapes import Shape
@@ -29,7 +29,6 @@ def measured(rows: list[Row]) -> Estimator:
     return estimator
 
 
-@settings(deadline=None)
 @given(ROWS, MODELS, SHAPES)
 def test_every_estimate_is_a_positive_speed_with_an_uncertainty(rows: list[Row], model: str, shape: Shape) -> None:
     estimate = measured(rows).refitted().estimate(model, shape)
@@ -38,7 +37,6 @@ def test_every_estimate_is_a_positive_speed_with_an_uncertainty(rows: list[Row],
     assert 0 <= estimate.uncertainty < 10
 
 
-@settings(deadline=None)
 @given(ROWS, MODELS, SHAPES, st.randoms(use_true_random=False))
 def test_the_order_of_measurements_changes_nothing(rows: list[Row], model: str, shape: Shape, random: object) -> None:
     shuffled = list(rows)
@@ -46,7 +44,6 @@ def test_the_order_of_measurements_changes_nothing(rows: list[Row], model: str, 
     assert measured(rows).refitted().estimate(model, shape) == measured(shuffled).refitted().estimate(model, shape)
 
 
-@settings(deadline=None)
 @given(ROWS, MODELS, SHAPES, MODELS, SHAPES)
 def test_a_measurement_more_makes_nothing_less_certain(
     rows: list[Row], model: str, shape: Shape, other: str, elsewhere: Shape
@@ -56,7 +53,6 @@ def test_a_measurement_more_makes_nothing_less_certain(
     assert after.estimate(model, shape).uncertainty <= before.estimate(model, shape).uncertainty + 1e-6
 
 
-@settings(deadline=None)
 @given(ROWS)
 def test_a_measured_cell_is_at_most_as_uncertain_as_its_measurement(rows: list[Row]) -> None:
     estimator = measured(rows).refitted()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pools_of_types import WAITS, Instance, check_shares
 from scipy.optimize import linear_sum_assignment
@@ -82,14 +82,12 @@ def by_serial(view: View, shares: Shares) -> tuple[list[Any], set[Any]]:
     return shares.fraction[order].round(12).tolist(), company
 
 
-@settings(deadline=None)
 @given(instances(), st.sampled_from(POLICIES))
 def test_nothing_is_given_away_that_is_not_there(instance: Instance, policy: tuple[str, dict[str, object]]) -> None:
     view = instance.view()
     check_shares(view, decide(policy, view))
 
 
-@settings(deadline=None)
 @given(instances(), st.sampled_from(POLICIES), st.randoms(use_true_random=False))
 def test_the_order_of_jobs_changes_nothing(
     instance: Instance, policy: tuple[str, dict[str, object]], random: object
@@ -117,7 +115,6 @@ def in_turn(instance: Instance, order: list[int]) -> list[int | None]:
     return chosen
 
 
-@settings(deadline=None)
 @given(instances(), st.booleans())
 def test_jobs_are_served_as_if_one_after_the_other(instance: Instance, shortest: bool) -> None:
     view = instance.view()
@@ -132,7 +129,6 @@ def test_jobs_are_served_as_if_one_after_the_other(instance: Instance, shortest:
     assert [int(row.argmax()) if row.any() else None for row in by_type] == in_turn(instance, order)
 
 
-@settings(deadline=None)
 @given(instances(), st.booleans(), st.floats(0.0, 0.999))
 def test_the_shortest_first_stand_as_long_as_they_say(instance: Instance, aware: bool, part: float) -> None:
     """Whoever runs meanwhile of those who do or may start, at whatever speed, the answer is the same until then."""
@@ -179,7 +175,6 @@ def matchings(draw: st.DrawFn) -> tuple[Floats, Ints]:
     return np.array(draw(st.lists(rows, min_size=count, max_size=count))), free
 
 
-@settings(deadline=None)
 @given(matchings())
 def test_the_sum_of_completion_times_is_that_of_the_whole_matching(matching: tuple[Floats, Ints]) -> None:
     seconds, free = matching
@@ -197,7 +192,6 @@ def test_a_long_queue_of_few_models_is_matched_at_least_cost(free: tuple[int, ..
     assert completion(seconds, kind, np.array(free)) == pytest.approx(whole_matching(seconds, np.array(free)), rel=1e-9)
 
 
-@settings(deadline=None)
 @given(instances(gangs=(1,)))
 def test_who_runs_stays_and_no_gpu_is_idle_for_long(instance: Instance) -> None:
     """Once those who were to start have started, the answer stands, or names more to start."""
@@ -219,7 +213,6 @@ def test_who_runs_stays_and_no_gpu_is_idle_for_long(instance: Instance) -> None:
 # Gandiva
 
 
-@settings(deadline=None)
 @given(instances(), st.sampled_from([0.0, 1.0, 1.3]))
 def test_every_pair_is_worth_it_and_nobody_is_in_two(instance: Instance, packing_min: float) -> None:
     view = instance.view()
@@ -252,7 +245,6 @@ def one_pair_after_the_other(seed: int, serial: Ints, kind: Ints, matches: Bools
     return made
 
 
-@settings(deadline=None)
 @given(st.integers(0, 5), st.lists(st.integers(0, 2), min_size=0, max_size=25), st.integers(0, 63), st.integers(0, 9))
 def test_random_pairs_are_made_lowest_lot_first_and_without_a_pair_the_others_stay(
     seed: int, kinds: list[int], bits: int, which: int

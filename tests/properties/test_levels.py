@@ -89,7 +89,6 @@ def reached(pool: Pool, answer: Shares) -> Floats:
     return (shares * pool.instance.speed).sum(axis=1)
 
 
-@settings(deadline=None)
 @given(pools())
 def test_the_worst_ratio_is_as_small_as_can_be(pool: Pool) -> None:
     answer = FinishTimeFairness().decide(pool.instance.view())
@@ -102,7 +101,6 @@ def test_the_worst_ratio_is_as_small_as_can_be(pool: Pool) -> None:
     assert not within_time.all() or idle_part(pool.instance, pool.left / better) < 0
 
 
-@settings(deadline=None)
 @given(pools())
 def test_the_makespan_is_as_short_as_can_be(pool: Pool) -> None:
     answer = Makespan().decide(pool.instance.view())
@@ -114,7 +112,7 @@ def test_the_makespan_is_as_short_as_can_be(pool: Pool) -> None:
     assert (better > pool.instance.speed.max(axis=1)).any() or idle_part(pool.instance, better) < 0
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(pools())
 def test_water_filling_leaves_nobody_who_could_rise_at_the_cost_of_the_better_off_only(pool: Pool) -> None:
     """Max-min fairness by its definition: to raise a job somebody no better off would have to fall."""
@@ -132,7 +130,6 @@ def test_water_filling_leaves_nobody_who_could_rise_at_the_cost_of_the_better_of
         assert speed[job] > pool.instance.speed[job].max() or idle_part(pool.instance, speed) < 1e-9
 
 
-@settings(deadline=None)
 @given(pools(), st.randoms(use_true_random=False))
 def test_the_order_of_jobs_changes_nothing(pool: Pool, random: object) -> None:
     order = list(range(len(pool.left)))
@@ -144,7 +141,7 @@ def test_the_order_of_jobs_changes_nothing(pool: Pool, random: object) -> None:
         assert one == pytest.approx(two, abs=1e-12)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(pools(), st.booleans())
 def test_the_slow_way_comes_to_the_same_levels(pool: Pool, fill: bool) -> None:
     """What is done where the compiled method gives up."""

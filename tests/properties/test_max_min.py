@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pools_of_types import Instance
 from scipy.optimize import linprog
@@ -61,7 +61,6 @@ def classes_of(instance: Instance) -> tuple[Classes, Floats]:
     return classes, classes.speed * scale[:, None]
 
 
-@settings(deadline=None)
 @given(instances())
 def test_the_least_level_is_that_of_an_independent_program(instance: Instance) -> None:
     answer = max_min(*classes_of(instance))
@@ -71,7 +70,6 @@ def test_the_least_level_is_that_of_an_independent_program(instance: Instance) -
     assert answer.gap <= 1e-6
 
 
-@settings(deadline=None)
 @given(instances(), st.booleans())
 def test_shares_are_feasible_and_reach_the_least_level(instance: Instance, fill: bool) -> None:
     view = instance.view()
@@ -80,7 +78,6 @@ def test_shares_are_feasible_and_reach_the_least_level(instance: Instance, fill:
     assert instance.level(shares).min() == pytest.approx(by_jobs(instance), rel=1e-6)
 
 
-@settings(deadline=None)
 @given(instances(), st.randoms(use_true_random=False))
 def test_the_order_of_jobs_changes_nothing(instance: Instance, random: object) -> None:
     order = list(range(len(instance.gang)))
@@ -91,7 +88,6 @@ def test_the_order_of_jobs_changes_nothing(instance: Instance, random: object) -
     assert one == pytest.approx(two, abs=1e-12)
 
 
-@settings(deadline=None)
 @given(instances())
 def test_splitting_a_class_changes_no_level(instance: Instance) -> None:
     """Every job as a class of its own: the answer may differ, the levels may not."""

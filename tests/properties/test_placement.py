@@ -23,12 +23,13 @@ from horae.model.plans import Contest, Riders, Spot
 from horae.model.shapes import Demand, Shape
 from horae.placement.evict import place_over
 from horae.placement.fit import place
-from horae.scheduler.floor import Floor
+from horae.scheduler.gpu_ledger import GpuLedger
+from horae.scheduler.placer import Placer
 
 NOBODY = -1
 TAKEN, FREE = -1, 10**9  # ranks of GPUs that nobody gives up, and of those that nobody holds
 
-thorough = settings(deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+thorough = settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 
 
 @dataclass(frozen=True)
@@ -478,13 +479,13 @@ def flat(scene: Scene) -> Scene:
 )
 @given((scenes() | scenes(crowded=True) | scenes(Wish.NODE, crowded=True) | spanning(())).map(flat))
 def test_the_compiled_search_finds_the_same_gpus_and_asks_the_same_to_leave(scene: Scene) -> None:
-    floor = Floor(scene.cluster)
-    floor.hasten()
-    found = floor.place(np.array(scene.holder) == NOBODY, scene.riders, scene.demand, scene.shape)
+    placer = Placer(GpuLedger(scene.cluster, scene.cluster))
+    placer.hasten()
+    found = placer.place(np.array(scene.holder) == NOBODY, scene.riders, scene.demand, scene.shape)
     assert _plain(found) == _plain(scene.place())
     if found is not None:
         return  # then nobody is asked to leave
-    over = floor.place_over(scene.contest, scene.riders, scene.demand, scene.shape)
+    over = placer.place_over(scene.contest, scene.riders, scene.demand, scene.shape)
     assert _plain(over) == _plain(scene.place_over())
 
 
@@ -494,7 +495,7 @@ def _plain(spot: Spot | None) -> tuple[list[int], int, tuple[int, ...]] | None:
 
 def test_a_level_that_does_not_exist_fits_nowhere_compiled_or_not() -> None:
     scene = Scene(eights((), ()), (NOBODY, 0) * 8, (0,), (0,), NONE, Shape("v100", 2, "moon"))
-    floor = Floor(scene.cluster)
-    floor.hasten()
-    assert floor.place(np.array(scene.holder) == NOBODY, scene.riders, scene.demand, scene.shape) is None
-    assert floor.place_over(scene.contest, scene.riders, scene.demand, scene.shape) is None
+    placer = Placer(GpuLedger(scene.cluster, scene.cluster))
+    placer.hasten()
+    assert placer.place(np.array(scene.holder) == NOBODY, scene.riders, scene.demand, scene.shape) is None
+    assert placer.place_over(scene.contest, scene.riders, scene.demand, scene.shape) is None

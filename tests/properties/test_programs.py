@@ -22,7 +22,7 @@ from horae.policies.total_throughput import TotalThroughput
 
 PRICES = (0.5, 2.0, 1.0, 7.0)
 TENANTS = ("lab/vision/alice", "lab/vision/bob", "lab", "office", "lab/nlp")
-FEW = settings(deadline=None, max_examples=30)
+FEW = settings(max_examples=30)
 
 
 @st.composite
@@ -238,7 +238,7 @@ def risen(instance: Instance, weights: dict[str, float], in_turn: set[str]) -> F
     return floor
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(with_tenants(), st.sampled_from(["", "lab", "office, lab/vision", "lab/vision/bob,lab/nlp", "*"]))
 def test_levels_of_organisations_are_those_of_an_independent_filling(instance: Instance, fifo: str) -> None:
     weights = {"lab": 3.0, "lab/vision": 2.0, "office": 2.0, "lab/vision/bob": 0.5}
@@ -264,7 +264,7 @@ def log_speeds(instance: Instance, rows: Ints) -> Floats:
     return found
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(instances(jobs_max=2))
 def test_each_job_keeps_what_makes_up_for_its_being_there(instance: Instance) -> None:
     instance = instance._replace(spread=None, gpus=[max(gpus, 1) for gpus in instance.gpus])
@@ -305,7 +305,7 @@ POLICIES = (
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(with_deadlines(), st.randoms(use_true_random=False))
 def test_the_order_of_jobs_changes_nothing(policy: Any, instance: Instance, random: Any) -> None:
     instance = instance._replace(tenant=[TENANTS[job % len(TENANTS)] for job in range(len(instance.gang))])

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from builders import arrival, cluster, simulate
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 
 from horae.model.cells import Cluster, Node
 from horae.model.jobs import Arrival, Job, Truth
@@ -62,7 +63,7 @@ def every_round() -> Iterator[None]:
         ]
     ),
 )
-@settings(deadline=None, max_examples=100)
+@examples(quick=50, nightly=100)
 def test_a_run_that_skips_equals_one_that_looks_at_every_round(
     workload: list[tuple[int, int, int, float]], policy: tuple[str, dict[str, object]]
 ) -> None:
@@ -95,7 +96,7 @@ def test_a_run_that_skips_equals_one_that_looks_at_every_round(
         ]
     ),
 )
-@settings(deadline=None, max_examples=40)
+@examples(quick=20, nightly=40)
 def test_sizes_change_when_they_may_whether_or_not_rounds_are_skipped(
     workload: list[tuple[int, int, int, float]], policy: tuple[str, dict[str, object]]
 ) -> None:
@@ -139,7 +140,7 @@ def _of_two_types(number: int, at: int, fast: float, steps: int, restart_seconds
 
 
 @given(workload=two_types, policy=st.sampled_from(SHARES))
-@settings(deadline=None, max_examples=60)
+@examples(quick=30, nightly=60)
 def test_nobody_is_left_on_a_slow_gpu_because_a_round_was_skipped(
     workload: list[tuple[int, float, int, float]], policy: str
 ) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 from pydantic import ValidationError
 
 from horae.model.errors import InputError
@@ -24,6 +25,7 @@ from horae.traces.write import write_trace
 
 ODD = ["", "0", "1", "-1", "2.5", "1e3", "1e400", "10m", "2h", "nan", "inf", "-0", "+3", "1_000", "x", " 7 ", "1.0"]
 ODD += ["99999999999", "9" * 30, "0x10", "1e-320", "16GB", "5e", ".5", "5.", "\u0661", "A=1", "A=1;B=2", "A=x", "A|B"]
+ODD += ["8|4|4", "4|x", "4|0", "true", "false", "yes"]
 CELLS = st.sampled_from(ODD) | st.integers(-5, 2_000_000).map(str) | st.floats(allow_nan=False).map(repr)
 OPTIONAL = [name for name in JobRow.model_fields if name not in ("submit", "gpus", "id")]
 
@@ -57,11 +59,12 @@ def row_by_row(columns: list[str], rows: list[list[str]]) -> tuple[list[tuple[in
         if (row.duration is None) == (row.steps is None):
             wrong.append(line)
         else:
-            right.append((line, {name: getattr(row, name) if name in PLAIN else text for name, text in given.items()}))
+            read = {name: getattr(row, name) for name in given if name in PLAIN or name == "lazy"}
+            right.append((line, given | read))
     return sorted(right, key=lambda item: item[1]["submit"]), wrong
 
 
-@settings(max_examples=300, deadline=None)
+@examples(quick=100, nightly=300)
 @given(tables(), st.booleans())
 def test_reading_by_columns_is_reading_row_by_row(table: tuple[list[str], list[list[str]]], quoted: bool) -> None:
     columns, rows = table
@@ -85,7 +88,7 @@ TIMES |= {"1711850000.5": "epoch", "5": "seconds", "10m": "seconds", "1.5e-3": "
 READABLE = [text for text in TIMES if text != "2024-02-30"]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(quick=70, nightly=200)
 @given(st.lists(st.sampled_from([*TIMES, "soon"]), min_size=1, max_size=9), st.booleans())
 def test_times_are_what_most_of_them_are_and_the_others_are_faults(cells: list[str], quoted: bool) -> None:
     text = io.StringIO()
@@ -111,6 +114,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "member_gpus": st.integers(1, 1_000_000),
     "priority": st.integers(-1_000_000, 1_000_000),
     "retries_max": st.integers(0, 1_000_000),
+    "members": st.sampled_from(["8", "8|4|4", "1|1|1"]),
+    "lazy": st.booleans(),
     "speed": st.sampled_from(["2", "A=1.5;B=2"]),
     "true_speed": st.sampled_from(["2", "A=1.5;B=2"]),
     "slowdown": st.sampled_from(["rack=2", "rack=1.5;cluster=2"]),
@@ -140,7 +145,7 @@ def traces(draw: st.DrawFn) -> Trace:
     return Trace("made up", table)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(quick=70, nightly=200)
 @given(traces(), st.sampled_from(["jobs.csv", "jobs.csv.gz", "jobs.parquet"]))
 def test_what_is_written_is_read_back(trace: Trace, name: str) -> None:
     path = folder() / name
@@ -151,7 +156,7 @@ def test_what_is_written_is_read_back(trace: Trace, name: str) -> None:
     assert again.table.drop("line").schema == trace.table.schema
 
 
-@settings(max_examples=300, deadline=None)
+@examples(quick=100, nightly=300)
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode), st.sampled_from(["x.csv", "x.yaml", "x.gz"]))
 def test_whatever_is_in_a_file_it_is_read_or_refused_in_one_line(data: bytes, name: str) -> None:
     path = folder() / name

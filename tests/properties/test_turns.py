@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from builders import arrival, cluster
-from hypothesis import given, settings
+from builders import arrival, cluster, handle
+from hypothesis import given
 from hypothesis import strategies as st
 
 from horae.experiment import simulate
@@ -55,7 +55,6 @@ def pools(draw: st.DrawFn) -> tuple[Shares, JobColumns]:
     return Shares(fraction), table.view(NOW)
 
 
-@settings(deadline=None)
 @given(pools(), st.sampled_from([0.0, 360.0]))
 def test_the_compiled_order_is_the_written_one(pool: tuple[Shares, JobColumns], elapsed_seconds: float) -> None:
     shares, jobs = pool
@@ -112,12 +111,12 @@ def test_a_newcomer_does_not_wait_for_debts_that_nobody_could_pay() -> None:
 def test_a_share_that_is_no_number_is_refused_and_spoils_nothing() -> None:
     setup = Setup(cluster(nodes=1, gpus=1), (PoolSpec("all", "equal-share", {}, Cadence.ROUNDS),))
     scheduler = Scheduler(setup)
-    scheduler.handle(JobSubmitted(0.0, arrival("a").job))
+    handle(scheduler, JobSubmitted(0.0, arrival("a").job))
     with (
         patch.object(EqualShare, "decide", lambda self, view: Shares(np.full(view.jobs.shape.shape, np.nan))),
         pytest.raises(PolicyError, match="no fractions of time"),
     ):
-        scheduler.handle(Tick(0.0))
+        handle(scheduler, Tick(0.0))
 
 
 def test_jobs_that_come_while_a_solver_fails_still_run() -> None:
@@ -153,10 +152,10 @@ def test_no_share_is_given_of_a_type_that_cannot_hold_the_gang(policy: str) -> N
     machines = Cluster("two types", (*fast, Node("slow", "k80", 8)))
     options = (Option(Shape("v100", 4, "cluster"), 10.0), Option(Shape("k80", 4, "cluster"), 1.0))
     scheduler = Scheduler(Setup(machines, (PoolSpec("all", policy, {}, Cadence.ROUNDS),)))
-    scheduler.handle(JobSubmitted(0.0, Job("gang", 0.0, options, steps_total=1e9)))
-    before = scheduler.handle(Tick(0.0)).rounds[0].decision
-    scheduler.handle(NodeChanged(100.0, "fast-1", Health.FAILED))
-    after = scheduler.handle(Tick(360.0)).rounds[0].decision
+    handle(scheduler, JobSubmitted(0.0, Job("gang", 0.0, options, steps_total=1e9)))
+    before = handle(scheduler, Tick(0.0)).rounds[0].decision
+    handle(scheduler, NodeChanged(100.0, "fast-1", Health.FAILED))
+    after = handle(scheduler, Tick(360.0)).rounds[0].decision
     assert isinstance(before, Shares)
     assert isinstance(after, Shares)
     assert before.fraction[0, 0] > 0

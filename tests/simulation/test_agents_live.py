@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import inf, nan
 
 import pytest
+from builders import handle
 
 from horae.engines.answering import Agent, AnsweringEngine, Honest
 from horae.experiment import Run, simulate
@@ -124,19 +125,19 @@ def test_an_auction_waits_for_silent_agents_as_long_as_was_said_and_no_longer() 
 def test_a_second_answer_and_one_that_is_late_are_ignored() -> None:
     scheduler = Scheduler(SETUP)
     for each in JOBS[:3]:
-        scheduler.handle(JobSubmitted(0.0, each.job))
-    (call,) = scheduler.handle(Tick(0.0)).commands
+        handle(scheduler, JobSubmitted(0.0, each.job))
+    (call,) = handle(scheduler, Tick(0.0)).commands
     assert isinstance(call, CallForBids)
     assert [offer.app for offer in call.offers] == ["x", "y", "z"]
     answer = BidGiven(0.5, call.auction, "x", (0, 1), (1.0, 0.9))
-    scheduler.handle(answer)
+    handle(scheduler, answer)
     assert scheduler.ignored == 0
-    scheduler.handle(answer._replace(rho=(1.0, 0.1)))
+    handle(scheduler, answer._replace(rho=(1.0, 0.1)))
     assert scheduler.ignored == 1
-    assert not scheduler.handle(Tick(1.0)).commands
+    assert not handle(scheduler, Tick(1.0)).commands
     assert scheduler.next_wakeup_at == 2.0
-    assert len(scheduler.handle(Tick(2.0)).commands) == 3
-    scheduler.handle(answer._replace(at=3.0, app="y"))
+    assert len(handle(scheduler, Tick(2.0)).commands) == 3
+    handle(scheduler, answer._replace(at=3.0, app="y"))
     assert scheduler.ignored == 2
 
 

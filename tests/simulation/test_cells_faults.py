@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from builders import job
+from builders import handle, job
 
 from horae.model.cells import Cluster, Node
 from horae.model.commands import Start, Stop
@@ -29,9 +29,9 @@ def test_no_time_is_set_aside_for_a_shape_that_the_cells_can_never_hold(
     tenant = PoolSpec("t", policy, {}, cadence, 60.0, tenants=("t",), cells={"a.gpu": 2})
     scheduler = Scheduler(Setup(cluster, (tenant, PoolSpec("spare"))))
     submitted = Job("j", 0.0, options, tenant="t", steps_total=1000.0)
-    scheduler.handle(JobSubmitted(0.0, submitted))
+    handle(scheduler, JobSubmitted(0.0, submitted))
     for at in range(0, 3600, 60):
-        scheduler.handle(Tick(float(at)))
+        handle(scheduler, Tick(float(at)))
     assert scheduler.status("j") is Status.STARTING
 
 
@@ -41,9 +41,9 @@ def test_no_time_is_set_aside_for_a_shape_whose_cpus_no_node_has(policy: str, ca
     cluster = Cluster("lab", tuple(Node(f"n{index}", "a", 2, cpus=4) for index in range(2)))
     scheduler = Scheduler(Setup(cluster, (PoolSpec("all", policy, {}, cadence, 60.0),)))
     submitted = Job("j", 0.0, (TWO, ONE), steps_total=1000.0, cpus_per_gpu=4.0)
-    scheduler.handle(JobSubmitted(0.0, submitted))
+    handle(scheduler, JobSubmitted(0.0, submitted))
     for at in range(0, 3600, 60):
-        scheduler.handle(Tick(float(at)))
+        handle(scheduler, Tick(float(at)))
     assert scheduler.status("j") is Status.STARTING
 
 
@@ -51,12 +51,12 @@ def _told(scheduler: Scheduler, *events: Event) -> list[object]:
     """All commands; starts are confirmed at once."""
     commands: list[object] = []
     for event in events:
-        reaction: Reaction = scheduler.handle(event)
+        reaction: Reaction = handle(scheduler, event)
         commands += reaction.commands
         for command in reaction.commands:
             if isinstance(command, Start):
                 for job_id in command.job_ids:
-                    scheduler.handle(JobStarted(event.at, job_id, command.epoch))
+                    handle(scheduler, JobStarted(event.at, job_id, command.epoch))
     return commands
 
 

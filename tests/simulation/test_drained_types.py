@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from builders import job
+from builders import handle, job
 
 from horae.model.cells import Cluster, Node
 from horae.model.events import Health, JobStarted, JobSubmitted, NodeChanged, Tick
@@ -27,13 +27,13 @@ def _scheduler(policy: str, options: dict[str, object], cadence: Cadence) -> Sch
 @pytest.mark.parametrize(("policy", "options"), [*VARIANTS, *EVERY_POLICY])
 def test_a_job_starts_on_the_type_that_is_left(policy: str, options: dict[str, object], cadence: Cadence) -> None:
     scheduler = _scheduler(policy, options, cadence)
-    scheduler.handle(JobSubmitted(0.0, job("first", 0.0, accelerator="a", seconds=5000.0)))
-    scheduler.handle(Tick(0.0))
-    scheduler.handle(JobStarted(0.0, "first", 0))
-    scheduler.handle(NodeChanged(10.0, "a0", Health.DRAINING))
-    scheduler.handle(Tick(50.0))
-    scheduler.handle(JobSubmitted(200.0, job("second", 200.0, accelerator="b", seconds=5000.0)))
+    handle(scheduler, JobSubmitted(0.0, job("first", 0.0, accelerator="a", seconds=5000.0)))
+    handle(scheduler, Tick(0.0))
+    handle(scheduler, JobStarted(0.0, "first", 0))
+    handle(scheduler, NodeChanged(10.0, "a0", Health.DRAINING))
+    handle(scheduler, Tick(50.0))
+    handle(scheduler, JobSubmitted(200.0, job("second", 200.0, accelerator="b", seconds=5000.0)))
     for at in range(200, 2000, 50):
-        scheduler.handle(Tick(float(at)))
+        handle(scheduler, Tick(float(at)))
     assert scheduler.status("first") is Status.RUNNING
     assert scheduler.status("second") is Status.STARTING

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from builders import gpus
 
 from horae.driver import run
 from horae.engines.engine import Engine, Moment
@@ -101,7 +102,7 @@ def simulate(
     setup = Setup(site, (PoolSpec("all", policy, {}, Cadence.ROUNDS),))
     recorder, heard = Recorder(setup), Heard()
     engine = wrap(SimulatedEngine(site, recorder.expecting(made), outside))
-    run(Scheduler(setup), engine, (recorder, heard))
+    run(Scheduler(setup), engine, (recorder, heard), strict=True)
     return recorder, heard
 
 
@@ -283,7 +284,8 @@ def test_only_work_that_was_saved_by_a_job_alone_on_its_gpus_is_a_measurement(
     engine = LearningEngine(Script(submitted, ended), cluster().levels, Learning(profile_share=0.0))
     engine.wait(inf)
     ids = ("a", *partner)
-    engine.execute([Start(7, ids, (0,), Shape("v100", 1, "gpu"), tuple(0.0 for _ in ids))])
+    shape, nothing = Shape("v100", 1, "gpu"), tuple(0.0 for _ in ids)
+    engine.execute([Start(7, ids, gpus(cluster().nodes[0].name, 0), shape, nothing, tuple(False for _ in ids))])
     engine.wait(inf)
     assert len(engine.estimator.cells) == want
 
@@ -325,7 +327,7 @@ def test_a_run_that_learns_replays_from_its_journal() -> None:
     page = io.StringIO()
     writer = JournalWriter(page)
     writer.open(setup)
-    run(Scheduler(setup), wrap(SimulatedEngine(site, workload(30))), (), writer)
+    run(Scheduler(setup), wrap(SimulatedEngine(site, workload(30))), [], writer, strict=True)
     assert "SpeedRevised" in page.getvalue()
     assert replay_text(page.getvalue()).difference == ""
 

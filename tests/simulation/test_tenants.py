@@ -13,7 +13,7 @@ import pytest
 
 from horae.experiment import Run, replay_file, simulate
 from horae.model.cells import Cluster, Node
-from horae.model.events import Event, Health, NodeChanged, ReservationsChanged
+from horae.model.events import Event, Health, NodeChanged, TenantChange, TenantsChanged
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.layout import layout_of, private_cluster
 from horae.model.pools import Cadence, PoolSpec, Setup
@@ -46,7 +46,9 @@ def pool(name: str, policy: str) -> PoolSpec:
 
 
 def shared(policies: dict[str, str], *, static_binding: bool = False) -> Setup:
-    pools = [replace(pool(name, policies[name]), tenants=(name,), cells=cells) for name, cells in CELLS.items()]
+    pools = [
+        replace(pool(name, policies[name]), tenants=(name,), cells=cells, borrow=False) for name, cells in CELLS.items()
+    ]
     return Setup(CLUSTER, (*pools, PoolSpec("spare", "fifo", {"backfill": True})), static_binding=static_binding)
 
 
@@ -157,8 +159,10 @@ def test_a_gang_larger_than_its_tenants_cells_is_refused_with_the_largest_that_w
     assert run.refused["huge"] == Never("speech", options[0].shape, 16)
 
 
-def changed(at: float, **cells: int) -> ReservationsChanged:
-    return ReservationsChanged(at, {tenant: {"V100.node": count} for tenant, count in cells.items()})
+def changed(at: float, **cells: int) -> TenantsChanged:
+    """Other numbers of nodes for these tenants; 0: none of any kind."""
+    cells_of = {tenant: {"V100.node": count} if count else {} for tenant, count in cells.items()}
+    return TenantsChanged(at, {tenant: TenantChange(cells=each) for tenant, each in cells_of.items()})
 
 
 @pytest.mark.parametrize("policy", ["fifo", "tiresias", "max-min"])
@@ -173,7 +177,10 @@ def test_reservations_change_under_jobs_that_run_and_all_of_them_finish(policy: 
 
 def three_nodes(**cells: int) -> Setup:
     cluster = Cluster("three", tuple(Node(f"n{index}", "V100", 8) for index in range(3)))
-    pools = [PoolSpec(name, "fifo", tenants=(name,), cells={"V100.node": count}) for name, count in cells.items()]
+    pools = [
+        PoolSpec(name, "fifo", tenants=(name,), cells={"V100.node": count}, borrow=False)
+        for name, count in cells.items()
+    ]
     return Setup(cluster, (*pools, PoolSpec("spare")))
 
 
@@ -198,8 +205,7 @@ def test_a_job_that_is_covered_no_more_goes_on_until_somebody_needs_its_gpus() -
 )
 def test_reservations_that_cannot_be_change_nothing(cells: dict[str, int]) -> None:
     arrivals = [whole_node("a1", 0.0), whole_node("b1", 0.0), whole_node("b2", 0.0), whole_node("a2", 20.0)]
-    event = ReservationsChanged(10.0, {name: {"V100.node": count} if count else {} for name, count in cells.items()})
-    assert leases_of(simulate(three_nodes(a=1, b=2), arrivals, [event]))["a2"] == [(100.0, 200.0)]
+    assert leases_of(simulate(three_nodes(a=1, b=2), arrivals, [changed(10.0, **cells)]))["a2"] == [(100.0, 200.0)]
 
 
 def gang(name: str, at: float, gpus: int, seconds: float, *, tenant: str = "", grace: float = 0.0) -> Arrival:
@@ -212,7 +218,9 @@ def gang(name: str, at: float, gpus: int, seconds: float, *, tenant: str = "", g
 
 def small_nodes(count: int, cells: dict[str, int], spare: PoolSpec) -> Setup:
     cluster = Cluster("small", tuple(Node(f"n{index}", "V100", 4) for index in range(count)))
-    pools = [PoolSpec(name, "fifo", tenants=(name,), cells={"V100.node": each}) for name, each in cells.items()]
+    pools = [
+        PoolSpec(name, "fifo", tenants=(name,), cells={"V100.node": each}, borrow=False) for name, each in cells.items()
+    ]
     return Setup(cluster, (*pools, spare))
 
 
@@ -277,8 +285,7 @@ def test_a_job_too_large_for_what_its_tenant_has_left_goes_on_without_a_guarante
     job = Job("a-big", 1.0, (big,), tenant="a", steps_total=50.0)
     arrivals += [Arrival(job, Truth(50.0, (big,))), gang("a2", 2.0, 4, 20.0)]
     setup = small_nodes(3, {"a": 2, "b": 1}, PoolSpec("spare"))
-    event = ReservationsChanged(10.0, {"a": {"V100.node": 1}})
-    assert leases_of(simulate(setup, arrivals, [event])) == {
+    assert leases_of(simulate(setup, arrivals, [changed(10.0, a=1)])) == {
         "a1": [(0.0, 100.0)],
         "b1": [(0.0, 100.0)],
         "c1": [(0.0, 100.0)],
@@ -292,9 +299,11 @@ def test_a_job_that_nobody_can_hold_any_more_is_refused_with_the_largest_that_fi
     job = Job("a-big", 1.0, (big,), tenant="a", steps_total=50.0)
     arrivals = [gang("a1", 0.0, 4, 100.0), Arrival(job, Truth(50.0, (big,))), gang("a2", 2.0, 4, 20.0)]
     cluster = Cluster("small", tuple(Node(f"n{index}", "V100", 4) for index in range(2)))
-    pools = [PoolSpec(name, "fifo", tenants=(name,), cells={"V100.node": 1 + (name == "a")}) for name in "ab"]
+    pools = [
+        PoolSpec(name, "fifo", tenants=(name,), cells={"V100.node": 1 + (name == "a")}, borrow=False) for name in "ab"
+    ]
     del pools[1]
-    run = simulate(Setup(cluster, tuple(pools)), arrivals, [ReservationsChanged(10.0, {"a": {"V100.node": 1}})])
+    run = simulate(Setup(cluster, tuple(pools)), arrivals, [changed(10.0, a=1)])
     assert run.refused["a-big"] == Never("a", big.shape, 4)
     assert leases_of(run)["a2"] == [(100.0, 120.0)]
 

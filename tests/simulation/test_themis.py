@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from builders import handle
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 
 from horae.experiment import Run, simulate
 from horae.model.cells import CLUSTER, NODE, Cluster, Node
@@ -64,7 +66,7 @@ class Onlooker:
                 self.waiting.pop(name[placement.serial], None)
         for command in reaction.commands:
             if isinstance(command, Start):
-                self.busy[command.epoch] = command.gpus
+                self.busy[command.epoch] = tuple(self.cluster.positions(command.gpus).tolist())
                 del self.held[command.job_ids[0]]
 
     def look(self) -> None:
@@ -187,7 +189,7 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)
+@examples(quick=40, nightly=300)
 @given(clusters(), workloads(), OPTIONS)
 def test_no_gpu_idles_that_a_waiting_gang_could_use(
     cluster: Cluster, arrivals: list[Arrival], options: dict[str, object]
@@ -233,9 +235,9 @@ def test_nobody_is_kept_from_offers_for_a_gang_that_it_did_not_get(cluster: Clus
     jobs = [arrival(name, 0.0, 1, 3000.0, cpus_per_gpu=2.0) for name in "abc"]
     scheduler = Scheduler(themis(cluster, f=0.0))
     for each in jobs:
-        scheduler.handle(JobSubmitted(0.0, each.job))
-    reaction = scheduler.handle(Tick(0.0))
-    closed = scheduler._pool[0].apps.columns().closed_until > 0
+        handle(scheduler, JobSubmitted(0.0, each.job))
+    reaction = handle(scheduler, Tick(0.0))
+    closed = scheduler.pools.all[0].apps.columns().closed_until > 0
     assert len(reaction.commands) == 1
     assert closed.sum() <= 1
 

@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from builders import handle
+from hypothesis import given
 from hypothesis import strategies as st
-from world import Witness
+from profiles import examples
+from witness import Witness
 
 from horae.driver import run
 from horae.engines.simulated import SimulatedEngine
@@ -60,10 +62,10 @@ def started(*later: Arrival) -> dict[str, Shape]:
     before = [arrival(id, 0.0, FULL, 9000.0, fast_node=1.0) for id in ("b", "c")]
     for at, arrivals in ((0.0, before), (10.0, later)):
         for each in arrivals:
-            scheduler.handle(JobSubmitted(at, each.job))
-        starts = [each for each in scheduler.handle(Tick(at)).commands if isinstance(each, Start)]
+            handle(scheduler, JobSubmitted(at, each.job))
+        starts = [each for each in handle(scheduler, Tick(at)).commands if isinstance(each, Start)]
         for start in starts:
-            scheduler.handle(JobStarted(at, start.job_ids[0], start.epoch))
+            handle(scheduler, JobStarted(at, start.job_ids[0], start.epoch))
     return {start.job_ids[0]: start.shape for start in starts}
 
 
@@ -122,8 +124,8 @@ def view_of(cluster: Cluster, jobs: list[Job]) -> View:
     """What a policy is shown when these jobs have come."""
     scheduler = Scheduler(Setup(cluster, (PoolSpec("all", "themis"),)))
     for job in jobs:
-        scheduler.handle(JobSubmitted(0.0, job))
-    return scheduler._view(scheduler._pool[0], np.ones(cluster.gpu_count, dtype=bool))
+        handle(scheduler, JobSubmitted(0.0, job))
+    return scheduler._view(scheduler.pools.all[0], np.ones(cluster.gpu_count, dtype=bool))
 
 
 def check_bids(view: View, terms: Terms) -> None:
@@ -219,7 +221,7 @@ def _checked(monkeypatch: pytest.MonkeyPatch) -> None:
 def simulated(setup: Setup, arrivals: list[Arrival]) -> RunLog:
     recorder, scheduler = Recorder(setup), Scheduler(setup)
     ordered = recorder.expecting(sorted(arrivals, key=lambda each: each.job.submitted_at))
-    run(scheduler, SimulatedEngine(setup.cluster, ordered), [recorder, Judge(scheduler, Witness(setup))])
+    run(scheduler, SimulatedEngine(setup.cluster, ordered), [recorder, Judge(scheduler, Witness(setup))], strict=True)
     return recorder.log({})
 
 
@@ -254,7 +256,7 @@ def pools(draw: st.DrawFn) -> tuple[Cluster, list[Arrival]]:
     return Cluster("three types", tuple(nodes)), arrivals
 
 
-@settings(deadline=None, max_examples=settings.default.max_examples // 6)  # type: ignore[union-attr]
+@examples(quick=8, nightly=50)
 @given(pools(), st.sampled_from([0.0, 0.8]), st.sampled_from([300.0, 1200.0]))
 def test_whole_runs_keep_the_rules_and_bid_what_they_are_granted(
     pool: tuple[Cluster, list[Arrival]], f: float, lease_seconds: float

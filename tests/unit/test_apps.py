@@ -12,7 +12,7 @@ from horae.model.events import JobCancelled
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.pools import PoolSpec, Setup
 from horae.model.shapes import Option, Shape
-from horae.scheduler.apps import AppBook
+from horae.scheduler.apps import AppLedger
 
 
 def job(name: str, seconds: float | None, gpus: int = 1, later_seconds: float = 0.0) -> Job:
@@ -20,14 +20,14 @@ def job(name: str, seconds: float | None, gpus: int = 1, later_seconds: float = 
     return Job(name, 0.0, options, app="app", steps_total=seconds, later_seconds=later_seconds)
 
 
-def known(book: AppBook) -> tuple[float, float]:
+def known(book: AppLedger) -> tuple[float, float]:
     """Its work, and its longest chain."""
     columns = book.columns()
     return float(columns.gpu_seconds[0]), float(columns.chain_seconds[0])
 
 
 def test_what_was_done_stays_and_what_will_not_be_done_is_due_no_more() -> None:
-    book = AppBook()
+    book = AppLedger()
     short, middle, long = job("short", 100.0), job("middle", 200.0, gpus=2), job("long", 900.0, later_seconds=50.0)
     for each in (short, middle, long):
         book.join(each, 0.0)
@@ -42,7 +42,7 @@ def test_what_was_done_stays_and_what_will_not_be_done_is_due_no_more() -> None:
 
 
 def test_of_an_app_with_a_job_of_unknown_length_nothing_is_known_until_that_has_gone() -> None:
-    book = AppBook()
+    book = AppLedger()
     book.join(job("known", 100.0), 0.0)
     unknown = job("unknown", None)
     book.join(unknown, 0.0)

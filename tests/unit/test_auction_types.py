@@ -82,7 +82,7 @@ def auctions(draw: st.DrawFn) -> tuple[list[Bid], Ints]:
 
 
 @pytest.mark.parametrize("way", ways())
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(auction=auctions())
 def test_whatever_the_bids_welfare_and_payments_are_those_of_integer_programs(
     way: str, auction: tuple[list[Bid], Ints]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builders import arrival
+from builders import arrival, handle
 from builders import cluster as small_cluster
+from builders import gpus as named
 
 from horae.experiment import simulate
-from horae.model.cells import Cluster, Node
+from horae.model.cells import Cluster, Gpu, Node
 from horae.model.commands import Command, Start, Stop, Survey
 from horae.model.errors import ClusterError, InvalidTransition, JobError, PolicyError
 from horae.model.events import (
@@ -23,16 +24,20 @@ from horae.model.events import (
     JobSubmitted,
     NodeChanged,
     PolicyChanged,
+    Running,
     Surveyed,
     Tick,
 )
 from horae.model.jobs import Job
+from horae.model.notices import DecisionRejected
 from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.reasons import AwaitsVictims, BehindHead, Never, NoPool, NoRoom, Unclaimed
 from horae.model.shapes import Option, Shape
 from horae.model.status import Signal, Status, after
 from horae.policies import POLICIES
 from horae.scheduler import Scheduler
+
+N0, N1 = named("n0", 0, 1, 2, 3), named("n1", 0, 1, 2, 3)  # all GPUs of the lab
 
 
 def lab(policy: str = "fifo", cadence: Cadence = Cadence.EVENTS, **spec: Any) -> Setup:
@@ -49,9 +54,9 @@ def tell(scheduler: Scheduler, *events: Event) -> list[Command]:
     """Tell these, and a tick where one is due; all commands that come of it."""
     commands: list[Command] = []
     for event in events:
-        commands.extend(scheduler.handle(event).commands)
+        commands.extend(handle(scheduler, event).commands)
         if scheduler.next_wakeup_at <= event.at:
-            commands.extend(scheduler.handle(Tick(event.at)).commands)
+            commands.extend(handle(scheduler, Tick(event.at)).commands)
     return commands
 
 
@@ -65,14 +70,14 @@ def submit(scheduler: Scheduler, *jobs: Job) -> list[Command]:
     return commands
 
 
-def starts(commands: list[Command]) -> list[tuple[str, tuple[int, ...]]]:
+def starts(commands: list[Command]) -> list[tuple[str, tuple[Gpu, ...]]]:
     return [(command.job_ids[0], command.gpus) for command in commands if isinstance(command, Start)]
 
 
 def test_a_job_starts_when_it_fits_and_is_running_once_confirmed() -> None:
     scheduler = Scheduler(lab())
     commands = tell(scheduler, JobSubmitted(0.0, job("a")))
-    assert starts(commands) == [("a", (0, 1, 2, 3))]
+    assert starts(commands) == [("a", N0)]
     assert scheduler.status("a") is Status.STARTING
     tell(scheduler, JobStarted(0.0, "a", 0))
     assert scheduler.status("a") is Status.RUNNING
@@ -82,15 +87,15 @@ def test_all_events_of_an_instant_are_heard_before_anybody_decides() -> None:
     scheduler = Scheduler(lab("sjf"))
     submit(scheduler, job("x", steps_total=5.0), job("y", steps_total=5.0))
     for each in (job("long", at=1.0, steps_total=100.0), job("short", at=1.0, steps_total=1.0)):
-        assert scheduler.handle(JobSubmitted(1.0, each)).commands == ()
-    assert scheduler.handle(JobEnded(1.0, "x", 0, Ending.FINISHED, 5.0)).commands == ()
-    assert starts(list(scheduler.handle(Tick(1.0)).commands)) == [("short", (0, 1, 2, 3))]
+        assert handle(scheduler, JobSubmitted(1.0, each)).commands == ()
+    assert handle(scheduler, JobEnded(1.0, "x", 0, Ending.FINISHED, 5.0)).commands == ()
+    assert starts(list(handle(scheduler, Tick(1.0)).commands)) == [("short", N0)]
 
 
 def test_nobody_passes_the_head_of_a_strict_queue_and_all_know_why_they_wait() -> None:
     scheduler = Scheduler(lab())
     commands = submit(scheduler, job("a", 3), job("big", 8, "cluster"), job("small", 1))
-    assert starts(commands) == [("a", (0, 1, 2))]
+    assert starts(commands) == [("a", N0[:3])]
     assert scheduler.why("big") == NoRoom("all", Shape("gpu", 8, "cluster"), 5)
     assert scheduler.why("small") == BehindHead("big", NoRoom("all", Shape("gpu", 8, "cluster"), 5))
 
@@ -114,7 +119,7 @@ def test_a_failed_node_makes_nothing_impossible_for_ever() -> None:
     tell(scheduler, NodeChanged(0.0, "n0", Health.FAILED))
     submit(scheduler, job("big", 8, "cluster"))
     assert scheduler.status("big") is Status.PENDING
-    assert starts(tell(scheduler, NodeChanged(5.0, "n0", Health.HEALTHY))) == [("big", tuple(range(8)))]
+    assert starts(tell(scheduler, NodeChanged(5.0, "n0", Health.HEALTHY))) == [("big", N0 + N1)]
 
 
 def test_a_tenant_without_a_pool_is_refused() -> None:
@@ -128,7 +133,7 @@ def test_rounds_decide_at_boundaries_only() -> None:
     scheduler = Scheduler(lab(cadence=Cadence.ROUNDS))
     assert tell(scheduler, JobSubmitted(3.0, job("a", at=3.0))) == []
     assert scheduler.next_wakeup_at == 10.0
-    assert starts(tell(scheduler, Tick(10.0))) == [("a", (0, 1, 2, 3))]
+    assert starts(tell(scheduler, Tick(10.0))) == [("a", N0)]
 
 
 def full_house(policy: str = "las", **fields: Any) -> Scheduler:
@@ -145,7 +150,7 @@ def test_preemption_stops_the_fewest_and_starts_the_winner_when_they_have_left()
     assert scheduler.status("c") is Status.HOLDING
     assert scheduler.why("c") == AwaitsVictims(("b",))
     commands = tell(scheduler, JobEnded(104.0, "b", 1, Ending.STOPPED, 90.0))
-    assert starts(commands) == [("c", (4, 5, 6, 7))]
+    assert starts(commands) == [("c", N1)]
 
 
 def test_a_hold_that_expires_is_undone_and_another_victim_is_found() -> None:
@@ -212,7 +217,7 @@ def test_a_job_that_fails_is_tried_again_as_often_as_it_may() -> None:
     scheduler = Scheduler(lab())
     submit(scheduler, job("a", retries_max=1))
     commands = tell(scheduler, JobEnded(5.0, "a", 0, Ending.FAILED, 3.0))
-    assert starts(commands) == [("a", (0, 1, 2, 3))]
+    assert starts(commands) == [("a", N0)]
     tell(scheduler, JobEnded(9.0, "a", 1, Ending.FAILED, 3.0))
     assert scheduler.status("a") is Status.FAILED
 
@@ -261,7 +266,7 @@ def test_a_survey_ends_a_lease_that_nobody_knows() -> None:
     scheduler = Scheduler(lab())
     submit(scheduler, job("a"))
     tell(scheduler, JobEnded(1.0, "a", 0, Ending.FINISHED, 1.0))
-    assert tell(scheduler, Surveyed(2.0, (("a", 0, 1.0),))) == [Stop(0, "a", 0.0)]
+    assert tell(scheduler, Surveyed(2.0, (Running("a", 0, N0, 1.0),))) == [Stop(0, "a", 0.0)]
 
 
 def test_reported_progress_never_goes_back() -> None:
@@ -290,7 +295,7 @@ def test_a_victim_whose_winner_was_cancelled_gets_its_gpus_back() -> None:
     scheduler = full_house()
     tell(scheduler, JobSubmitted(100.0, job("c", at=100.0)))
     tell(scheduler, JobCancelled(101.0, "c"))
-    assert starts(tell(scheduler, JobEnded(104.0, "b", 1, Ending.STOPPED, 90.0))) == [("b", (4, 5, 6, 7))]
+    assert starts(tell(scheduler, JobEnded(104.0, "b", 1, Ending.STOPPED, 90.0))) == [("b", N1)]
 
 
 def test_a_new_policy_begins_without_debts_and_at_once() -> None:
@@ -300,7 +305,7 @@ def test_a_new_policy_begins_without_debts_and_at_once() -> None:
     tell(scheduler, PolicyChanged(1003.0, "all", "equal-share"))
     assert scheduler.next_wakeup_at == 1010.0
     tell(scheduler, Tick(1010.0))
-    deficit = scheduler._pool[0].table.columns["deficit"][0]
+    deficit = scheduler.pools.all[0].table.deficit[0]
     assert abs(deficit).max() <= 10.0
 
 
@@ -312,11 +317,19 @@ def test_a_message_about_no_lease_at_all_is_ignored() -> None:
 
 
 def test_who_is_confirmed_late_may_be_contested_then() -> None:
-    scheduler = Scheduler(lab("las"))
-    for each in (job("a", 8, "cluster"), job("b", 8, "cluster", at=1.0)):
+    scheduler = Scheduler(lab("srtf"))
+    for each in (job("a", 8, "cluster", steps_total=100.0), job("b", 8, "cluster", at=1.0, steps_total=10.0)):
         tell(scheduler, JobSubmitted(each.submitted_at, each))
     assert scheduler.status("b") is Status.PENDING
     assert tell(scheduler, JobStarted(5.0, "a", 0)) == [Stop(0, "a", 0.0)]
+
+
+def test_the_time_until_a_start_is_confirmed_is_not_charged() -> None:
+    scheduler = Scheduler(lab("las"))
+    for each in (job("a", 8, "cluster"), job("b", 8, "cluster", at=1.0)):
+        tell(scheduler, JobSubmitted(each.submitted_at, each))
+    assert tell(scheduler, JobStarted(5.0, "a", 0)) == []  # neither has had any service
+    assert tell(scheduler, Tick(15.0)) == [Stop(0, "a", 0.0)]
 
 
 def test_short_rounds_late_in_a_long_run_still_move_on() -> None:
@@ -337,15 +350,15 @@ def test_cpus_of_one_who_leaves_are_not_used_before_it_has_left() -> None:
 
 
 def test_an_impossible_transition_tells_its_story() -> None:
-    with pytest.raises(InvalidTransition, match="job a is PENDING and got the signal FINISH"):
-        after("a", Status.PENDING, Signal.FINISH)
+    with pytest.raises(InvalidTransition, match="job a is PENDING and got the signal ACKNOWLEDGE"):
+        after("a", Status.PENDING, Signal.ACKNOWLEDGE)
 
 
 def test_cpus_ride_along() -> None:
     cluster = Cluster("lab", (Node("n0", "gpu", 4, cpus=8.0), Node("n1", "gpu", 4, cpus=8.0)))
     scheduler = Scheduler(Setup(cluster, (PoolSpec("all"),)))
     commands = submit(scheduler, *(job(name, 1, cpus_per_gpu=5.0) for name in ("a", "b", "c")))
-    assert starts(commands) == [("a", (0,)), ("b", (4,))]
+    assert starts(commands) == [("a", N0[:1]), ("b", N1[:1])]
     assert isinstance(scheduler.why("c"), NoRoom)
 
 
@@ -357,7 +370,7 @@ def test_cpus_are_kept_for_a_winner_while_others_leave() -> None:
     assert tell(scheduler, JobSubmitted(50.0, job("a", 1, at=50.0, cpus_per_gpu=4.0))) == [Stop(1, "w", 20.0)]
     tell(scheduler, JobSubmitted(51.0, job("b", 1, at=51.0, cpus_per_gpu=4.0)))
     assert starts(tell(scheduler, JobEnded(55.0, "v", 0, Ending.FINISHED, 55.0))) == []
-    assert starts(tell(scheduler, JobEnded(60.0, "w", 1, Ending.STOPPED, 60.0))) == [("a", (1,))]
+    assert starts(tell(scheduler, JobEnded(60.0, "w", 1, Ending.STOPPED, 60.0))) == [("a", named("n0", 1))]
     assert scheduler.status("b") is Status.PENDING
 
 
@@ -406,10 +419,25 @@ def test_allox_tells_a_gang_that_it_has_no_share_and_serves_the_others(cadence: 
 
 def test_a_policy_that_fails_in_mid_run_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = Scheduler(Setup(small_cluster(nodes=1), (PoolSpec("all"),)))
-    monkeypatch.setattr(type(scheduler._pool[0].policy), "decide", lambda policy, view: 1 / 0)
-    scheduler.handle(JobSubmitted(0.0, arrival("a").job))
+    monkeypatch.setattr(type(scheduler.pools.all[0].policy), "decide", lambda policy, view: 1 / 0)
+    handle(scheduler, JobSubmitted(0.0, arrival("a").job))
     with pytest.raises(PolicyError, match="policy 'fifo' failed at 0 s: ZeroDivisionError"):
-        scheduler.handle(Tick(0.0))
+        handle(scheduler, Tick(0.0))
+
+
+def test_a_policy_that_fails_is_reported_and_asked_again_in_the_next_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = Scheduler(lab(cadence=Cadence.ROUNDS))
+    scheduler.handle(JobSubmitted(0.0, job("a")))
+    with monkeypatch.context() as broken:
+        broken.setattr(type(scheduler.pools.all[0].policy), "decide", lambda policy, view: 1 / 0)
+        reaction = scheduler.handle(Tick(0.0))
+    (notice,) = reaction.notices
+    assert isinstance(notice, DecisionRejected)
+    assert (notice.pool, notice.policy, notice.is_bug) == ("all", "fifo", False)
+    assert "policy 'fifo' failed at 0 s: ZeroDivisionError" in notice.error
+    assert (reaction.commands, reaction.rounds, scheduler.status("a")) == ((), (), Status.PENDING)
+    assert scheduler.next_wakeup_at == 10.0
+    assert starts(tell(scheduler, Tick(10.0))) == [("a", N0)]
 
 
 def test_two_pools_cannot_share_the_nodes_that_nobody_owns() -> None:
@@ -422,7 +450,7 @@ def test_asking_why_of_every_job_works_out_the_claims_once_per_round(policy: str
     scheduler = Scheduler(lab(policy))
     names = [f"j{index}" for index in range(6)]
     submit(scheduler, *map(job, names))
-    pool, _ = scheduler._live[names[0]]
+    pool, _ = scheduler.jobs.live[names[0]]
     claimants = pool.claimants()
     assert [scheduler.why(name) is not None for name in names] == [False, False, True, True, True, True]
     assert pool.claimants() is claimants  # not one set per question: with 8,000 jobs that took seconds

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import select
 import signal
+import socket
 import threading
-import time
 from collections.abc import Sequence
 from multiprocessing import resource_tracker, util
 
 import pytest
+from patience import HANG_SECONDS
 
 from horae.comparison.crew import Errand, Tell, Trade, Work, run_in_processes
 
@@ -46,12 +48,14 @@ def test_a_signal_that_another_thread_got_waits_until_the_worker_is_born(
     bystander.start()
     spawn = util.spawnv_passfds
     born: list[int] = []
+    noticed, wakeup = socket.socketpair()
+    wakeup.setblocking(False)
 
     def disturbed(path: bytes, arguments: Sequence[str], descriptors: Sequence[int]) -> int:
         assert bystander.ident is not None
         born.append(spawn(path, arguments, descriptors))
         signal.pthread_kill(bystander.ident, number)
-        time.sleep(0.1)
+        assert select.select([noticed], [], [], HANG_SECONDS)[0], "the signal was not delivered"
         return born[-1]
 
     resource_tracker.ensure_running()  # it is born the same way
@@ -61,12 +65,16 @@ def test_a_signal_that_another_thread_got_waits_until_the_worker_is_born(
         raise KeyboardInterrupt
 
     before = signal.signal(number, interrupt)
+    wakeup_before = signal.set_wakeup_fd(wakeup.fileno())  # gets a byte as soon as a signal is there, in any thread
     try:
         with pytest.raises(KeyboardInterrupt):
             list(run_in_processes(ERRANDS, TRADE, 2, Nobody()))
     finally:
+        signal.set_wakeup_fd(wakeup_before)
         signal.signal(number, before)
         over.set()
         bystander.join()
+        noticed.close()
+        wakeup.close()
     assert len(born) == 1
     assert capfd.readouterr().err == ""

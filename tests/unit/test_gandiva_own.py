@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from builders import ACCELERATOR, POOL, arrival, cluster, job
+from builders import ACCELERATOR, POOL, arrival, cluster, handle, job
 
 from horae.driver import run
 from horae.engines.simulated import SimulatedEngine
@@ -78,7 +78,7 @@ class Diary:
 def lived(setup: Setup, arrivals: Iterable[Arrival], outside: Iterable[Event] = ()) -> Diary:
     diary, recorder = Diary(), Recorder(setup)
     engine = SimulatedEngine(setup.cluster, recorder.expecting(arrivals), outside, sharing=setup.sharing)
-    run(Scheduler(setup), engine, (recorder, diary))
+    run(Scheduler(setup), engine, (recorder, diary), strict=True)
     diary.ended = {record.job_id: record.ended_at for record in recorder.records()}
     return diary
 
@@ -89,10 +89,10 @@ def decided(setup: Setup, *moments: Iterable[Job], at: float = 0.0) -> Grants:
     for number, jobs in enumerate(moments):
         now = at if number == len(moments) - 1 and at else float(number)
         for each in jobs:
-            scheduler.handle(JobSubmitted(now, each))
+            handle(scheduler, JobSubmitted(now, each))
         waiting: list[Event] = [Tick(now)]
         while waiting:
-            reaction = scheduler.handle(waiting.pop(0))
+            reaction = handle(scheduler, waiting.pop(0))
             decision = reaction.rounds[-1].decision if reaction.rounds else decision
             for command in reaction.commands:
                 if isinstance(command, Start):

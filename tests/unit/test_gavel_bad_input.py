@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import handle
 from pools_of_types import Instance
 
 from horae.experiment import Run, simulate
@@ -84,9 +85,9 @@ def test_a_job_without_any_speed_is_refused() -> None:
 @pytest.mark.parametrize("speed", [0.0, -1.0, nan, inf])
 def test_a_revision_to_no_speed_at_all_changes_nothing(speed: float) -> None:
     scheduler = Scheduler(lab("max-min"))
-    scheduler.handle(JobSubmitted(0.0, job("a", (1.0, 0.0), model="m")))
+    handle(scheduler, JobSubmitted(0.0, job("a", (1.0, 0.0), model="m")))
     before = scheduler.ignored
-    scheduler.handle(SpeedRevised(1.0, "m", Shape("fast", 1, "cluster"), speed))
+    handle(scheduler, SpeedRevised(1.0, "m", Shape("fast", 1, "cluster"), speed))
     assert scheduler.ignored == before + 1
 
 
@@ -146,10 +147,10 @@ def test_if_all_nodes_are_down_everybody_is_told_that_it_runs_nowhere(policy: st
 @for_each_policy
 def test_who_runs_nowhere_can_ask_why(policy: str) -> None:
     scheduler = Scheduler(lab(policy))
-    scheduler.handle(NodeChanged(0.0, "r", Health.FAILED))
+    handle(scheduler, NodeChanged(0.0, "r", Health.FAILED))
     for each in (job("a", (4.0, 1.0)), job("odd", (0.0, 0.0, 1.0))):
-        scheduler.handle(JobSubmitted(0.0, each))
-    scheduler.handle(Tick(0.0))
+        handle(scheduler, JobSubmitted(0.0, each))
+    handle(scheduler, Tick(0.0))
     assert scheduler.why("a") is None
     assert scheduler.why("odd") == Unclaimed(policy)
     told = scheduler.explain("odd")

@@ -28,7 +28,10 @@ def starts(setup: Setup, *jobs: Job) -> dict[str, float]:
 
 
 def with_cells(**nodes: int) -> Setup:
-    pools = [PoolSpec(name, "fifo", tenants=(name,), cells={"v100.node": count}) for name, count in nodes.items()]
+    pools = [
+        PoolSpec(name, "fifo", tenants=(name,), cells={"v100.node": count}, borrow=False)
+        for name, count in nodes.items()
+    ]
     return Setup(FOUR, (*pools, PoolSpec("spare", "fifo")))
 
 
@@ -61,8 +64,8 @@ def test_the_best_gpus_for_a_job_may_be_in_another_tenants_cells() -> None:
     two = replace(job("two", 0.0, 1, 3600.0, tenant="two"), options=loves_v)
     jobs = [Arrival(each, Truth(3600.0, each.options)) for each in (one, two)]
     swapped = (
-        PoolSpec("one", "max-min", {}, Cadence.ROUNDS, tenants=("one",), cells={"v100.node": 1}),
-        PoolSpec("two", "max-min", {}, Cadence.ROUNDS, tenants=("two",), cells={"a100.node": 1}),
+        PoolSpec("one", "max-min", {}, Cadence.ROUNDS, tenants=("one",), cells={"v100.node": 1}, borrow=False),
+        PoolSpec("two", "max-min", {}, Cadence.ROUNDS, tenants=("two",), cells={"a100.node": 1}, borrow=False),
         PoolSpec("spare", "fifo"),
     )
     apart = simulate(Setup(cluster, swapped), jobs).log.jobs.ended_at.max()

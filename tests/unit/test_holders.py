@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from builders import ACCELERATOR, cluster, job
+from builders import ACCELERATOR, cluster, handle, job
 
 from horae.model.events import JobStarted, JobSubmitted, Tick
 from horae.model.explanations import Explanation
@@ -20,11 +20,11 @@ def ask_beside(*jobs: Job, gpus: int) -> Explanation:
     pool = PoolSpec("all", "gandiva", cadence=Cadence.ROUNDS)
     scheduler = Scheduler(Setup(cluster(nodes=1, gpus=gpus), (pool,), sharing=(kept,)))
     for each in jobs:
-        scheduler.handle(JobSubmitted(0.0, each))
-    for command in scheduler.handle(Tick(0.0)).commands:
+        handle(scheduler, JobSubmitted(0.0, each))
+    for command in handle(scheduler, Tick(0.0)).commands:
         for job_id in command.job_ids:  # type: ignore[union-attr]
-            scheduler.handle(JobStarted(0.0, job_id, command.epoch))  # type: ignore[union-attr]
-    scheduler.handle(JobSubmitted(10.0, job("late", 10.0)))
+            handle(scheduler, JobStarted(0.0, job_id, command.epoch))  # type: ignore[union-attr]
+    handle(scheduler, JobSubmitted(10.0, job("late", 10.0)))
     explanation = scheduler.explain("late")
     assert explanation is not None
     return explanation

@@ -58,6 +58,21 @@ def complain(folder: Path, path: Path) -> str:
 
 # Sentence, file, and all that is printed about it behind the file's name.
 WRONG_CSV: dict[str, tuple[str | bytes, str]] = {
+    "members are more than the gang": (
+        with_column("members", "1|1"),
+        ":3: members: job 'b' asks for 1 GPUs, and its members have 2; "
+        "give members with as many GPUs in all as the gang",
+    ),
+    "a member is a word": (with_column("members", "4|x"), ":3: members: is 'x'; it should be a valid integer"),
+    "a member has no GPUs": (with_column("members", "1|0"), ":3: members: is '0'; it should be greater than 0"),
+    "no node of these exists": (
+        with_column("nodes", "z9|z8"),
+        ":3: nodes: there is no node 'z9' in the cluster; use nodes of the cluster: a0, a1, v0, v1, v2, v3",
+    ),
+    "lazy is neither yes nor no": (
+        with_column("lazy", "maybe"),
+        ":3: lazy: is 'maybe'; it should be a valid boolean",
+    ),
     # The file as a whole
     "the file is empty": ("", ": has no jobs; add one row a job"),
     "there is a header and nothing else": (f"{HEADER}\n", ": has no jobs; add one row a job"),
@@ -223,6 +238,14 @@ WRONG_CSV: dict[str, tuple[str | bytes, str]] = {
     ),
 }
 WRONG_YAML = {
+    "a member is a fraction": (
+        "jobs:\n  - {submit: 0, gpus: 8, duration: 1,\n     members: [4.5, 3.5]}\n",
+        ":3: jobs.0.members.0: is 4.5; it should be a valid integer, got a number with a fractional part",
+    ),
+    "nodes are a number": (
+        "jobs:\n  - {submit: 0, gpus: 8, duration: 1,\n     nodes: 3}\n",
+        ":3: jobs.0.nodes: is 3; it should be a valid list",
+    ),
     "the file is empty": ("", ": is empty; give at least jobs"),
     "there is no list of jobs": ("rows: []\n", ":1: jobs: is missing; add it"),
     "the list of jobs is empty": ("jobs: []\n", ": has no jobs; add one row a job"),
@@ -292,7 +315,9 @@ def test_wrong_yaml_is_one_line_with_its_place_and_a_remedy(tmp_path: Path, text
     assert complain(tmp_path, path) == f"{path}{want}"
 
 
-@pytest.mark.parametrize("sentence", ["gpus are a word", "a quote is not closed"])
+@pytest.mark.parametrize(
+    "sentence", ["gpus are a word", pytest.param("a quote is not closed", marks=pytest.mark.nightly)]
+)
 def test_a_real_process_says_the_same_and_writes_no_journal(tmp_path: Path, sentence: str) -> None:
     text, want = WRONG_CSV[sentence]
     path, journal = write(tmp_path, text), tmp_path / "run.jsonl"
@@ -377,6 +402,28 @@ def test_a_row_says_everything_about_its_job(tmp_path: Path) -> None:
         command="python train.py",
         workdir="/tmp",
     )
+
+
+def test_a_row_says_where_its_members_may_go(tmp_path: Path) -> None:
+    want = {"members": (8, 4, 4), "nodes": ("a1", "v0"), "pinned": "big", "lazy": True}
+    columns = "members,nodes,pinned,lazy"
+    from_csv = read(tmp_path, f"{HEADER},{columns}\na,0,16,5,8|4|4,a1|v0,big,true\nb,0,16,5,,,,\n")
+    from_yaml = read(
+        tmp_path,
+        "jobs:\n"
+        "  - {id: a, submit: 0, gpus: 16, duration: 5, members: [8, 4, 4], nodes: [a1, v0], pinned: big, lazy: true}\n"
+        "  - {id: b, submit: 0, gpus: 16, duration: 5}\n",
+        "jobs.yaml",
+    )
+    assert from_csv == from_yaml
+    job, bare = (arrival.job for arrival in from_csv)
+    assert {name: getattr(job, name) for name in want} == want
+    assert (bare.members, bare.nodes, bare.pinned, bare.lazy) == ((), (), "", False)
+
+
+@pytest.mark.parametrize(("cell", "want"), [("true", True), ("False", False), ("yes", True), ("0", False)])
+def test_lazy_is_any_word_for_yes_or_no(tmp_path: Path, cell: str, want: bool) -> None:
+    assert one(tmp_path, "duration,lazy", f"1,5,{cell}").job.lazy is want
 
 
 def test_what_a_row_leaves_out_has_its_default(tmp_path: Path) -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 
 import pytest
+from builders import gpus as named
+from patience import HANG_SECONDS, wait_until
 
 from horae.engines.engine import Moment
 from horae.engines.local import LocalEngine
 from horae.engines.local_files import folder_name
-from horae.model.cells import Cluster, Node
+from horae.model.cells import Cluster, Gpu, Node
 from horae.model.commands import Start, Stop, Survey
 from horae.model.events import (
     Ending,
@@ -27,14 +30,15 @@ from horae.model.events import (
     JobStarted,
     JobSubmitted,
     NodeChanged,
+    Running,
     Surveyed,
 )
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.shapes import Option, Shape
 
-PATIENCE_SECONDS = 20.0
 CLUSTER = Cluster("two", (Node("a", "fast", 2), Node("b", "slow", 2)))
 SHAPE = Shape("fast", 1, "node")
+FIRST = named("a", 0)
 
 FOREVER = "touch ready; while :; do sleep 0.05; done"
 STUBBORN = f"trap '' TERM; {FOREVER}"
@@ -50,8 +54,9 @@ def a_job(command: str, name: str = "job", *, at: float = 0.0, steps_total: floa
     return Job(name, at, (Option(SHAPE, 1.0),), command=command, steps_total=steps_total)
 
 
-def a_start(*names: str, epoch: int = 0, gpus: tuple[int, ...] = (0,), steps_done: float = 0.0) -> Start:
-    return Start(epoch, names or ("job",), gpus, SHAPE, (steps_done,) * len(names or ("job",)))
+def a_start(*names: str, epoch: int = 0, gpus: tuple[Gpu, ...] = FIRST, steps_done: float = 0.0) -> Start:
+    jobs = names or ("job",)
+    return Start(epoch, jobs, gpus, SHAPE, (steps_done,) * len(jobs), (epoch > 0,) * len(jobs))
 
 
 class Bench:
@@ -63,9 +68,14 @@ class Bench:
 
     def engine(self, *jobs: Job, outside: Iterable[Event] = ()) -> LocalEngine:
         """An engine that has told of all jobs that were submitted by now."""
+        engine = self.unheard(*jobs, outside=outside)
+        engine.wait(0.0)
+        return engine
+
+    def unheard(self, *jobs: Job, outside: Iterable[Event] = ()) -> LocalEngine:
+        """An engine that has told of nothing yet."""
         engine = LocalEngine(CLUSTER, jobs, self.directory, outside)
         self.engines.append(engine)
-        engine.wait(0.0)
         return engine
 
     def started(self, *jobs: Job) -> LocalEngine:
@@ -74,7 +84,7 @@ class Bench:
         for job in jobs:
             assert [type(reply) for reply in engine.execute([a_start(job.id)])] == [JobStarted]
         for job in jobs:
-            patiently((self.folder(job.id) / "ready").exists)
+            wait_until((self.folder(job.id) / "ready").exists)
         return engine
 
     def folder(self, name: str = "job") -> Path:
@@ -95,15 +105,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     assert not zombies()
 
 
-def patiently(condition: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < give_up_at, "waited in vain"
-        time.sleep(0.01)
-
-
 def next_events(engine: LocalEngine) -> list[Event]:
-    moment = engine.wait(engine.now + PATIENCE_SECONDS)
+    moment = engine.wait(engine.now + HANG_SECONDS)
     assert moment is not None and moment.events, "waited in vain"
     assert all(event.at <= moment.at for event in moment.events)
     return list(moment.events)
@@ -115,7 +118,7 @@ def the_end(engine: LocalEngine) -> JobEnded:
     return event
 
 
-def survey(engine: LocalEngine) -> tuple[tuple[str, int, float], ...]:
+def survey(engine: LocalEngine) -> tuple[Running, ...]:
     (surveyed,) = engine.execute([Survey()])
     assert isinstance(surveyed, Surveyed)
     return surveyed.running
@@ -155,7 +158,7 @@ def test_a_job_that_exits_with_0_has_finished_with_the_steps_of_its_checkpoint(b
 
 def test_a_job_learns_from_its_environment_who_and_where_it_is(bench: Bench) -> None:
     engine = bench.engine(a_job('env > "$HORAE_CHECKPOINT.env"'))
-    engine.execute([Start(7, ("job",), (2, 3), Shape("slow", 2, "node"), (41.0,))])
+    engine.execute([Start(7, ("job",), named("b", 0, 1), Shape("slow", 2, "node"), (41.0,), (True,))])
     the_end(engine)
     lines = (bench.folder() / "checkpoint.env").read_text().splitlines()
     environment = {name: value for name, _, value in (line.partition("=") for line in lines) if name not in os.environ}
@@ -251,7 +254,7 @@ def test_children_that_a_job_leaves_behind_end_with_it(bench: Bench) -> None:
 
 def test_two_jobs_of_a_bundle_run_on_the_same_gpus(bench: Bench) -> None:
     engine = bench.engine(a_job('echo "$HORAE_GPUS"', "one"), a_job('echo "$HORAE_GPUS"; exit 1', "two"))
-    replies = engine.execute([a_start("one", "two", gpus=(1,))])
+    replies = engine.execute([a_start("one", "two", gpus=named("a", 1))])
     assert [(type(reply), reply[1:]) for reply in replies] == [(JobStarted, ("one", 0)), (JobStarted, ("two", 0))]
     ended = [event for _ in range(2) if (moment := engine.wait(inf)) for event in moment.events]
     assert {event.job_id: event.ending for event in ended if isinstance(event, JobEnded)} == {
@@ -278,7 +281,7 @@ def test_a_job_that_is_told_to_stop_saves_its_work(
     bench: Bench, command: str, steps_total: float | None, ending: Ending
 ) -> None:
     engine = bench.started(a_job(command, steps_total=steps_total))
-    assert not engine.execute([Stop(0, "job", PATIENCE_SECONDS)])
+    assert not engine.execute([Stop(0, "job", HANG_SECONDS)])
     assert the_end(engine)[1:] == ("job", 0, ending, 7.0, "")
 
 
@@ -294,7 +297,7 @@ def test_a_job_that_ignores_the_signal_is_killed_after_its_grace(bench: Bench) -
 
 def test_a_program_has_time_to_save_although_its_shell_ends_at_once(bench: Bench) -> None:
     engine = bench.started(a_job(f"({saving(9, first='sleep 0.3')}); true"))
-    engine.execute([Stop(0, "job", PATIENCE_SECONDS)])
+    engine.execute([Stop(0, "job", HANG_SECONDS)])
     assert the_end(engine)[3:5] == (Ending.STOPPED, 9.0)
 
 
@@ -309,14 +312,14 @@ def test_a_second_stop_does_not_prolong_the_grace(bench: Bench) -> None:
     engine = bench.started(a_job(STUBBORN))
     told_at = engine.now
     engine.execute([Stop(0, "job", 0.3)])
-    engine.execute([Stop(0, "job", 1000.0)])
+    engine.execute([Stop(0, "job", 2 * HANG_SECONDS)])
     assert the_end(engine).at >= told_at + 0.3
 
 
 def test_a_stop_that_comes_after_the_end_changes_nothing(bench: Bench) -> None:
     engine = bench.engine(a_job("exit 3"))
     engine.execute([a_start()])
-    patiently(lambda: bool(zombies()))  # it has ended, and nobody has asked for news yet
+    wait_until(lambda: bool(zombies()))  # it has ended, and nobody has asked for news yet
     engine.execute([Stop(0, "job", 0.0)])
     ended = the_end(engine)
     assert ended.ending is Ending.FAILED
@@ -325,9 +328,29 @@ def test_a_stop_that_comes_after_the_end_changes_nothing(bench: Bench) -> None:
 
 def test_a_stop_of_another_lease_is_ignored(bench: Bench) -> None:
     engine = bench.started(a_job(saving(1)))
-    assert not engine.execute([Stop(1, "job", 0.0), Stop(0, "stranger", 0.0)])
-    assert engine.wait(engine.now + 0.2) is not None
+    answers = engine.execute([Stop(1, "job", 0.0), Stop(0, "stranger", 0.0)])
+    ends = [answer[1:] for answer in answers if isinstance(answer, JobEnded) and answer.job_id == "stranger"]
+    assert ends == [("stranger", 0, Ending.STOPPED, 0.0, "")]
+    moment = engine.wait(engine.now + 0.2)
+    assert moment is not None and not moment.events
     assert bench.processes()
+
+
+def test_a_start_that_comes_after_its_stop_does_nothing(bench: Bench) -> None:
+    engine = bench.engine(a_job(FOREVER))
+    (ended,) = engine.execute([Stop(2, "job", 0.0)])
+    assert ended[1:] == ("job", 2, Ending.STOPPED, 0.0, "")
+    assert engine.execute([a_start(epoch=2)]) == [ended]
+    assert not engine.execute([a_start(epoch=1)])
+    assert not bench.processes()
+
+
+def test_a_start_that_comes_after_its_stop_does_nothing_while_an_older_lease_runs(bench: Bench) -> None:
+    engine = bench.started(a_job(saving(1)))
+    (ended,) = engine.execute([Stop(1, "job", 0.0)])
+    assert ended[1:4] == ("job", 1, Ending.STOPPED)
+    engine.execute([a_start(epoch=1)])
+    assert [run.epoch for run in survey(engine)] == [0]
 
 
 # Commands that come twice or late
@@ -358,7 +381,7 @@ def test_a_start_of_a_newer_lease_ends_the_former_run(bench: Bench) -> None:
     former, started = engine.execute([a_start(epoch=1)])
     assert former[1:4] == ("job", 0, Ending.STOPPED)
     assert started[1:] == ("job", 1)
-    assert survey(engine) == (("job", 1, 0.0),)
+    assert survey(engine) == (Running("job", 1, FIRST, 0.0),)
 
 
 def test_a_job_that_has_finished_is_not_started_again(bench: Bench) -> None:
@@ -375,17 +398,19 @@ def test_a_job_that_has_finished_is_not_started_again(bench: Bench) -> None:
 
 def test_a_survey_names_what_runs_and_the_steps_that_are_safe(bench: Bench) -> None:
     engine = bench.started(a_job(f"{SAVE.format(steps=5)}; {FOREVER}", "one"), a_job(FOREVER, "two"))
-    assert survey(engine) == (("one", 0, 5.0), ("two", 0, 0.0))
+    assert survey(engine) == (Running("one", 0, FIRST, 5.0), Running("two", 0, FIRST, 0.0))
 
 
 def test_a_node_that_fails_takes_its_jobs_with_it(bench: Bench) -> None:
-    outside = [NodeChanged(0.5, "elsewhere", Health.FAILED), NodeChanged(0.5, "b", Health.FAILED)]
-    engine = bench.engine(a_job(STUBBORN, "victim"), a_job(FOREVER, "survivor"), outside=outside)
-    engine.execute([a_start("victim", gpus=(3,), steps_done=5.0), a_start("survivor", gpus=(1,))])
+    outside = [NodeChanged(0.2, "elsewhere", Health.FAILED), NodeChanged(0.2, "b", Health.FAILED)]
+    engine = bench.unheard(outside=outside)
+    for job in (a_job(STUBBORN, "victim"), a_job(FOREVER, "survivor")):
+        engine.expect(Arrival(job, Truth(1.0, job.options)))
+    engine.execute([a_start("victim", gpus=named("b", 1), steps_done=5.0), a_start("survivor", gpus=named("a", 1))])
     elsewhere, failed, lost = next_events(engine)
     assert lost[1:5] == ("victim", 0, Ending.LOST, 5.0)
     assert [elsewhere, failed] == outside
-    assert survey(engine) == (("survivor", 0, 0.0),)
+    assert survey(engine) == (Running("survivor", 0, named("a", 1), 0.0),)
 
 
 # Waiting
@@ -394,7 +419,7 @@ def test_a_node_that_fails_takes_its_jobs_with_it(bench: Bench) -> None:
 def test_jobs_and_outside_events_come_when_they_are_due(bench: Bench) -> None:
     outside: list[Event] = [JobCancelled(0.1, "x"), JobSubmitted(0.05, a_job("true", "other"))]
     later = a_job("true", at=0.15)
-    engine = bench.engine(later, outside=outside)
+    engine = bench.unheard(later, outside=outside)
     heard: list[Event] = []
     while (moment := engine.wait(inf)) is not None:
         heard.extend(moment.events)
@@ -413,7 +438,7 @@ def test_without_news_the_engine_waits_until_the_given_time(bench: Bench) -> Non
 
 def test_waiting_takes_no_processor_time(bench: Bench) -> None:
     engine = bench.started(a_job("touch ready; sleep 1000"))
-    before = time.process_time()
+    before = time.process_time()  # of this process alone, however busy the machine is
     engine.wait(engine.now + 0.5)
     assert time.process_time() - before < 0.25
 
@@ -498,13 +523,13 @@ def test_the_trainer_finishes_at_the_speed_of_its_gpus(bench: Bench) -> None:
 def test_the_trainer_resumes_where_it_was_stopped(bench: Bench) -> None:
     engine = bench.engine(a_job(trainer("--steps 100000 --steps-per-second 100"), steps_total=100_000.0))
     engine.execute([a_start(steps_done=50_000.0)])
-    patiently((bench.folder() / "checkpoint").exists)
-    engine.execute([Stop(0, "job", PATIENCE_SECONDS)])
+    wait_until((bench.folder() / "checkpoint").exists)
+    engine.execute([Stop(0, "job", HANG_SECONDS)])
     ended = the_end(engine)
     assert ended.ending is Ending.STOPPED
     assert 50_000 < ended.steps < 100_000
     engine.execute([a_start(epoch=1, steps_done=0.0)])
-    patiently(lambda: f"step {ended.steps:.0f} of 100000" in (bench.folder() / "output.log").read_text())
+    wait_until(lambda: f"step {ended.steps:.0f} of 100000" in (bench.folder() / "output.log").read_text())
 
 
 def test_the_trainer_has_nothing_to_do_when_all_is_done(bench: Bench) -> None:
@@ -528,3 +553,12 @@ def test_the_trainer_refuses_what_is_no_curve(bench: Bench, curve: str) -> None:
     ended = the_end(engine)
     assert ended.ending is Ending.FAILED
     assert curve in ended.message
+
+
+def test_a_wait_can_be_ended_from_another_thread(tmp_path: Path) -> None:
+    with LocalEngine(CLUSTER, (), tmp_path) as engine:
+        engine.wake()
+        moment = engine.wait(1e9)  # woken before it waits
+        assert moment is not None and moment.events == []
+        threading.Timer(0.05, engine.wake).start()
+        assert engine.wait(1e9) is not None

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import job, with_truth
+from builders import gpus, job, with_truth
 
 from horae.model.cells import Cluster, Node
 from horae.model.commands import Start
@@ -55,19 +55,20 @@ FOUR = Arrival(
 )
 
 
-def start(epoch: int, job_id: str, accelerator: str, *gpus: int) -> Start:
-    return Start(epoch, (job_id,), gpus, Shape(accelerator, len(gpus), "node"), (0.0,))
+def start(epoch: int, job_id: str, node: str, *numbers: int, resumes: bool = False) -> Start:
+    shape = Shape({"a": "A100", "v": "V100"}[node], len(numbers), "node")
+    return Start(epoch, (job_id,), gpus(node, *numbers), shape, (0.0,), (resumes,))
 
 
 STORY: list[tuple[Event, tuple[Start, ...]]] = [
-    (JobSubmitted(0.0, ONE.job), (start(0, "one", "A100", 0, 1),)),
+    (JobSubmitted(0.0, ONE.job), (start(0, "one", "a", 0, 1),)),
     (JobSubmitted(50.0, TWO.job), ()),
     (JobSubmitted(100.0, THREE.job), ()),
     (JobSubmitted(100.0, FOUR.job), ()),
-    (JobEnded(100.0, "one", 0, Ending.STOPPED, 100.0), (start(1, "two", "A100", 0),)),
-    (Tick(200.0), (start(2, "three", "A100", 1), start(3, "four", "V100", 2))),
+    (JobEnded(100.0, "one", 0, Ending.STOPPED, 100.0), (start(1, "two", "a", 0),)),
+    (Tick(200.0), (start(2, "three", "a", 1), start(3, "four", "v", 0))),
     (JobEnded(300.0, "two", 1, Ending.FINISHED, 200.0), ()),
-    (JobEnded(300.0, "three", 2, Ending.FINISHED, 100.0), (start(4, "one", "A100", 0, 1),)),
+    (JobEnded(300.0, "three", 2, Ending.FINISHED, 100.0), (start(4, "one", "a", 0, 1, resumes=True),)),
     (JobEnded(400.0, "one", 4, Ending.FINISHED, 190.0), ()),
     (JobEnded(400.0, "four", 3, Ending.FINISHED, 200.0), ()),
 ]
@@ -220,8 +221,8 @@ def test_each_pool_has_its_own_contention() -> None:
     recorder = Recorder(replace(SETUP, pools=pools))
     v_job = job("w", 0, 1, 100, accelerator="V100")
     story: list[tuple[Event, Any]] = [
-        (JobSubmitted(0.0, ONE.job), (start(0, "one", "A100", 0, 1),)),
-        (JobSubmitted(0.0, v_job), (start(1, "w", "V100", 2),)),
+        (JobSubmitted(0.0, ONE.job), (start(0, "one", "a", 0, 1),)),
+        (JobSubmitted(0.0, v_job), (start(1, "w", "v", 0),)),
         (JobEnded(100.0, "w", 1, Ending.FINISHED, 100.0), ()),
         (JobEnded(190.0, "one", 0, Ending.FINISHED, 190.0), ()),
     ]
@@ -238,8 +239,8 @@ def test_fragmentation_counts_a_node_once_however_many_leases_it_has() -> None:
     cluster = Cluster("lab", (Node("a", "A100", 2), Node("b", "A100", 2)))
     recorder = Recorder(Setup(cluster, (PoolSpec("all"),)))
     story: list[tuple[Event, Any]] = [
-        (JobSubmitted(0.0, job("x", 0, accelerator="A100")), (start(0, "x", "A100", 0),)),
-        (JobSubmitted(50.0, job("y", 50, accelerator="A100")), (start(1, "y", "A100", 1),)),
+        (JobSubmitted(0.0, job("x", 0, accelerator="A100")), (start(0, "x", "a", 0),)),
+        (JobSubmitted(50.0, job("y", 50, accelerator="A100")), (start(1, "y", "a", 1),)),
         (JobEnded(100.0, "x", 0, Ending.FINISHED, 100.0), ()),
         (JobEnded(150.0, "y", 1, Ending.FINISHED, 100.0), ()),
     ]

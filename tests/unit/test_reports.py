@@ -6,6 +6,7 @@ from math import isnan
 
 import pytest
 from builders import arrival, cluster, job, simulate
+from builders import gpus as named
 
 from horae.model.cells import Cluster, Node
 from horae.model.commands import Command, Start, Stop
@@ -109,7 +110,8 @@ def submitted(at: float = 0.0, retries_max: int = 0) -> tuple[Event, tuple[Comma
 
 
 def started(at: float, epoch: int, gpus: int = 2) -> tuple[Event, tuple[Command, ...]]:
-    return Tick(at), (Start(epoch, ("j",), tuple(range(gpus)), Shape("v100", gpus, "node"), (0.0,)),)
+    shape = Shape("v100", gpus, "node")
+    return Tick(at), (Start(epoch, ("j",), named("n0", *range(gpus)), shape, (0.0,), (epoch > 0,)),)
 
 
 def ended(at: float, epoch: int, ending: Ending) -> tuple[Event, tuple[Command, ...]]:
@@ -230,7 +232,7 @@ def test_only_finished_jobs_count_for_times_and_all_for_the_rest() -> None:
     recorder = tell(
         [
             (JobSubmitted(0.0, first), ()),
-            (Tick(10.0), (Start(0, ("first",), (0,), first.options[0].shape, (0.0,)),)),
+            (Tick(10.0), (Start(0, ("first",), named("n0", 0), first.options[0].shape, (0.0,), (False,)),)),
             (JobEnded(30.0, "first", 0, Ending.FAILED, 0.0), ()),
             submitted(40.0),
             started(50.0, 1),
@@ -279,7 +281,7 @@ lab: 20 GPUs, 3 nodes, levels gpu < node < cluster
         """\
 lab: 18 GPUs, 5 nodes, levels gpu < socket < node < rack < cluster
 ├── A100: 16 GPUs
-│   └── 2 x rack of 8 GPUs
+│   └── 2 x rack of 8 GPUs (r0 … r1)
 │       └── 2 x node of 4 GPUs (a0 … a1)
 │           └── 2 x socket of 2 GPUs
 │               └── 2 x gpu

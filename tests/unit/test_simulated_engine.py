@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 from builders import arrival, cluster, simulate
+from builders import gpus as named
 
 from horae.engines.faults import fault_plan
 from horae.engines.simulated import SimulatedEngine, speed_at
 from horae.experiment import simulate as run_simulation
-from horae.model.errors import InputError
-from horae.model.events import Health, NodeChanged
+from horae.model.cells import Gpu
+from horae.model.commands import Start, Stop, Survey
+from horae.model.errors import BrokenInvariant, InputError
+from horae.model.events import Ending, Health, JobEnded, JobStarted, NodeChanged, Running, Surveyed
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.pools import PoolSpec, Setup
 from horae.model.shapes import Option, Shape
@@ -73,6 +76,49 @@ def test_the_clock_jumps_to_what_comes_next() -> None:
     assert moment is not None and moment.at == 1e6
     assert engine.wait(2e6) == (2e6, [])
     assert engine.wait(float("inf")) is None
+
+
+# Leases
+
+
+def start(epoch: int, job_id: str, on: tuple[Gpu, ...]) -> Start:
+    return Start(epoch, (job_id,), on, Shape("v100", 1, "gpu"), (0.0,), (False,))
+
+
+def engine_of_two() -> SimulatedEngine:
+    """Jobs a and b have been submitted, to a node of two GPUs."""
+    engine = SimulatedEngine(cluster(nodes=1, gpus=2), [arrival("a"), arrival("b")])
+    engine.wait(0.0)
+    return engine
+
+
+def test_a_gpu_that_is_given_to_two_leases_is_an_error() -> None:
+    engine = engine_of_two()
+    engine.execute([start(0, "a", named("n0", 1))])
+    with pytest.raises(BrokenInvariant, match="GPU n0/1 is given to lease 1 while lease 0 is on it"):
+        engine.execute([start(1, "b", named("n0", 1))])
+
+
+def test_a_gpu_may_be_given_away_when_its_lease_has_ended() -> None:
+    engine = engine_of_two()
+    engine.execute([start(0, "a", named("n0", 1)), Stop(0, "a", 0.0)])
+    assert engine.execute([start(1, "b", named("n0", 1))]) == [JobStarted(0.0, "b", 1)]
+
+
+def test_a_start_that_comes_after_its_stop_does_nothing() -> None:
+    engine = engine_of_two()
+    ended = JobEnded(0.0, "a", 2, Ending.STOPPED, 0.0)
+    assert engine.execute([Stop(2, "a", 0.0)]) == [ended]
+    assert engine.execute([start(2, "a", named("n0", 0))]) == [ended]
+    assert engine.execute([Survey()]) == [Surveyed(0.0, ())]
+
+
+def test_a_start_that_comes_after_its_stop_does_nothing_while_an_older_lease_runs() -> None:
+    engine = engine_of_two()
+    engine.execute([start(0, "a", named("n0", 0))])
+    assert engine.execute([Stop(1, "a", 0.0)]) == [JobEnded(0.0, "a", 1, Ending.STOPPED, 0.0)]
+    engine.execute([start(1, "a", named("n0", 1))])
+    assert engine.execute([Survey()]) == [Surveyed(0.0, (Running("a", 0, named("n0", 0), 0.0),))]
 
 
 def test_a_fault_plan_is_the_same_for_the_same_seed_and_each_failure_is_repaired() -> None:

@@ -1,0 +1,611 @@
+"""A witness that checks every promise from the outside, and forgives nothing.
+
+It sees only what goes in (events) and what comes out (commands, rounds, notices); it keeps its own books and asks the
+scheduler for nothing but `status` and `why`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite
+
+from world import Key, Violation, World
+
+from horae.model.cells import Cluster, Gpu, Node
+from horae.model.commands import Extend, Start, Stop
+from horae.model.events import (
+    ClusterChanged,
+    Ending,
+    Event,
+    GpuChanged,
+    GpuState,
+    Health,
+    JobCancelled,
+    JobEnded,
+    JobHeld,
+    JobPhase,
+    JobProgressed,
+    JobReleased,
+    JobStarted,
+    JobSubmitted,
+    LeaseAdopted,
+    NodeChanged,
+    Phase,
+    PolicyChanged,
+    Surveyed,
+    TenantsChanged,
+    Tick,
+)
+from horae.model.jobs import Job
+from horae.model.notices import (
+    AdoptionRefused,
+    ChangeRefused,
+    DecisionRejected,
+    FactRejected,
+    GuaranteeLost,
+    NodeInUse,
+    StartOverdue,
+    UnknownRun,
+)
+from horae.model.plans import Reaction, Round
+from horae.model.pools import PoolSpec, Setup
+from horae.model.reasons import Moved, Preempted
+from horae.model.status import FINAL, ON_GPUS, Status
+from horae.scheduler import Scheduler
+
+_WAITS = (Status.PENDING, Status.HOLDING, Status.REFUSED, Status.SUSPENDED)
+# Events after which GPUs may no longer be held for a job.
+_RELEASES = (NodeChanged, GpuChanged, ClusterChanged, TenantsChanged, LeaseAdopted, Surveyed, JobEnded)
+
+
+@dataclass
+class Lease:
+    """A lease as the books have it: GPUs that were given to a bundle, until all of it has left."""
+
+    epoch: int
+    members: tuple[str, ...]  # jobs that still have it
+    gpus: tuple[Gpu, ...]
+    pool: str = ""  # "": unknown
+    is_guaranteed: bool | None = False  # None: unknown
+    is_adopted: bool = False
+    until: float = -inf  # not displaced before that
+    confirmed_at: dict[str, float] = field(default_factory=dict)  # by job: since when it runs, by what was told
+    stopping: set[str] = field(default_factory=set)  # jobs that were told to leave
+
+
+class Witness:
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.specs = list(setup.pools)
+        self.nodes = {node.name: node for node in setup.cluster.nodes}
+        self._cluster: Cluster | None = setup.cluster
+        self.health = dict.fromkeys(setup.absent_nodes, Health.FAILED)  # as told; healthy where nothing is said
+        self.gpu_states: dict[Gpu, GpuState] = {}
+        self.closed: set[str] = set()  # nodes that were told to go: nothing new starts there
+        self.changes: dict[str, Node] = {}  # nodes that change when the jobs on them have ended
+        self.jobs: dict[str, Job] = {}
+        self.leases: dict[int, Lease] = {}
+        self.lease_of: dict[str, int] = {}  # by job: the epoch of its live lease
+        self.epochs: set[int] = set()  # all that were ever used
+        self.squatters: dict[Key, tuple[Gpu, ...]] = {}  # runs that the scheduler was told of and does not own
+        self.seen_at: dict[Key, float] = {}  # by squatter: when it was last seen to run
+        self.forgiven: frozenset[str] = frozenset()  # promises that are known to be broken, while others are looked for
+        self.placed_by: dict[str, str] = {}  # by job: the pool that placed it last
+        self.placed_at: dict[str, float] = {}  # and when
+        self.reported: dict[str, float] = {}
+        self.preemptions: Counter[str] = Counter()
+        self.suspended: set[str] = set()
+        self.status: dict[str, Status | None] = {}
+        self.final: dict[str, tuple[Status, float]] = {}
+        self.finished: set[str] = set()
+        self.now = 0.0
+        self.kept = {
+            (one, other, accelerator, gpus): min(kept)
+            for models, accelerator, gpus, kept in setup.sharing
+            for one, other in (models, models[::-1])
+        }
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster as it was told, for the levels of cells."""
+        if self._cluster is None:
+            self._cluster = Cluster("told", tuple(self.nodes.values()))
+        return self._cluster
+
+    def judge(self, event: Event, reaction: Reaction, scheduler: Scheduler) -> None:
+        self.now = max(self.now, event.at)
+        for notice in reaction.notices:
+            if isinstance(notice, DecisionRejected | FactRejected):
+                raise Violation(f"a decision was rejected: {notice}")
+        self._hear(event, reaction, scheduler)
+        for round_ in reaction.rounds:
+            self._judge_round(round_)
+        causes = self._causes(event, reaction)
+        for command in reaction.commands:
+            match command:
+                case Start():
+                    self._judge_start(command)
+                case Stop():
+                    self._judge_stop(command, causes, reaction)
+                case Extend():
+                    self._judge_extension(command)
+        self._judge_jobs(event, reaction, scheduler)
+
+    def compare(self, world: World) -> None:
+        """What truly runs is known to run, or its GPUs are known to be in use."""
+        for run in world.runs.values():
+            lease = self.leases.get(run.epoch)
+            if (lease is None or run.job_id not in lease.members) and run.key not in self.squatters:
+                raise Violation(f"a running job is known to run: {run}")
+
+    # Events
+
+    def _hear(self, event: Event, reaction: Reaction, scheduler: Scheduler) -> None:  # noqa: PLR0912  one branch per event
+        match event:
+            case JobSubmitted():
+                if self.status.get(event.job.id) is None:
+                    self.jobs[event.job.id] = event.job
+                    self.final.pop(event.job.id, None)
+                    self.finished.discard(event.job.id)
+            case JobHeld():
+                if self._is_live(event.job_id) and self.status.get(event.job_id) is not Status.CANCELLING:
+                    self.suspended.add(event.job_id)
+            case JobReleased():
+                self.suspended.discard(event.job_id)
+            case JobStarted():
+                self._confirm((event.job_id, event.epoch), event.at)
+            case JobPhase() if event.phase in (Phase.RUNNING, Phase.SAVING):
+                self._confirm((event.job_id, event.epoch), event.at)
+            case JobProgressed():
+                self._confirm((event.job_id, event.epoch), event.at)
+                self._report((event.job_id, event.epoch), event.steps)
+            case JobEnded():
+                self._end(event)
+            case Surveyed():
+                self._survey(event, reaction, scheduler)
+            case LeaseAdopted():
+                self._adopt(event, reaction)
+            case NodeChanged() if event.node in self.nodes:
+                self.health[event.node] = event.health
+            case GpuChanged() if self._exists(event.gpu):
+                self.gpu_states[event.gpu] = event.state
+            case ClusterChanged():
+                self._change_cluster(event, reaction)
+            case TenantsChanged():
+                self._change_tenants(event, reaction)
+            case PolicyChanged():
+                self._change_policy(event, reaction)
+        for notice in reaction.notices:
+            match notice:
+                case GuaranteeLost():
+                    for job_id in notice.job_ids:
+                        self.leases[self.lease_of[job_id]].is_guaranteed = False
+                case UnknownRun():
+                    self.squatters[notice.job_id, notice.epoch] = notice.gpus
+                    self.seen_at[notice.job_id, notice.epoch] = event.at
+        self._apply_changes()
+
+    def _is_live(self, job_id: str) -> bool:
+        status = self.status.get(job_id)
+        return status is not None and status not in FINAL
+
+    def _exists(self, gpu: Gpu) -> bool:
+        return gpu.node in self.nodes and 0 <= gpu.number < self.nodes[gpu.node].gpus
+
+    def _current(self, key: Key) -> Lease | None:
+        return self.leases[key[1]] if self.lease_of.get(key[0]) == key[1] else None
+
+    def _confirm(self, key: Key, at: float) -> None:
+        lease = self._current(key)
+        if lease is not None:
+            lease.confirmed_at.setdefault(key[0], at)
+
+    def _report(self, key: Key, steps: float) -> None:
+        if self._current(key) is not None and isfinite(steps):
+            self.reported[key[0]] = max(self.reported.get(key[0], 0.0), steps)
+
+    def _end(self, event: JobEnded) -> None:
+        key = (event.job_id, event.epoch)
+        self.squatters.pop(key, None)
+        if self._current(key) is None:
+            return
+        self._report(key, event.steps)
+        if event.ending is Ending.FINISHED:
+            self.finished.add(event.job_id)
+        self._leave(key)
+
+    def _leave(self, key: Key) -> None:
+        lease = self.leases[key[1]]
+        lease.members = tuple(member for member in lease.members if member != key[0])
+        del self.lease_of[key[0]]
+        if not lease.members:
+            del self.leases[key[1]]
+
+    def _survey(self, event: Surveyed, reaction: Reaction, scheduler: Scheduler) -> None:
+        running = {(run.job_id, run.epoch): run for run in event.running}
+        for job_id, epoch in list(self.lease_of.items()):
+            run = running.get((job_id, epoch))
+            if run is None:
+                # It says nothing of a run that began later, or of which nothing was ever heard.
+                if self.leases[epoch].confirmed_at.get(job_id, inf) < event.at:
+                    self._leave((job_id, epoch))
+            elif run.phase in (Phase.RUNNING, Phase.SAVING):
+                self._confirm((job_id, epoch), event.at)
+                self._report((job_id, epoch), run.steps)
+        for key in list(self.squatters):
+            if key in running:
+                self.seen_at[key] = max(self.seen_at[key], event.at)
+            elif self.seen_at[key] < event.at:
+                del self.squatters[key]
+        refused = {(job_id, each.epoch) for each in reaction.notices if isinstance(each, AdoptionRefused)
+                   for job_id in each.job_ids}  # fmt: skip
+        for key, run in running.items():
+            if key[0] in self.lease_of or key in refused or key[1] in self.epochs:
+                continue
+            if scheduler.status(key[0]) is Status.RUNNING:
+                self.squatters.pop(key, None)
+                self._take_over(run.epoch, (run.job_id,), run.gpus, (run.steps,), event.at, None)
+
+    def _adopt(self, event: LeaseAdopted, reaction: Reaction) -> None:
+        refused = any(isinstance(notice, AdoptionRefused) for notice in reaction.notices)
+        if all(self.lease_of.get(job_id) == event.epoch for job_id in event.job_ids):
+            return
+        if refused:
+            if self._must_adopt(event):
+                raise Violation(f"a job that runs is adopted, not stopped: {event}, {reaction.notices}")
+            return
+        if event.epoch in self.epochs:
+            return  # a lease that is on record is not adopted again; a status without one would be found out
+        for job_id in event.job_ids:
+            if job_id in self.lease_of:
+                raise Violation(f"at most one live lease epoch per job: {event}")
+        busy = self._busy(event.gpus)
+        if busy:
+            raise Violation(f"no GPU held by two bundles: {event} on {busy}")
+        guaranteed = None if event.guaranteed else False
+        self._take_over(event.epoch, event.job_ids, event.gpus, event.steps, event.at, guaranteed)
+
+    def _must_adopt(self, event: LeaseAdopted) -> bool:
+        """Whether there is nothing against an adoption."""
+        if event.epoch in self.epochs or self._busy(event.gpus) or len(set(event.gpus)) != len(event.gpus):
+            return False
+        if len(event.job_ids) != 1 or not all(map(self._exists, event.gpus)) or not event.gpus:
+            return False
+        job_id = event.job_ids[0]
+        if not self._is_live(job_id) or job_id in self.lease_of or job_id in self.suspended:
+            return False
+        types = {self.nodes[gpu.node].accelerator for gpu in event.gpus}
+        wanted = {option.shape[:2] for option in self.jobs[job_id].options}
+        return len(types) == 1 and (types.pop(), len(event.gpus)) in wanted
+
+    def _take_over(
+        self,
+        epoch: int,
+        job_ids: tuple[str, ...],
+        gpus: tuple[Gpu, ...],
+        steps: tuple[float, ...],
+        at: float,
+        guaranteed: bool | None,
+    ) -> None:
+        self.epochs.add(epoch)
+        lease = Lease(epoch, job_ids, gpus, is_guaranteed=guaranteed, is_adopted=True)
+        lease.confirmed_at = dict.fromkeys(job_ids, at)
+        self.leases[epoch] = lease
+        for job_id, done in zip(job_ids, steps, strict=True):
+            self.lease_of[job_id] = epoch
+            self.squatters.pop((job_id, epoch), None)
+            self._report((job_id, epoch), done)
+
+    def _change_cluster(self, event: ClusterChanged, reaction: Reaction) -> None:
+        if any(
+            isinstance(notice, ChangeRefused) and notice.change.startswith("change of") for notice in reaction.notices
+        ):
+            return
+        in_use = {notice.node for notice in reaction.notices if isinstance(notice, NodeInUse)}
+        for node in event.nodes:
+            if node.name in in_use and node.name not in event.removed:
+                self.changes[node.name] = node
+            elif not (node.name in in_use and node.name in self.nodes):
+                self.nodes[node.name] = node
+                self.closed.discard(node.name)
+                self.changes.pop(node.name, None)
+        for name in event.removed:
+            if name in self.nodes:
+                self.closed.add(name)
+                self.changes.pop(name, None)
+        self._cluster = None
+
+    def _apply_changes(self) -> None:
+        for name in list(self.changes):
+            if not self.is_in_use(name):
+                self.nodes[name] = self.changes.pop(name)
+                self._cluster = None
+        for name in self.closed:
+            if not self.is_in_use(name):  # it is gone, with all that was known of it
+                self.health.pop(name, None)
+                self.gpu_states = {gpu: state for gpu, state in self.gpu_states.items() if gpu.node != name}
+
+    def is_in_use(self, node: str) -> bool:
+        return any(gpu.node == node for lease in self.leases.values() for gpu in lease.gpus)
+
+    def _change_tenants(self, event: TenantsChanged, reaction: Reaction) -> None:
+        if any(isinstance(notice, ChangeRefused) for notice in reaction.notices):
+            return
+        for name, change in event.tenants.items():
+            if change.cells is None and change.quota is None:
+                continue
+            index = next((i for i, spec in enumerate(self.specs) if spec.name == name or name in spec.tenants), None)
+            if index is None:
+                open_pool = next((spec for spec in self.specs if not spec.tenants), PoolSpec(name))
+                self.specs.append(replace(open_pool, name=name, tenants=(name,), nodes=(), cells={}, quota={}))
+                index = len(self.specs) - 1
+            spec = self.specs[index]
+            cells = spec.cells if change.cells is None else change.cells
+            self.specs[index] = replace(spec, cells=cells, quota=spec.quota if change.quota is None else change.quota)
+
+    def _change_policy(self, event: PolicyChanged, reaction: Reaction) -> None:
+        if not any(isinstance(notice, ChangeRefused) for notice in reaction.notices):
+            self.specs = [
+                replace(spec, policy=event.policy, options=event.options) if spec.name == event.pool else spec
+                for spec in self.specs
+            ]
+
+    def spec(self, name: str) -> PoolSpec:
+        return next(spec for spec in self.specs if spec.name == name)
+
+    # Rounds
+
+    def _judge_round(self, round_: Round) -> None:
+        name = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
+        starting = {name[serial] for item in round_.plan.placements for serial in item.bundle}
+        leaving = {name[departure.serial] for departure in round_.plan.departures}
+        for job_id in starting:
+            self.placed_by[job_id], self.placed_at[job_id] = round_.pool, self.now
+            self._judge_pool(self.jobs[job_id], round_.pool)
+        for departure in round_.plan.departures:
+            reason, job_id = departure.reason, name[departure.serial]
+            if isinstance(reason, Preempted) and reason.by not in starting:
+                raise Violation(f"no job is preempted unless the preemptor starts: {reason}")
+            self._judge_departure(job_id, round_, isinstance(reason, Preempted), leaving)
+
+    def _judge_departure(self, job_id: str, round_: Round, is_preempted: bool, leaving: set[str]) -> None:
+        lease, job = self.leases[self.lease_of[job_id]], self.jobs[job_id]
+        if lease.pool and lease.pool != round_.pool:
+            raise Violation(f"a pool displaces only its own jobs: {round_.pool} displaces {job_id} of {lease.pool}")
+        if self.now < lease.until:
+            raise Violation(f"a lease is a promise: {job_id} leaves at {self.now}, lease until {lease.until}")
+        if self.now < lease.confirmed_at.get(job_id, inf) + job.min_runtime_seconds:
+            raise Violation(f"no job is displaced before its minimum run time: {job_id}, {lease}")
+        for other in lease.members:
+            if other not in leaving and other not in lease.stopping:
+                raise Violation(f"two that share GPUs leave together: {job_id} without {other}")
+        self.preemptions[job_id] += is_preempted
+        if self.preemptions[job_id] > job.preemptions_max:
+            raise Violation(f"no job is preempted more often than it allows: {job_id}")
+
+    def _judge_pool(self, job: Job, pool: str) -> None:
+        """A job is served by its tenant's pool; without a guarantee by the open one."""
+        own = next((spec for spec in self.specs if job.tenant in spec.tenants), None)
+        chosen = self.spec(pool)
+        if own is not None and (own.nodes or own.quota) and chosen is not own:
+            raise Violation(f"tenant guarantees are honoured: {job.id} of {job.tenant} is placed by {pool}")
+        if chosen.tenants and job.tenant not in chosen.tenants:
+            raise Violation(f"tenant guarantees are honoured: {job.id} of {job.tenant} is placed by {pool}")
+
+    # Commands
+
+    def _judge_start(self, command: Start) -> None:
+        if command.epoch in self.epochs:
+            for job_id in command.job_ids:
+                lease = self._current((job_id, command.epoch))
+                if lease is None or lease.gpus != command.gpus:
+                    raise Violation(f"an epoch is used once, and by no job that has left: {command}")
+            return
+        self.epochs.add(command.epoch)
+        for job_id in command.job_ids:
+            if job_id in self.lease_of:
+                raise Violation(f"at most one live lease epoch per job: {command}")
+            if job_id in self.suspended:
+                raise Violation(f"suspended jobs never start: {command}")
+            if job_id in self.final or job_id not in self.jobs:
+                raise Violation(f"jobs that have ended never start: {command}")
+        busy = self._busy(command.gpus)
+        if busy:
+            raise Violation(f"no GPU held by two bundles: {command} on {busy}")
+        self._judge_company(command)
+        pool = self.placed_by[command.job_ids[0]]
+        for job_id, steps_done, resumes in zip(command.job_ids, command.steps_done, command.resumes, strict=True):
+            self._judge_shape(command, self.jobs[job_id])
+            reported = self.reported.get(job_id, 0.0)
+            if steps_done != reported:
+                raise Violation(f"no reported progress is ever lost: {job_id} resumes at {steps_done}, not {reported}")
+            if steps_done > 0 and not resumes and "resumes" not in self.forgiven:
+                raise Violation(f"a job with progress loads its checkpoint: {command}")
+            self.lease_of[job_id] = command.epoch
+        self._judge_hardware(command, pool)
+        lease = Lease(command.epoch, command.job_ids, command.gpus, pool, bool(self.spec(pool).cells))
+        lease.until = command.lease_until
+        self.leases[command.epoch] = lease
+        self._judge_quota(command, pool)
+        for name, limit in (("cpus_per_gpu", "cpus"), ("memory_bytes_per_gpu", "memory_bytes")):
+            self._judge_load(command, name, limit)
+
+    def _busy(self, gpus: tuple[Gpu, ...]) -> list[str]:
+        wanted = set(gpus)
+        found = [str(lease) for lease in self.leases.values() if not wanted.isdisjoint(lease.gpus)]
+        return found + [str(key) for key, there in self.squatters.items() if not wanted.isdisjoint(there)]
+
+    def _judge_company(self, command: Start) -> None:
+        if len(command.job_ids) > 1:
+            first, second = (self.jobs[job_id].model for job_id in command.job_ids)
+            if not self.kept.get((first, second, command.shape.accelerator, command.shape.gpus)):
+                raise Violation(f"only those who fit together share GPUs: {command}")
+
+    def _judge_shape(self, command: Start, job: Job) -> None:
+        """All or nothing, of one type, and as close together as the job asks."""
+        cluster, shape = self.cluster, command.shape
+        if len(set(command.gpus)) != len(command.gpus) or len(command.gpus) != shape.gpus:
+            raise Violation(f"gangs are all or nothing: {command}")
+        if not all(map(self._exists, command.gpus)):
+            raise Violation(f"nothing starts on hardware that is not there: {command}")
+        if {self.nodes[gpu.node].accelerator for gpu in command.gpus} != {shape.accelerator}:
+            raise Violation(f"a gang has one GPU type, which is what it was told: {command}")
+        positions = cluster.positions(command.gpus)
+        level = next(i for i, cell in enumerate(cluster.cell_of_gpu) if len(set(cell[positions].tolist())) == 1)
+        wanted = [option.shape.level for option in job.options if option.shape[:2] == shape[:2]]
+        accepted = [cluster.levels.index(each) for each in wanted if each in cluster.levels]
+        if not accepted or level > max(accepted) or level > cluster.levels.index(shape.level):
+            raise Violation(f"gangs have an accepted shape: {job.id} got {command}, {cluster.levels[level]}")
+        self._judge_members(command, job)
+
+    def _judge_members(self, command: Start, job: Job) -> None:
+        """No member spans nodes; all are of equal size but the last, which may be smaller."""
+        size, rest = job.member_gpus, len(command.gpus) % job.member_gpus
+        odd = [count % size for count in Counter(gpu.node for gpu in command.gpus).values() if count % size]
+        if odd != ([rest] if rest else []):
+            raise Violation(f"members do not span nodes: {job.id} with members of {size} got {command.gpus}")
+
+    def _judge_hardware(self, command: Start, pool: str) -> None:
+        spec = self.spec(pool)
+        owned = {node: each.name for each in self.specs for node in each.nodes}
+        for gpu in command.gpus:
+            health = self.health.get(gpu.node, Health.HEALTHY)
+            if health is not Health.HEALTHY:
+                raise Violation(f"nothing starts on a node that is {health.value}: {command}")
+            state = self.gpu_states.get(gpu, GpuState.USABLE)
+            if state is not GpuState.USABLE:
+                raise Violation(f"nothing starts on a GPU that is {state.value}: {command}")
+            if gpu.node in self.closed:
+                raise Violation(f"nothing starts on a node that was told to go: {command}")
+            if gpu.node in self.changes:
+                raise Violation(f"nothing starts on a node that waits to be changed: {command}")
+            if owned.get(gpu.node, pool) != pool or (spec.nodes and gpu.node not in spec.nodes):
+                raise Violation(f"pools with nodes use only their own: {command} of {pool}")
+
+    def _judge_quota(self, command: Start, pool: str) -> None:
+        spec, accelerator = self.spec(pool), command.shape.accelerator
+        if spec.quota:
+            used = sum(
+                len(lease.gpus)
+                for lease in self.leases.values()
+                if lease.pool == pool and self._type_of(lease) == accelerator
+            )
+            if used > spec.quota.get(accelerator, 0):
+                raise Violation(f"no pool has more GPUs than its quota: {command}, {used} of {spec.quota}")
+
+    def _type_of(self, lease: Lease) -> str:
+        return self.nodes[lease.gpus[0].node].accelerator
+
+    def _judge_load(self, command: Start, name: str, limit: str) -> None:
+        """The CPUs of both of a pair count, and of all who are on the node."""
+        if not any(getattr(self.jobs[job_id], name) for job_id in command.job_ids):
+            return
+        for node in {gpu.node for gpu in command.gpus}:
+            carried = sum(
+                getattr(self.jobs[job_id], name) * sum(gpu.node == node for gpu in lease.gpus)
+                for lease in self.leases.values()
+                for job_id in lease.members
+            )
+            if carried > getattr(self.nodes[node], limit) * (1 + 1e-9):
+                raise Violation(f"no node carries more {limit} than it has: {node} {carried} with {command}")
+
+    def _causes(self, event: Event, reaction: Reaction) -> set[Key]:
+        """Leases that may be stopped for another reason than that a job takes their place."""
+        found: set[Key] = set(self.squatters)
+        match event:
+            case JobCancelled() | JobHeld() if event.job_id in self.lease_of:
+                found.add((event.job_id, self.lease_of[event.job_id]))
+            case NodeChanged(health=Health.FAILED):
+                found.update(self._keys_on(lambda gpu: gpu.node == event.node))
+            case GpuChanged(state=GpuState.FAILED):
+                found.update(self._keys_on(lambda gpu: gpu == event.gpu))
+        for notice in reaction.notices:
+            match notice:
+                case StartOverdue():
+                    found.add((notice.job_id, notice.epoch))
+                case AdoptionRefused():
+                    found.update((job_id, notice.epoch) for job_id in notice.job_ids)
+        for round_ in reaction.rounds:
+            name = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
+            for departure in round_.plan.departures:
+                job_id = name[departure.serial]
+                assert isinstance(departure.reason, Preempted | Moved)
+                found.add((job_id, self.lease_of[job_id]))
+        return found
+
+    def _keys_on(self, touches: object) -> set[Key]:
+        assert callable(touches)
+        return {
+            (job_id, epoch)
+            for epoch, lease in self.leases.items()
+            if any(map(touches, lease.gpus))
+            for job_id in lease.members
+        }
+
+    def _judge_stop(self, command: Stop, causes: set[Key], reaction: Reaction) -> None:
+        key = (command.job_id, command.epoch)
+        lease = self._current(key)
+        if lease is None:
+            if key not in causes:
+                raise Violation(f"only what runs is stopped: {command}")
+            return
+        if key not in causes and command.job_id not in lease.stopping:
+            reserved = [round_.pool for round_ in reaction.rounds if round_.plan.placements and self._reserves(round_)]
+            if not reserved:
+                raise Violation(f"no job is stopped without a cause: {command}, {lease}")
+            if lease.is_guaranteed:
+                raise Violation(f"tenant guarantees are honoured: {command} of {lease} for pools {reserved}")
+        lease.stopping.add(command.job_id)
+
+    def _reserves(self, round_: Round) -> bool:
+        return any(self.spec(round_.pool).cells.values())
+
+    def _judge_extension(self, command: Extend) -> None:
+        if command.epoch not in self.leases:
+            raise Violation(f"only what runs is extended: {command}")
+        self.leases[command.epoch].until = command.lease_until
+
+    # Jobs
+
+    def _judge_jobs(self, event: Event, reaction: Reaction, scheduler: Scheduler) -> None:
+        for job_id in self.jobs:
+            status, before = scheduler.status(job_id), self.status.get(job_id)
+            self._judge_status(job_id, status, before, scheduler)
+            if before is Status.HOLDING and status is Status.PENDING:
+                self._judge_release(job_id, event, reaction)
+            self.status[job_id] = status
+        if isinstance(event, JobCancelled) and self.status.get(event.job_id) not in (*FINAL, Status.CANCELLING, None):
+            raise Violation(f"a job that is cancelled ends: {event.job_id} is {self.status[event.job_id]}")
+
+    def _judge_status(self, job_id: str, status: Status | None, before: Status | None, scheduler: Scheduler) -> None:
+        if status is None:
+            kept = self.final.get(job_id)
+            if kept is None or self.now < kept[1] + self.setup.retention_seconds:
+                raise Violation(f"no accepted job is ever lost: {job_id} was {before}")
+            return
+        if (job_id in self.lease_of) != (status in ON_GPUS):
+            raise Violation(f"jobs have GPUs while their leases last: {job_id} is {status.name}, {self.lease_of}")
+        if job_id in self.finished and status is not Status.FINISHED:
+            raise Violation(f"a finished job stays finished: {job_id} is {status.name}")
+        if job_id in self.final and status is not self.final[job_id][0]:
+            raise Violation(f"what has ended stays as it ended: {job_id} is {status.name}, was {self.final[job_id]}")
+        if status in FINAL:
+            self.final.setdefault(job_id, (status, self.now))
+            self.suspended.discard(job_id)
+        if job_id in self.suspended and status not in (Status.SUSPENDED, Status.STOPPING, Status.CANCELLING):
+            raise Violation(f"a suspended job waits or leaves: {job_id} is {status.name}")
+        if status is Status.SUSPENDED and job_id not in self.suspended:
+            raise Violation(f"only suspended jobs are suspended: {job_id}")
+        if status in _WAITS and not str(scheduler.why(job_id) or ""):
+            raise Violation(f"every pending job has a reason: {job_id} is {status.name}")
+
+    def _judge_release(self, job_id: str, event: Event, reaction: Reaction) -> None:
+        """What is held for a job stays so until it starts, the hold expires, or something else needs the GPUs."""
+        if isinstance(event, _RELEASES) or any(map(self._reserves, reaction.rounds)):
+            return
+        if isinstance(event, JobCancelled | JobHeld):
+            return  # of the job itself, or of the one with which it was to share GPUs
+        if isinstance(event, Tick) and self.now >= self.placed_at[job_id] + self.setup.acknowledge_seconds:
+            return
+        raise Violation(f"a preemptor starts, or its hold expires: {job_id} at {event}")
