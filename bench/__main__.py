@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from bench import auction_types, cases, gavel, hived, solve_time, themis, workbench
+from bench import auction_types, cases, gavel, hived, solve_time, state, themis, workbench
 
 HERE = Path(__file__).parent
 CASES: dict[str, Callable[[], cases.Result]] = {
@@ -36,6 +36,7 @@ CASES: dict[str, Callable[[], cases.Result]] = {
     "philly, eight policies compared, two workers": workbench.compare_eight_policies,
     **gavel.CASES,
     **hived.CASES,
+    **state.CASES,
     **themis.CASES,
     **auction_types.CASES,
 }
@@ -49,6 +50,7 @@ LIMITS_SECONDS = {
     "philly, eight policies compared, two workers": 60.0,
     **gavel.LIMITS_SECONDS,
     **themis.LIMITS_SECONDS,
+    **state.LIMITS_SECONDS,
     **auction_types.LIMITS_SECONDS,
 }
 SOLVE_TIME_PLOT = "solve-time-plot"
@@ -66,7 +68,7 @@ def main() -> None:
     parts: dict[str, Iterable[str]] = {
         "--simulator": SIMULATOR,
         "--gavel": gavel.CASES,
-        "--hived": hived.CASES,
+        "--hived": [*hived.CASES, *state.CASES],
         "--themis": [*themis.CASES, *auction_types.CASES],
     }
     if len(sys.argv) > 1 and sys.argv[1] in parts:

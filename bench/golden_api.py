@@ -1,0 +1,63 @@
+"""The only module of the golden runs that knows Horae's API: all imports, and every difference between checkouts.
+
+The same file runs against this checkout and against an older or newer one, so differences are found by looking for the
+attribute, never by a version. Commands and events are recognised by the names of their classes, which outlive modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from horae.engines.searching import first_jobs
+from horae.experiment import simulate
+from horae.model import events
+from horae.model.cells import Cluster, Node
+from horae.model.events import BidGiven, Event, Health, JobCancelled, NodeChanged, PolicyChanged, SpeedRevised
+from horae.model.jobs import Arrival, Curve, Job, Truth
+from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
+from horae.model.searches import Method, Search, Trial
+from horae.model.shapes import Option, Shape
+from horae.model.speeds import Sharing
+
+__all__ = [
+    "Arrival", "BidGiven", "Cadence", "Cluster", "Curve", "Event", "Health", "Job", "JobCancelled", "Method", "Node",
+    "NodeChanged", "Option", "PolicyChanged", "PoolSpec", "RoundRules", "Search", "Setup", "Shape", "Sharing",
+    "SpeedRevised", "Trial", "Truth", "first_jobs", "gpus_by_node", "kind", "reservations_changed", "simulate",
+    "without_borrowing",
+]  # fmt: skip
+
+
+def kind(value: object) -> str:
+    """The name of an event's, a command's or an ending's type."""
+    return type(value).__name__
+
+
+def gpus_by_node(cluster: Cluster, gpus: Any) -> list[tuple[str, int]]:
+    """The GPUs of a start as sorted (node name, index within the node).
+
+    A start names them by node, or by their positions in the numbering of the cluster.
+    """
+    if gpus and hasattr(gpus[0], "node"):
+        return sorted((str(each.node), int(each.number)) for each in gpus)
+    first = cluster.first_gpu[cluster.node_level]
+    nodes = [int(cluster.node_of_gpu[gpu]) for gpu in gpus]
+    return sorted((cluster.nodes[node].name, int(gpu - first[node])) for node, gpu in zip(nodes, gpus, strict=True))
+
+
+def without_borrowing(setup: Setup) -> Setup:
+    """Tenants' jobs stay in their cells, where a setup says anything about that."""
+    off: Any = {"borrow": False}
+    pools = [replace(pool, **off) if hasattr(pool, "borrow") else pool for pool in setup.pools]
+    return replace(setup, pools=tuple(pools))
+
+
+def reservations_changed(at: float, cells: Mapping[str, Mapping[str, int]]) -> Event:
+    """The event by which operators give tenants other cells, by pool."""
+    made: Any = getattr(events, "TenantsChanged", None)
+    if made is None:
+        made = getattr(events, "ReservationsChanged", None)
+        return made(at=at, cells=cells)
+    change: Any = getattr(events, "TenantChange", None)
+    return made(at=at, tenants={name: change(cells=each) for name, each in cells.items()})
