@@ -90,6 +90,7 @@ class Witness:
         self.epochs: set[int] = set()  # all that were ever used
         self.squatters: dict[Key, tuple[Gpu, ...]] = {}  # runs that the scheduler was told of and does not own
         self.seen_at: dict[Key, float] = {}  # by squatter: when it was last seen to run
+        self.borrowed: set[str] = set()  # jobs that were ever on GPUs outside their tenant's cells
         self.forgiven: frozenset[str] = frozenset()  # promises that are known to be broken, while others are looked for
         self.placed_by: dict[str, str] = {}  # by job: the pool that placed it last
         self.placed_at: dict[str, float] = {}  # and when
@@ -118,6 +119,8 @@ class Witness:
         for notice in reaction.notices:
             if isinstance(notice, DecisionRejected | FactRejected):
                 raise Violation(f"a decision was rejected: {notice}")
+        # Borrowed leases are ranked by the pool that lends; which they are, only the scheduler can tell.
+        self.borrowed.update(scheduler.jobs.id_of[loan] for loan in scheduler.jobs.lent)
         self._hear(event, reaction, scheduler)
         for round_ in reaction.rounds:
             self._judge_round(round_)
@@ -181,6 +184,7 @@ class Witness:
                 case GuaranteeLost():
                     for job_id in notice.job_ids:
                         self.leases[self.lease_of[job_id]].is_guaranteed = False
+                        self.leases[self.lease_of[job_id]].pool = ""  # that of preemptible work, or its own
                 case UnknownRun():
                     self.squatters[notice.job_id, notice.epoch] = notice.gpus
                     self.seen_at[notice.job_id, notice.epoch] = event.at
@@ -371,7 +375,7 @@ class Witness:
 
     def _judge_departure(self, job_id: str, round_: Round, is_preempted: bool, leaving: set[str]) -> None:
         lease, job = self.leases[self.lease_of[job_id]], self.jobs[job_id]
-        if lease.pool and lease.pool != round_.pool:
+        if lease.pool and lease.pool != round_.pool and job_id not in self.borrowed:
             raise Violation(f"a pool displaces only its own jobs: {round_.pool} displaces {job_id} of {lease.pool}")
         if self.now < lease.until:
             raise Violation(f"a lease is a promise: {job_id} leaves at {self.now}, lease until {lease.until}")
@@ -554,7 +558,7 @@ class Witness:
             reserved = [round_.pool for round_ in reaction.rounds if round_.plan.placements and self._reserves(round_)]
             if not reserved:
                 raise Violation(f"no job is stopped without a cause: {command}, {lease}")
-            if lease.is_guaranteed:
+            if lease.is_guaranteed and command.job_id not in self.borrowed:
                 raise Violation(f"tenant guarantees are honoured: {command} of {lease} for pools {reserved}")
         lease.stopping.add(command.job_id)
 

@@ -388,6 +388,10 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
         ":4: tenants.nlp.cells: tenant 'nlp' reserves 9 of 'a100.node', of which 4 in A100x8r0, 4 in A100x8r2 "
         "are left; promise fewer cells, or add hardware",
     ),
+    "a tenant without cells shall borrow": (
+        f"{NODES}tenants: {{nlp: {{borrow: false}}}}\n",
+        ":3: tenants.nlp.borrow: has no effect for a tenant without cells; reserve some, or leave it out",
+    ),
     "one tenant owns nodes where another reserves cells": (
         f"{NODES}tenants:\n  nlp: {{cells: {{a100.node: 3}}}}\n  vision: {{nodes: a3}}\n",
         ":5: tenants.vision.nodes: nobody can own nodes where others reserve cells; reserve node cells for it",
@@ -521,3 +525,10 @@ def test_anchors_save_typing(tmp_path: Path) -> None:
         "nodes:\n  - &a {name: a, gpu: A100, gpus: 8, cpus: 96}\n  - {<<: *a, name: b}\n",
     )
     assert [(node.name, node.cpus) for node in setup.cluster.nodes] == [("a", 96.0), ("b", 96.0)]
+
+
+def test_a_tenant_with_cells_borrows_unless_it_says_otherwise(tmp_path: Path) -> None:
+    setup = read(
+        tmp_path, f"{NODES}tenants: {{nlp: {{cells: {{a100.node: 1}}}}, cv: {{cells: {{a100.node: 1}}, borrow: no}}}}\n"
+    )
+    assert [(pool.name, pool.borrow) for pool in setup.pools if pool.cells] == [("nlp", True), ("cv", False)]

@@ -132,7 +132,8 @@ class Tenancy:
     def restore_doomed(self, plain: Plain) -> None:
         """Cells on bad hardware as they were: which of several it is depends on how things came about."""
         for number in sorted(self._doomed):
-            self._unmap(number)
+            if not self._claims[number]:
+                self._unmap(number)
         self.restore(plain)
         self._close_bad()
 
@@ -203,6 +204,7 @@ class Tenancy:
         for cell, number in zip(cells, numbers, strict=True):
             if self._bound[number] == _UNBOUND:
                 self._map(number, cell)
+        self._doomed.difference_update(numbers)  # they are wanted as they are
         self.estate.ledger.settle()
         return own
 

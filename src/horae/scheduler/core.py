@@ -279,6 +279,8 @@ class Scheduler:
             present.update(int(epochs[row[serial]]) for serial in placement.bundle)
             if self.ledger.squatters and self._is_still_there(placement):
                 continue  # it starts when its former run is gone
+            if self.jobs.retry_at and self._must_wait(pool, placement):
+                continue
             if self.jobs.lent and self._is_welcomed_home(pool, placement, plan, present):
                 continue
             present = present.union(placement.leaving) - downgraded
@@ -294,6 +296,16 @@ class Scheduler:
                 self.leases.start(pool, placement, self.now)
         for serial, lease_seconds in dict(plan.extensions).items():  # a job may be named twice; the last counts
             self.leases.extend(pool, serial, lease_seconds, self.now)
+
+    def _must_wait(self, pool: Pool, placement: Placement) -> bool:
+        """Whether a start that was lost before it ran is not to be tried again yet."""
+        serials = map(home_of, placement.bundle)
+        retry_at = max(self.jobs.retry_at.pop(serial, -inf) for serial in serials)
+        if retry_at <= self.now:
+            return False
+        self.jobs.retry_at[home_of(placement.serial)] = retry_at
+        pool.retry_at = min(pool.retry_at, retry_at)
+        return True
 
     def _is_still_there(self, placement: Placement) -> bool:
         """Whether a run of one of the jobs that should be over is not."""
@@ -478,8 +490,8 @@ class Scheduler:
             self._wait_again(pool, serial)
             expected = before == STOPPING and event.ending is Ending.STOPPED
             if is_stillborn:
-                pool.touch(self.now + self.setup.acknowledge_seconds)
-            elif not expected or not self.holds.counts_on(pool, event.epoch, lease, self.now):
+                self.jobs.retry_at[home_of(serial)] = self.now + self.setup.acknowledge_seconds
+            if not expected or not self.holds.counts_on(pool, event.epoch, lease, self.now):
                 pool.touch(self.now)
         self.holds.lease_ended(event.epoch, self.now)
         if self.administration.leaving:

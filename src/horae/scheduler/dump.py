@@ -66,6 +66,7 @@ def dump(scheduler: Scheduler) -> Plain:
             "failures": [[serial, count] for serial, count in sorted(jobs.failures.items())],
             "suspended": [_suspended(each) for each in jobs.suspended.values()],
             "to_suspend": sorted(jobs.to_suspend),
+            "retry_at": [[serial, at] for serial, at in jobs.retry_at.items()],
         },
     }
 
@@ -282,6 +283,7 @@ def _restore_jobs(scheduler: Scheduler, plain: Plain) -> None:
     jobs.refused = {job_id: untagged(Refusal, reason) for job_id, reason in plain["refused"].items()}
     jobs.failures = dict(plain["failures"])
     jobs.to_suspend = set(plain["to_suspend"])
+    jobs.retry_at = dict(plain["retry_at"])
     for job, serial, carried in plain["suspended"]:
         columns = {name: _carried(name, values) for name, values in carried.items()}
         each = Suspended(from_plain(Job, job), serial, columns)

@@ -56,6 +56,7 @@ class Pool:
         self.pair_serials: tuple[Ints, Ints] = (_NOTHING, _NOTHING)
         self.unsolved = ""  # why the shares in force are old ones, if they are
         self.memory: object = None  # plain data of the last decision, for the next
+        self.retry_at = inf  # when a start that is put off may be tried again
         self.newcomers: list[int] = []  # serials of jobs that came since the last decision
         self.newcomers_at = inf  # when these may start, if the pool admits jobs between rounds
         self._undo: list[tuple[NDArray[Any], NDArray[Any]]] = []  # columns as they were before the last decision
@@ -489,6 +490,9 @@ class Pool:
             self.wake_at = max(changes_at, self.spec.boundary_after(now))
         if self.is_at_rest:
             self.wake_at = inf
+        if self.retry_at < inf:
+            self._look_at(self.retry_at)
+            self.retry_at = inf
 
 
 def _claimants(round_: Round) -> frozenset[int]:

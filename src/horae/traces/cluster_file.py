@@ -146,6 +146,7 @@ class Tenant(PoolEntry):
     nodes: Annotated[list[Names], BeforeValidator(_list)] = []
     cells: dict[Name, Annotated[int, Field(ge=0, strict=True)]] = {}
     pinned: dict[Name, Name] = {}  # by name: the place of a cell, see horae.model.pinning
+    borrow: bool = True  # jobs without room in its cells run on spare GPUs meanwhile
 
     @property
     def reserves(self) -> bool:
@@ -239,7 +240,8 @@ def _reserving_pools(file: YamlFile[ClusterFile]) -> list[PoolSpec]:
         _check_has_effect(file, name, tenant, has_pool=tenant.reserves)
         if tenant.reserves:
             pool = _pool(name, tenant, tenants=(name,))
-            pools.append(replace(pool, cells=dict(tenant.cells), pinned=dict(tenant.pinned)))
+            cells, pinned = dict(tenant.cells), dict(tenant.pinned)
+            pools.append(replace(pool, cells=cells, pinned=pinned, borrow=tenant.borrow))
     spare = file.value.spare
     if "policy" not in spare.model_fields_set:  # by the tenants' weights, as HiveD has it
         spare = spare.model_copy(update={"policy": ("hierarchical", {}), "cadence": Cadence.ROUNDS})
@@ -247,8 +249,11 @@ def _reserving_pools(file: YamlFile[ClusterFile]) -> list[PoolSpec]:
 
 
 def _check_has_effect(file: YamlFile[ClusterFile], name: str, tenant: Tenant, *, has_pool: bool) -> None:
-    idle = sorted(tenant.model_fields_set & set(PoolEntry.model_fields))
-    if idle and not has_pool:
+    idle = [] if has_pool else sorted(tenant.model_fields_set & set(PoolEntry.model_fields))
+    if "borrow" in tenant.model_fields_set and not tenant.reserves:
+        error = ClusterError("has no effect for a tenant without cells", remedy="reserve some, or leave it out")
+        raise file.place(error, "tenants", name, "borrow")
+    if idle:
         error = ClusterError(
             "has no effect for a tenant without nodes or cells", remedy="give it some, or set it for spare"
         )

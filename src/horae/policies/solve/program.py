@@ -83,6 +83,9 @@ def maximise(problem: str, cost: Floats, rows: tuple[Row, ...]) -> Solved:
     program.a_matrix_.start_ = np.cumsum([0, *(len(row.columns) for row in rows)])
     program.a_matrix_.index_ = np.concatenate([row.columns for row in rows])
     program.a_matrix_.value_ = np.concatenate([row.coefficients for row in rows])
+    bounds = np.concatenate([program.row_lower_, program.row_upper_])
+    if not np.isfinite(program.a_matrix_.value_).all() or not np.isfinite(cost).all() or np.isnan(bounds).any():
+        raise Unsolved(problem, "its numbers are not finite")  # the solver would crash
     solver = highspy.Highs()  # type: ignore[no-untyped-call]
     for option, value in _OPTIONS.items():
         solver.setOptionValue(option, value)
