@@ -62,9 +62,7 @@ class Jobs:
         self._end_order: deque[str] = deque()  # ids of ended jobs, the first to end first
         self.refused: dict[str, Refusal] = {}
         self.failures: dict[int, int] = {}  # by serial
-        self.retry_at: dict[
-            int, float
-        ] = {}  # by serial: when a start that was lost before it ran is tried again
+        self.retry_at: dict[int, float] = {}  # by serial: when a start that was lost before it ran is tried again
         self.lent: dict[int, Pool] = {}  # by serial of a loan: the pool that it is in
         self.serial_next = 0
 
