@@ -109,6 +109,11 @@ class Administration:
             self._jobs.to_suspend.discard(serial)
             self._jobs.refuse(job, never, now)
 
+    def withdraw_loans(self, serials: Iterable[int], now: float) -> None:
+        """Jobs that have GPUs of their own no longer wait for others."""
+        for serial in serials:
+            self._loans.drop(serial, now)
+
     def _see_that_a_loan_fits(self, pool: Pool, loan: int, now: float) -> None:
         number = int(pool.table.demand[pool.table.row[loan]])
         if pool.never(number, self._interned.demands.all[number], self._placer) is not None:

@@ -118,10 +118,9 @@ class GpuLedger:
     def set_squatter(self, run: tuple[str, int], gpus: tuple[Gpu, ...]) -> None:
         """A run that should be over is on these GPUs; with none, it is gone."""
         before = self.squatters.pop(run, ())
-        there = tuple(gpu for gpu in gpus if self.real_cluster.has(gpu))
-        if there:
-            self.squatters[run] = there
-        for node in dict.fromkeys(gpu.node for gpu in (*before, *there)):
+        if gpus:
+            self.squatters[run] = gpus  # also those that do not exist here: their node may come back
+        for node in dict.fromkeys(gpu.node for gpu in (*before, *gpus)):
             if node in self.real_cluster.node_index:
                 self._mark(node)
 

@@ -87,6 +87,10 @@ class Surveys:
                 continue
             self._ledger.set_squatter((run.job_id, run.epoch), run.gpus)
             administration.changed(run.gpus, now)
+            if run.job_id in self._jobs.live:  # it runs: it is not to be started on what is held for it
+                serial = self._jobs.live[run.job_id][1]
+                self._holds.release(serial, now)
+                self._holds.release(loan_of(serial), now)
 
     def _is_news(self, run: Running, at: float) -> bool:
         """Whether a run is not known: it never was, or the survey was taken after the job last left its GPUs."""
@@ -174,6 +178,7 @@ class Surveys:
         pool = self._jobs.where(placement.serial)
         for job_id in event.job_ids:
             self.gone((job_id, event.epoch), administration, now)
+        administration.withdraw_loans(placement.bundle, now)
         self._leases.note(event.epoch)
         self._leases.occupy(pool, event.epoch, placement, now)
         for serial, steps in zip(placement.bundle, event.steps, strict=True):
