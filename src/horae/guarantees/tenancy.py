@@ -11,7 +11,8 @@ its tenant in the wide cluster, for jobs that ask for it alone: `pins` and `is_p
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, islice, product
 from typing import NamedTuple
 
 import numpy as np
@@ -20,13 +21,14 @@ from horae.guarantees.compartment import Compartment
 from horae.guarantees.estate import Estate
 from horae.model.arrays import Bools, Ints
 from horae.model.cells import Cluster
-from horae.model.chains import CellKind
+from horae.model.chains import CellKind, Chain
 from horae.model.layout import Layout, layout_of, pinned_nodes, private_nodes
 from horae.model.limits import bounded
 from horae.model.plain import Plain
 from horae.model.pools import PoolSpec
 
 _UNBOUND = -1
+_WAYS_MAX = 256  # to cover a gang with cells, one by one
 
 
 class _Cell(NamedTuple):
@@ -139,11 +141,13 @@ class Tenancy:
 
     # Claims
 
-    def adopt(self, tenant: str, real: Ints, pin: str = "", avoid: Collection[int] = ()) -> Ints | None:
+    def adopt(
+        self, tenant: str, real: Ints, pin: str = "", avoid: Collection[int] = (), members: Sequence[int] = ()
+    ) -> Ints | None:
         """A tenant's GPUs for a job that was found on these real ones; None if its cells cannot cover them.
 
         A job that asks for a pinned cell is covered by that one alone, any other by none of them. `avoid` are GPUs of
-        the tenant that are about to be used otherwise.
+        the tenant that are about to be used otherwise. `members` are the GPUs of each member, where sizes differ.
         """
         avoided = np.zeros(self.wide.gpu_count, dtype=bool)
         avoided[list(avoid)] = True
@@ -160,48 +164,42 @@ class Tenancy:
         compartment = by_chain.get(int(chains[0]))
         if compartment is None or (chains != chains[0]).any():
             return None
-        chain = compartment.chain
-        nodes = len(np.unique(places // chain.node_gpus))
-        for level in sorted({cell.kind.level for cell in self.cells if cell.compartment is compartment}):
-            size = chain.gpus[level]
-            cells = list(dict.fromkeys((places // size).tolist()))
-            if len(cells) > nodes:
-                continue  # a member of the gang would be in several cells
-            places_by_cell = [(gpu // size, gpu % size) for gpu in places.tolist()]
-            own = self._bind_these(compartment, level, cells, places_by_cell, avoided)
+        levels = sorted({cell.kind.level for cell in self.cells if cell.compartment is compartment})
+        for chosen in _ways(compartment.chain, levels, places.tolist(), members):
+            own = self._bind_these(compartment, chosen, places.tolist(), avoided)
             if own is not None:
                 return own
         return None
 
     def _bind_these(
-        self,
-        compartment: Compartment,
-        level: int,
-        cells: Sequence[int],
-        places: Sequence[tuple[int, int]],
-        avoided: Bools,
+        self, compartment: Compartment, levels: Sequence[int], places: Sequence[int], avoided: Bools
     ) -> Ints | None:
-        """These cells of the cluster for a tenant, and its GPUs there; None if it has none left, or promises to others
-        forbid it."""
+        """For a tenant, cells of these levels around GPUs of the cluster, and its GPUs there; None if it has none left,
+        or promises to others forbid it."""
         ground = self.estate.grounds[compartment.chain_index]
-        mine = [n for n, each in enumerate(self.cells) if each.compartment is compartment and each.kind.level == level]
-        bound = {self._bound[number]: number for number in mine if self._bound[number] != _UNBOUND}
+        sizes = ground.chain.gpus
+        cells = [(level, gpu // sizes[level]) for level, gpu in zip(levels, places, strict=True)]
+        mine = [number for number, each in enumerate(self.cells) if each.compartment is compartment]
+        bound = {(self.cells[n].kind.level, self._bound[n]): n for n in mine if self._bound[n] != _UNBOUND}
         unbound = [n for n in mine if self._bound[n] == _UNBOUND and not avoided[self.cells[n].gpus].any()]
-        numbers = []
-        for cell in cells:
-            if cell not in bound:
-                is_free = ground.buddies.is_open(level, cell) and ground.buddies.can_take(level, cell, ground.promised)
-                if not unbound or not is_free:
-                    self.estate.ledger.undo()
-                    return None
-                self.estate.bind(compartment, level, cell)
-            numbers.append(bound[cell] if cell in bound else unbound.pop(0))
-        by_cell = dict(zip(cells, numbers, strict=True))
-        own = np.array([self.cells[by_cell[cell]].gpus[offset] for cell, offset in places])
+        numbers: dict[tuple[int, int], int] = {}
+        for level, cell in dict.fromkeys(cells):
+            if (level, cell) in bound:
+                numbers[level, cell] = bound[level, cell]
+                continue
+            left = [n for n in unbound if self.cells[n].kind.level == level and n not in numbers.values()]
+            is_free = ground.buddies.is_open(level, cell) and ground.buddies.can_take(level, cell, ground.promised)
+            if not left or not is_free:
+                self.estate.ledger.undo()
+                return None
+            self.estate.bind(compartment, level, cell)
+            numbers[level, cell] = left[0]
+        offsets = [gpu % sizes[level] for level, gpu in zip(levels, places, strict=True)]
+        own = np.array([self.cells[numbers[cell]].gpus[offset] for cell, offset in zip(cells, offsets, strict=True)])
         if (self._claimed[own] | avoided[own]).any():
             self.estate.ledger.undo()
             return None
-        for cell, number in zip(cells, numbers, strict=True):
+        for (_, cell), number in numbers.items():
             if self._bound[number] == _UNBOUND:
                 self._map(number, cell)
         self._doomed.difference_update(numbers)  # they are wanted as they are
@@ -396,3 +394,19 @@ class Tenancy:
             self._doomed.add(number)
         self.estate.ledger.settle()
         return bool(bad)
+
+
+def _ways(chain: Chain, levels: Sequence[int], places: Sequence[int], members: Sequence[int]) -> Iterator[list[int]]:
+    """By GPU, levels of cells that could cover a gang so that no member is in several cells: one level for all first,
+    then one for each member."""
+    nodes = len({gpu // chain.node_gpus for gpu in places})
+    for level in levels:
+        if len({gpu // chain.gpus[level] for gpu in places}) <= nodes:
+            yield [level] * len(places)
+    if sum(members) != len(places):
+        return
+    ends = list(accumulate(members))
+    parts = [places[end - size : end] for end, size in zip(ends, members, strict=True)]
+    fit = [[each for each in levels if len({gpu // chain.gpus[each] for gpu in part}) == 1] for part in parts]
+    for chosen in islice(product(*fit), _WAYS_MAX):
+        yield [level for level, size in zip(chosen, members, strict=True) for _ in range(size)]

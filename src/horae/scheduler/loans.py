@@ -195,8 +195,8 @@ class Loans:
         lease = self._leases.by_epoch[self.epoch(placement.serial)]
         if tenancy is None or len(lease.bundle) > 1:
             return False
-        pin = pool.table.jobs[pool.table.row[placement.serial]].pinned
-        own = tenancy.adopt(pool.spec.name, tenancy.real[lease.gpus], pin, taken)
+        job = pool.table.jobs[pool.table.row[placement.serial]]
+        own = tenancy.adopt(pool.spec.name, tenancy.real[lease.gpus], job.pinned, taken, job.members)
         if own is None:
             return False
         spare = self._jobs.lent[loan]

@@ -225,7 +225,8 @@ class Surveys:
         real = layout.real.positions(event.gpus)
         positions = real if layout.tenancy is None else layout.tenancy.wide_of(real)
         if layout.tenancy is not None and pool.spec.reserves and event.guaranteed:
-            own = layout.tenancy.adopt(pool.spec.name, real, pool.table.jobs[pool.table.row[found[0][1]]].pinned)
+            job = pool.table.jobs[pool.table.row[found[0][1]]]
+            own = layout.tenancy.adopt(pool.spec.name, real, job.pinned, members=job.members)
             positions = positions if own is None else own
         partner = (found[1][1], options[1]) if len(found) > 1 else (NOBODY, NOBODY)
         return Placement(found[0][1], options[0], shape, positions, (), 0.0, Won(0), *partner)
