@@ -7,7 +7,8 @@ the record carries out is told as what an engine would report: leases that were 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from conformance.hived_protocol import Decision, Kind, Member, Request, Suggested
@@ -33,13 +34,11 @@ from horae.model.reasons import Never
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
 from horae.scheduler import Scheduler
-from horae.scheduler.jobs import is_loan
 from horae.scheduler.prospects import prospect_of
 from horae.traces.readers.hived_config import HivedConfig
 from horae.traces.readers.hived_pools import SPARE, hived_pools
 
 _FOR_EVER = 1e9  # seconds: no hold expires, and no command is sent again
-_EPOCHS = 1 << 30  # those of recorded leases begin here, far from the scheduler's own
 
 
 @dataclass
@@ -48,7 +47,11 @@ class _Gang:
     job_id: str  # a name may come back after its gang has left
     members: tuple[Member, ...] = ()  # where it runs; empty: it waits for its victims
     is_downgraded: bool = False
-    has_ended: bool = field(default=False)
+
+
+class CellState(NamedTuple):
+    is_used: bool
+    is_bad: bool
 
 
 class SchedulerAllocator:
@@ -64,7 +67,7 @@ class SchedulerAllocator:
         self.scheduler = Scheduler(Setup(cluster, specs, acknowledge_seconds=_FOR_EVER))
         self.gangs: dict[str, _Gang] = {}
         self.now = 0.0
-        self.count = 0  # jobs that were ever submitted, and epochs that were ever adopted
+        self.count = 0  # of jobs that were ever submitted
         self.places = {  # by node of ours: chain and number of the node in it
             name: (chain, number)
             for chain, each in enumerate(config.territory.chains)
@@ -122,6 +125,19 @@ class SchedulerAllocator:
         gang.members = tuple(members)
         return True
 
+    def recover(self, request: Request, members: Sequence[Member]) -> None:
+        """A gang was found running after a restart; it goes on without a guarantee if its tenant's cells do not cover
+        it any more."""
+        gang = self._enter(request, None)
+        self._adopt(gang, members, guaranteed=request.priority >= 0)
+        gang.members = tuple(members)
+        gang.is_downgraded = request.priority >= 0 and not self._is_guaranteed(gang)
+
+    def _is_guaranteed(self, gang: _Gang) -> bool:
+        tenancy, placed = self.scheduler.ledger.tenancy, _placed(self.scheduler, gang.job_id)
+        assert tenancy is not None and placed is not None, f"{gang.job_id} was not recovered"
+        return bool(tenancy.is_virtual[placed[0]].all())
+
     def downgrade(self, gang: str) -> None:
         """The scheduler does it itself when it preempts; here it is the record that says so."""
         known = self.gangs[gang]
@@ -162,6 +178,33 @@ class SchedulerAllocator:
         assert running is not None, f"{gang.job_id} does not run: {self.scheduler.why(gang.job_id)}"
         return gang.request.priority >= 0 and running[0].spec.name == SPARE
 
+    def gpus_of(self, gang: str) -> tuple[Gpu, ...]:
+        return self._gpus(self.gangs[gang].members)
+
+    def on(self, gpus: Sequence[Gpu]) -> set[str]:
+        """The gangs that have these GPUs, or for which they are held."""
+        epochs, held_for = self.scheduler.ledger.on(gpus)
+        serials = [each for epoch in epochs.tolist() for each in self.scheduler.leases.by_epoch[epoch].bundle]
+        jobs = {self.scheduler.jobs.id_of[serial] for serial in (*serials, *held_for.tolist())}
+        return {name for name, gang in self.gangs.items() if gang.job_id in jobs}
+
+    def cells(self, tenant: str, chain: str, cell_type: str) -> list[CellState]:
+        """The tenant's cells of a type, without pinned ones."""
+        tenancy = self.scheduler.ledger.tenancy
+        assert tenancy is not None
+        index = next(number for number, each in enumerate(self.config.territory.chains) if each.name == chain)
+        size = self.config.territory.chains[index].gpus[self.config.territory.chains[index].types.index(cell_type)]
+        nodes, found = set(self.config.territory.chains[index].nodes), []
+        for cell in tenancy.cells:
+            ground = tenancy.estate.grounds[cell.kind.chain]
+            is_mine = cell.compartment.tenant == tenancy.estate.tenants[tenant] and not cell.pinned
+            if is_mine and len(cell.gpus) == size and nodes & set(ground.chain.nodes):
+                is_bound = bool((tenancy.real[cell.gpus] >= 0).all())
+                is_bad = bool(tenancy.closed[cell.gpus].any())
+                held = (self.scheduler.ledger.holder[cell.gpus] >= 0) | (self.scheduler.ledger.held_for[cell.gpus] >= 0)
+                found.append(CellState(is_bound and bool(held.any()), is_bad))
+        return found
+
     def check(self) -> None:
         tenancy = self.scheduler.ledger.tenancy
         assert tenancy is not None
@@ -192,7 +235,7 @@ class SchedulerAllocator:
 
     def _adopt(self, gang: _Gang, members: Sequence[Member], *, guaranteed: bool) -> bool:
         """Whether the gang is there now, in cells of the given types if it is guaranteed."""
-        epoch = _EPOCHS + self.count
+        epoch = self.scheduler.leases.epoch_next
         self._tell(LeaseAdopted(self.now, epoch, (gang.job_id,), self._gpus(members), (0.0,), guaranteed))
         running = self.scheduler.jobs.on_gpus(gang.job_id)
         if running is None:
@@ -201,15 +244,13 @@ class SchedulerAllocator:
         if not guaranteed:
             return True
         wide = self.scheduler.leases.by_epoch[epoch].gpus
-        tenancy = self.scheduler.ledger.tenancy
-        assert tenancy is not None
-        if not tenancy.is_virtual[wide].all():
+        if not self._is_guaranteed(gang):
             return False
-        obtained = dict(zip(self.scheduler.ledger.names(wide), self._cell_types(self.scheduler, gang.request, wide)))
+        obtained = dict(zip(self.scheduler.ledger.names(wide), self._cell_types(self.scheduler, gang.request, wide), strict=True))
         return all(obtained[gpu] == each.cell_type for each in members for gpu in self._gpus([each]))
 
     def _job(self, request: Request, suggested: Suggested, job_id: str) -> Job:
-        types = [request.accelerator] if request.accelerator else list(self.scheduler.ledger.cluster.accelerators)
+        types = [request.accelerator] if request.accelerator else self._types(request)
         is_one = len(request.members) == 1
         level = NODE if is_one else self.scheduler.ledger.cluster.levels[-1]
         return Job(
@@ -223,6 +264,12 @@ class SchedulerAllocator:
             pinned=request.pinned_cell if request.priority >= 0 else "",
             lazy=request.is_lazy,
         )
+
+    def _types(self, request: Request) -> list[str]:
+        """GPU types that a gang may have which names none; a pinned cell has just one."""
+        nodes = self.scheduler.ledger.real_cluster.nodes
+        pinned = self.config.pinned.get(request.pinned_cell) if request.priority >= 0 else None
+        return list(dict.fromkeys(each.accelerator for each in nodes if pinned is None or each.name in pinned.nodes))
 
     def _nodes(self, suggested: Suggested) -> tuple[str, ...]:
         if not suggested:
