@@ -66,6 +66,7 @@ class SchedulerAllocator:
         )
         self.scheduler = Scheduler(Setup(cluster, specs, acknowledge_seconds=_FOR_EVER))
         self.gangs: dict[str, _Gang] = {}
+        self.outside: set[str] = set()  # gangs on hardware that is gone: nothing of the scheduler's is used
         self.now = 0.0
         self.count = 0  # of jobs that were ever submitted
         self.places = {  # by node of ours: chain and number of the node in it
@@ -126,9 +127,14 @@ class SchedulerAllocator:
         return True
 
     def recover(self, request: Request, members: Sequence[Member]) -> None:
-        """A gang was found running after a restart; it goes on without a guarantee if its tenant's cells do not cover
-        it any more."""
-        gang = self._enter(request, None)
+        """A gang was found running after a restart, on hardware of which some may be gone: it goes on with the rest.
+
+        It has no guarantee any more if its tenant's cells do not cover it.
+        """
+        if not members:
+            self.outside.add(request.name)
+            return
+        gang = self._enter(replace(request, members=tuple(len(each.gpus) for each in members)), None)
         self._adopt(gang, members, guaranteed=request.priority >= 0)
         gang.members = tuple(members)
         gang.is_downgraded = request.priority >= 0 and not self._is_guaranteed(gang)
@@ -147,6 +153,9 @@ class SchedulerAllocator:
         new.members, new.is_downgraded = known.members, True
 
     def delete(self, gang: str) -> None:
+        if gang in self.outside:
+            self.outside.discard(gang)
+            return
         job_id = self.gangs.pop(gang).job_id
         running = self.scheduler.jobs.on_gpus(job_id)
         if running is None:
@@ -164,7 +173,7 @@ class SchedulerAllocator:
     # The state
 
     def states(self) -> dict[str, str]:
-        return {name: self._state(gang) for name, gang in self.gangs.items()}
+        return {name: self._state(gang) for name, gang in self.gangs.items()} | dict.fromkeys(self.outside, "Allocated")
 
     def _state(self, gang: _Gang) -> str:
         if not gang.members:

@@ -218,7 +218,8 @@ class Tenancy:
                 if not nodes:
                     self._map(number, self.estate.bind_any(cell.compartment, cell.kind.level))
                     continue
-                found = self._cell_on(cell.compartment, cell.kind.level, nodes)
+                inside = np.flatnonzero(np.isin(cell.gpus, gpus)).tolist()
+                found = self._cell_on(cell.compartment, cell.kind.level, nodes, inside)
                 if found is None:
                     self._settle()
                     return False
@@ -228,26 +229,36 @@ class Tenancy:
         self._settle()
         return True
 
-    def _cell_on(self, compartment: Compartment, level: int, nodes: Collection[str]) -> int | None:
-        """A free cell on good hardware of these nodes only, the one with the fewest guests."""
+    def _cell_on(
+        self, compartment: Compartment, level: int, nodes: Collection[str], inside: Collection[int] = ()
+    ) -> int | None:
+        """A free cell on good hardware with as many of these nodes as possible, of those the one with the fewest guests.
+
+        The GPUs `inside` it, counted from its first, must be on these nodes.
+        """
         ground = self.estate.grounds[compartment.chain_index]
         chain, buddies = ground.chain, ground.buddies
         size = chain.gpus[level]
         allowed = [name in nodes for name in chain.nodes]
-        choices = [
-            (buddies.guests(level, cell), cell)
-            for cell in range(chain.cells(level))
-            if all(allowed[cell * size // chain.node_gpus : -(-(cell + 1) * size // chain.node_gpus)])
-            and not buddies.bad(level, cell)
-            and buddies.is_open(level, cell)
-            and buddies.can_take(level, cell, ground.promised)
-        ]
-        return min(choices)[1] if choices else None
+        choices = []
+        for cell in range(chain.cells(level)):
+            first = cell * size
+            there = sum(allowed[first // chain.node_gpus : -(-(first + size) // chain.node_gpus)])
+            if (
+                there
+                and all(allowed[(first + offset) // chain.node_gpus] for offset in inside)
+                and not buddies.bad(level, cell)
+                and buddies.is_open(level, cell)
+                and buddies.can_take(level, cell, ground.promised)
+            ):
+                choices.append((-there, buddies.guests(level, cell), cell))
+        return min(choices)[-1] if choices else None
 
     def on_nodes(self, nodes: Collection[str]) -> Bools:
         """By GPU of the wide cluster: whether it is on one of these nodes, or its cell can be bound there.
 
-        Of the cells of a kind that are not bound, as many count as could be bound there together.
+        Of the cells of a kind that are not bound, as many count as could be bound there together; of a cell that spans
+        nodes, the GPUs that would be on these.
         """
         cluster = self._cluster
         there = np.array([node.name in nodes for node in cluster.nodes])[cluster.node_of_gpu]
@@ -263,7 +274,9 @@ class Tenancy:
                 if found is None:
                     break
                 self.estate.bind(compartment, level, found)
-                mask[self.cells[number].gpus] = True
+                size = len(self.cells[number].gpus)
+                real = self.layout.gpus[self.cells[number].kind.chain][found * size : (found + 1) * size]
+                mask[self.cells[number].gpus] = there[real]
             self.estate.ledger.undo()
         return mask
 
