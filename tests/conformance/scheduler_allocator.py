@@ -67,6 +67,7 @@ class SchedulerAllocator:
         self.scheduler = Scheduler(Setup(cluster, specs, acknowledge_seconds=_FOR_EVER))
         self.gangs: dict[str, _Gang] = {}
         self.outside: set[str] = set()  # gangs on hardware that is gone: nothing of the scheduler's is used
+        self.last: tuple[Request, tuple[Member, ...]] | None = None  # what was decided last
         self.now = 0.0
         self.count = 0  # of jobs that were ever submitted
         self.places = {  # by node of ours: chain and number of the node in it
@@ -98,9 +99,11 @@ class SchedulerAllocator:
         names = {each.job_id: name for name, each in self.gangs.items()}
         preempting = {each.job_id for each in self.gangs.values() if not each.members and each.job_id != job.id}
         lost = {each for each in preempting if _placed(copy, each) is None or each in disturbed}
+        members = self._members(copy, request, gpus)
+        self.last = request, members
         return Decision(
             Kind.BIND if prospect.starts else Kind.PREEMPT,
-            self._members(copy, request, gpus),
+            members,
             frozenset(names[each] for each in {*awaited, *prospect.victims} - lost - {job.id}),
             frozenset(names[each] for each in {*prospect.downgraded} - {job.id}),
             frozenset(names[each] for each in lost),
@@ -122,9 +125,20 @@ class SchedulerAllocator:
         gang = self._enter(request, None)
         if not self._adopt(gang, members, guaranteed=request.priority >= 0):
             self.delete(request.name)
-            return False
-        gang.members = tuple(members)
+            if (request, tuple(members)) != self.last or not self._start(request, members):
+                return False
+        self.gangs[request.name].members = tuple(members)
         return True
+
+    def _start(self, request: Request, members: Sequence[Member]) -> bool:
+        """The scheduler carries out what it has decided itself, in cells that it has chosen."""
+        gang = self._enter(request, None)
+        self._tell(Tick(self.now))
+        running, placed = self.scheduler.jobs.on_gpus(gang.job_id), _placed(self.scheduler, gang.job_id)
+        if running and placed and set(self.scheduler.ledger.names(placed[0])) == set(self._gpus(members)):
+            return True
+        self.delete(request.name)
+        return False
 
     def recover(self, request: Request, members: Sequence[Member]) -> None:
         """A gang was found running after a restart, on hardware of which some may be gone: it goes on with the rest.
@@ -134,9 +148,12 @@ class SchedulerAllocator:
         if not members:
             self.outside.add(request.name)
             return
-        gang = self._enter(replace(request, members=tuple(len(each.gpus) for each in members)), None)
+        rest = replace(request, members=tuple(len(each.gpus) for each in members))
+        gang = self._enter(rest, None)
+        if self.scheduler.status(gang.job_id) is Status.REFUSED:  # larger than its tenant's cluster is now
+            gang = self._enter(replace(rest, priority=-1), None)
         self._adopt(gang, members, guaranteed=request.priority >= 0)
-        gang.members = tuple(members)
+        gang.request, gang.members = rest, tuple(members)
         gang.is_downgraded = request.priority >= 0 and not self._is_guaranteed(gang)
 
     def _is_guaranteed(self, gang: _Gang) -> bool:
@@ -255,7 +272,9 @@ class SchedulerAllocator:
         wide = self.scheduler.leases.by_epoch[epoch].gpus
         if not self._is_guaranteed(gang):
             return False
-        obtained = dict(zip(self.scheduler.ledger.names(wide), self._cell_types(self.scheduler, gang.request, wide), strict=True))
+        obtained = dict(
+            zip(self.scheduler.ledger.names(wide), self._cell_types(self.scheduler, gang.request, wide), strict=True)
+        )
         return all(obtained[gpu] == each.cell_type for each in members for gpu in self._gpus([each]))
 
     def _job(self, request: Request, suggested: Suggested, job_id: str) -> Job:

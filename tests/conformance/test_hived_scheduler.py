@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from conformance.hived_histories import Class, best_replay
+from conformance.hived_known import LESS_LOCAL, REFUSED, SCENARIOS, WORSE
 from conformance.hived_protocol import Decision, Kind, Member, Request, Suggested
 from conformance.hived_records import FOLDER, Geometry, histories
 from conformance.scheduler_allocator import SchedulerAllocator
@@ -163,7 +164,7 @@ class World:
     def delete(self, step: dict[str, Any]) -> None:
         before = step.get("expect", {}).get("cellsOfGroupBefore")
         gpus = self.allocator.gpus_of(before["group"]) if before else ()
-        for gang in list({*self.pods, *self.waiting}):
+        for gang in {*self.pods, *self.waiting}:
             for pods in (self.pods, self.waiting):
                 pods.get(gang, set()).discard(step["pod"])
             if not self.pods.get(gang) and not self.waiting.get(gang):
@@ -226,3 +227,67 @@ def run(name: str) -> World | None:
     if "sameNode" in scenario:
         assert len({each.node for gang in world.allocator.gangs.values() for each in gang.members}) == 1
     return world
+
+
+def check_waits(world: World) -> None:
+    """A further pod of a gang that must leave waits, or is bound to what its gang has."""
+    late = [each.decision.kind for each in world.asked if each.state.startswith("BeingPreempted")]
+    assert late
+    assert all(kind in (Kind.WAIT, Kind.BIND) for kind in late)
+    assert any(each.decision.kind is Kind.PREEMPT for each in world.asked)
+
+
+def check_binds(world: World) -> None:
+    assert world.asked
+    assert all(each.decision.kind is Kind.BIND for each in world.asked)
+
+
+def check_asking_changes_nothing(world: World) -> None:
+    downgraded = [name for each in world.asked if not each.is_done for name in each.decision.downgraded]
+    assert downgraded
+    assert not any(world.allocator.states()[name].endswith("+lazyPreempted") for name in downgraded)
+
+
+def check_recovery_is_safe(world: World) -> None:
+    assert not any(each.decision.kind in (Kind.WAIT, Kind.ERROR) for each in world.asked)
+    assert any(state.endswith("+lazyPreempted") for state in world.allocator.states().values())
+
+
+# By what is right according to the recorded scenario.
+DEFECTS = {
+    "answer wait (or bind to the reserved placement); never crash": check_waits,
+    "bind": check_binds,
+    "no state change until commit": check_asking_changes_nothing,
+    "at recover, lazy-preempt a group whenever num_splittable would become negative; then b and c bind": (
+        check_recovery_is_safe
+    ),
+}
+
+
+@recorded
+@pytest.mark.parametrize("name", scenarios() or ["none"])
+def test_a_scenario_is_answered_as_recorded(name: str) -> None:
+    if name in SCENARIOS:
+        with pytest.raises(AssertionError):  # or it is no longer a known difference
+            run(name)
+        return
+    world = run(name)
+    if name.startswith(DEFECT):
+        assert world is not None
+        DEFECTS[scenarios()[name]["upstreamBug"]["desired"]](world)
+
+
+@recorded
+@pytest.mark.parametrize("name", histories() or ["none"])
+def test_a_history_is_followed_as_far_as_is_known(name: str) -> None:
+    replay = best_replay(histories()[name], SchedulerAllocator)
+    worse = {each.step: str(each) for each in replay.of(Class.WORSE)}
+    assert worse.keys() == WORSE.get(name, {}).keys(), worse
+    assert len(replay.of(Class.LESS_LOCAL)) == LESS_LOCAL.get(name, 0), replay.of(Class.LESS_LOCAL)
+    assert replay.is_artefact == (name in REFUSED), replay.ended
+
+
+@recorded
+def test_known_differences_are_of_records_that_exist() -> None:
+    assert SCENARIOS.keys() <= scenarios().keys()
+    assert {*WORSE, *LESS_LOCAL, *REFUSED} <= histories().keys()

@@ -24,6 +24,7 @@ from horae.model.events import (
     TenantChange,
     TenantsChanged,
 )
+from horae.model.jobs import Job
 from horae.model.notices import ChangeRefused, GuaranteeLost, NodeInUse, Notice
 from horae.model.pools import PoolSpec, Setup
 from horae.model.reasons import NodeLost
@@ -320,8 +321,7 @@ class Administration:
         for epoch, gpus in names.items():
             lease = self._leases.by_epoch[epoch]
             pool = self._jobs.where(lease.bundle[0])
-            pin = self._jobs.job(lease.bundle[0]).pinned
-            positions, covered = _find(layout, layout.specs[pool.index], pin, gpus)
+            positions, covered = _find(layout, layout.specs[pool.index], self._jobs.job(lease.bundle[0]), gpus)
             self._leases.by_epoch[epoch] = lease._replace(gpus=positions)
             self._ledger.take(positions, epoch, self._leases.demand(pool, lease))
             if was_covered[epoch] and not covered:
@@ -353,12 +353,12 @@ class Administration:
         pool.mask_options(serial, shapes, pool.fitting(number, self._interned.demands.all[number], self._placer))
 
 
-def _find(layout: Pools, spec: PoolSpec, pin: str, gpus: tuple[Gpu, ...]) -> tuple[np.ndarray, bool]:
+def _find(layout: Pools, spec: PoolSpec, job: Job, gpus: tuple[Gpu, ...]) -> tuple[np.ndarray, bool]:
     """Where a lease is in a layout: in its tenant's cells if they cover it, otherwise on the real GPUs."""
     real = layout.real.positions(gpus)
     if layout.tenancy is None:
         return real, False
-    own = layout.tenancy.adopt(spec.name, real, pin) if spec.reserves else None
+    own = layout.tenancy.adopt(spec.name, real, job.pinned, members=job.members) if spec.reserves else None
     return (layout.tenancy.wide_of(real), False) if own is None else (own, True)
 
 
