@@ -272,9 +272,8 @@ class SchedulerAllocator:
         wide = self.scheduler.leases.by_epoch[epoch].gpus
         if not self._is_guaranteed(gang):
             return False
-        obtained = dict(
-            zip(self.scheduler.ledger.names(wide), self._cell_types(self.scheduler, gang.request, wide), strict=True)
-        )
+        types = self._cell_types(self.scheduler, gang.request, wide)
+        obtained = dict(zip(self.scheduler.ledger.names(wide), types, strict=True))
         return all(obtained[gpu] == each.cell_type for each in members for gpu in self._gpus([each]))
 
     def _job(self, request: Request, suggested: Suggested, job_id: str) -> Job:

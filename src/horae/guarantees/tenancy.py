@@ -232,7 +232,7 @@ class Tenancy:
     def _cell_on(
         self, compartment: Compartment, level: int, nodes: Collection[str], inside: Collection[int] = ()
     ) -> int | None:
-        """A free cell on good hardware with as many of these nodes as possible, of those the one with the fewest guests.
+        """A free cell on good hardware with as many of these nodes as possible, of those one with the fewest guests.
 
         The GPUs `inside` it, counted from its first, must be on these nodes.
         """
