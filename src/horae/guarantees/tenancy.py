@@ -202,7 +202,7 @@ class Tenancy:
         for (_, cell), number in numbers.items():
             if self._bound[number] == _UNBOUND:
                 self._map(number, cell)
-        self._doomed.difference_update(numbers)  # they are wanted as they are
+        self._doomed.difference_update(numbers.values())  # they are wanted as they are
         self.estate.ledger.settle()
         return own
 
