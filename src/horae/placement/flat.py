@@ -1,4 +1,4 @@
-"""`fit` and `evict` for clusters of nodes and nothing between, where nobody asks for CPUs or memory, nor has
+"""`fit` and `evict` for clusters of nodes and nothing between, where no job asks for CPUs or memory, nor has
 members of several sizes: compiled.
 
 Kernels are imported when they are first called, for that takes longer than most runs spend on placement.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,8 +12,8 @@ from horae.mechanism.admit import Ground, admit
 from horae.mechanism.claims import claim, next_contest_at, rotates, tries_everything
 from horae.model.arrays import Bools
 from horae.model.commands import CallForBids, Start, Survey
-from horae.model.decisions import Decision, Ranking
-from horae.model.effects import Effects, decision_from_plain, plan_from_plain
+from horae.model.decisions import Decision
+from horae.model.effects import Effects
 from horae.model.errors import BrokenInvariant, HoraeError
 from horae.model.events import (
     BidGiven,
@@ -69,6 +68,7 @@ from horae.scheduler.placer import Placer
 from horae.scheduler.pool import Pool
 from horae.scheduler.pools import PoolSet
 from horae.scheduler.prospects import prospect_of
+from horae.scheduler.record import Record, Rejected
 from horae.scheduler.surveys import Surveys
 from horae.scheduler.unacknowledged import Outbox, Unacknowledged
 
@@ -95,7 +95,7 @@ class Scheduler:
         self.auctions = Auctions(setup.bid_seconds)
         self._rounds: list[Round] = []
         self._notices: list[Notice] = []
-        self._recorded: _Record | None = None
+        self._recorded: Record | None = None
         tell = self._notices.append
         self._intake = Intake(self.interned, self.placer, self.jobs)
         self.loans = Loans(self.pools, self.ledger, self.jobs, self.leases, self.holds, self._intake)
@@ -143,7 +143,7 @@ class Scheduler:
             return _NOTHING
         self.now = max(self.now, event.at)
         if effects is not None:
-            self._recorded = _Record(effects, self.jobs, self.ledger)
+            self._recorded = Record(effects, self.ledger)
         self._handlers[type(event)](event)
         self._recorded = None
         if self.pools.has_cells:
@@ -179,7 +179,7 @@ class Scheduler:
         view = self._view(pool, usable)  # 1
         try:
             decision, plan = self._plan(pool, view, usable)
-        except _Rejected as rejected:
+        except Rejected as rejected:
             self._notices.append(rejected.notice)
             pool.reject(self.now)  # it stands on its last plan, and the next round tries again
             return
@@ -206,7 +206,7 @@ class Scheduler:
             check_plan(plan, pool, self.pools.layout, self.ledger, usable)
         except HoraeError as error:
             is_bug = isinstance(error, BrokenInvariant)
-            raise _Rejected(DecisionRejected(pool.spec.name, pool.policy.name, str(error), is_bug)) from error
+            raise Rejected(DecisionRejected(pool.spec.name, pool.policy.name, str(error), is_bug)) from error
         return decision, plan
 
     def _ground(self, pool: Pool, usable: Bools) -> Ground:
@@ -686,52 +686,3 @@ class Scheduler:
             return explain(*(self.jobs.on_gpus(job_id) or self.jobs.live[job_id]), self.why(job_id), scene)
         status = self.jobs.status_of(job_id)
         return None if status is None else Explanation(job_id, self.now, status, self.why(job_id))
-
-
-class _Rejected(Exception):
-    """A decision that is not carried out."""
-
-    def __init__(self, notice: DecisionRejected) -> None:
-        self.notice = notice
-
-
-class _Record:
-    """Recorded effects, from which decisions are taken one after the other."""
-
-    def __init__(self, effects: Effects, jobs: Jobs, ledger: GpuLedger) -> None:
-        self._rounds = deque(effects.rounds)
-        self._calls = {call.pool: call for call in effects.calls}
-        self._rejected = {notice.pool: notice for notice in effects.rejected}
-        self._jobs = jobs
-        self._ledger = ledger
-
-    def fold(self, pool: Pool, view: View) -> tuple[Decision, RoundPlan]:
-        rejected = self._rejected.pop(pool.spec.name, None)
-        if rejected is not None:
-            raise _Rejected(rejected)
-        plain = self._next(pool)
-        decision = decision_from_plain(plain["decision"], pool.table)
-        pool.fold(view, decision, is_new=not plain.get("stands", False), unsolved=plain.get("unsolved", ""))
-        pool.standing(view, decision)
-        return decision, self._plan(plain, pool)
-
-    def rejects(self, pool: Pool) -> bool:
-        return pool.spec.name in self._rejected
-
-    def newcomers(self, pool: Pool) -> tuple[Ranking, RoundPlan]:
-        plain = self._next(pool)
-        decision = decision_from_plain(plain["decision"], pool.table)
-        assert isinstance(decision, Ranking)
-        return decision, self._plan(plain, pool)
-
-    def call(self, pool: Pool) -> CallForBids | None:
-        return self._calls.get(pool.spec.name)
-
-    def _plan(self, plain: Plain, pool: Pool) -> RoundPlan:
-        serial_of = {pool.table.ids[row]: serial for serial, row in pool.table.row.items()}
-        return plan_from_plain(plain["plan"], serial_of, self._ledger.cluster)
-
-    def _next(self, pool: Pool) -> Plain:
-        if not self._rounds or self._rounds[0]["round"] != pool.spec.name:
-            raise BrokenInvariant(f"the record has no round of pool {pool.spec.name} here")
-        return self._rounds.popleft()
