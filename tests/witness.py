@@ -14,6 +14,7 @@ from world import Key, Violation, World
 
 from horae.model.cells import Cluster, Gpu, Node
 from horae.model.commands import Extend, Start, Stop
+from horae.model.decisions import Ranking
 from horae.model.events import (
     ClusterChanged,
     Ending,
@@ -94,6 +95,8 @@ class Witness:
         self.forgiven: frozenset[str] = frozenset()  # promises that are known to be broken, while others are looked for
         self.placed_by: dict[str, str] = {}  # by job: the pool that placed it last
         self.placed_at: dict[str, float] = {}  # and when
+        self.placed_on: dict[str, set[int]] = {}  # and on which GPUs, by their positions then
+        self.taken_over: set[str] = set()  # jobs whose GPUs another one was given in the present reaction
         self.reported: dict[str, float] = {}
         self.preemptions: Counter[str] = Counter()
         self.suspended: set[str] = set()
@@ -364,6 +367,7 @@ class Witness:
         name = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
         starting = {name[serial] for item in round_.plan.placements for serial in item.bundle}
         leaving = {name[departure.serial] for departure in round_.plan.departures}
+        self._note_taken_over(round_, name)
         for job_id in starting:
             self.placed_by[job_id], self.placed_at[job_id] = round_.pool, self.now
             self._judge_pool(self.jobs[job_id], round_.pool)
@@ -372,6 +376,26 @@ class Witness:
             if isinstance(reason, Preempted) and reason.by not in starting:
                 raise Violation(f"no job is preempted unless the preemptor starts: {reason}")
             self._judge_departure(job_id, round_, isinstance(reason, Preempted), leaving)
+
+    def _note_taken_over(self, round_: Round, name: dict[int, str]) -> None:
+        """GPUs that are held for a job go to no job but one that ranks before it under a preemptive ranking."""
+        ranking = round_.decision
+        order = ranking.order.tolist() if isinstance(ranking, Ranking) and ranking.preemptive else []
+        rank = {
+            job_id: order.index(row) for row, job_id in zip(round_.rows, round_.job_ids, strict=True) if row in order
+        }
+        for item in round_.plan.placements:
+            winners = {name[serial] for serial in item.bundle}
+            for job_id, gpus in self.placed_on.items():
+                if self.status.get(job_id) is not Status.HOLDING or self.placed_by[job_id] != round_.pool:
+                    continue
+                if job_id in winners or gpus.isdisjoint(item.gpus.tolist()):
+                    continue
+                if any(rank.get(each, inf) >= rank.get(job_id, inf) for each in winners):
+                    raise Violation(f"GPUs held for {job_id} go to jobs that rank before it, not to {winners}")
+                self.taken_over.add(job_id)
+        for item in round_.plan.placements:
+            self.placed_on.update((name[serial], set(item.gpus.tolist())) for serial in item.bundle)
 
     def _judge_departure(self, job_id: str, round_: Round, is_preempted: bool, leaving: set[str]) -> None:
         lease, job = self.leases[self.lease_of[job_id]], self.jobs[job_id]
@@ -573,12 +597,14 @@ class Witness:
     # Jobs
 
     def _judge_jobs(self, event: Event, reaction: Reaction, scheduler: Scheduler) -> None:
+        """After the rounds of the same reaction were judged."""
         for job_id in self.jobs:
             status, before = scheduler.status(job_id), self.status.get(job_id)
             self._judge_status(job_id, status, before, scheduler)
             if before is Status.HOLDING and status is Status.PENDING:
                 self._judge_release(job_id, event, reaction)
             self.status[job_id] = status
+        self.taken_over.clear()
         if isinstance(event, JobCancelled) and self.status.get(event.job_id) not in (*FINAL, Status.CANCELLING, None):
             raise Violation(f"a job that is cancelled ends: {event.job_id} is {self.status[event.job_id]}")
 
@@ -606,7 +632,7 @@ class Witness:
 
     def _judge_release(self, job_id: str, event: Event, reaction: Reaction) -> None:
         """What is held for a job stays so until it starts, the hold expires, or something else needs the GPUs."""
-        if isinstance(event, _RELEASES) or any(map(self._reserves, reaction.rounds)):
+        if isinstance(event, _RELEASES) or any(map(self._reserves, reaction.rounds)) or job_id in self.taken_over:
             return
         if isinstance(event, JobCancelled | JobHeld):
             return  # of the job itself, or of the one with which it was to share GPUs

@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 # By scenario.
-SCENARIOS = {
-    "stateful-preemption": (
-        "missing: GPUs that a job is leaving are held for the first preemptor only; others wait until they are free, "
-        "and a preemptor of higher priority does not take over what is held for a lower one"
-    ),
-    "reconfiguration": (
-        "missing: leases are adopted in the order in which they are told; one of higher priority does not take the "
-        "cells of one of lower priority that was adopted before"
-    ),
-}
+SCENARIOS: dict[str, str] = {}
 
 INSIDE = "fault: a cell is laid on real GPUs in their order, so its first GPUs are used although guests run just there"
 GUEST_BLIND = "by design: cells and GPUs are chosen as in a private cluster, where guests are not seen"

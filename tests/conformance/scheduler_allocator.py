@@ -101,11 +101,15 @@ class SchedulerAllocator:
         lost = {each for each in preempting if _placed(copy, each) is None or each in disturbed}
         members = self._members(copy, request, gpus)
         self.last = request, members
+        victims = {*awaited, *prospect.victims} - lost - {job.id}
+        # A preempting gang starts here as soon as its victims have left, and in the record when it is next asked about:
+        # if it is all that must leave, the record has nothing running there.
+        starts = prospect.starts or bool(awaited <= lost and lost)
         return Decision(
-            Kind.BIND if prospect.starts else Kind.PREEMPT,
+            Kind.BIND if starts else Kind.PREEMPT,
             members,
-            frozenset(names[each] for each in {*awaited, *prospect.victims} - lost - {job.id}),
-            frozenset(names[each] for each in {*prospect.downgraded} - {job.id}),
+            frozenset(names[each] for each in victims),
+            frozenset(names[each] for each in {*prospect.downgraded} - lost - {job.id}),
             frozenset(names[each] for each in lost),
         )
 
@@ -262,7 +266,8 @@ class SchedulerAllocator:
     def _adopt(self, gang: _Gang, members: Sequence[Member], *, guaranteed: bool) -> bool:
         """Whether the gang is there now, in cells of the given types if it is guaranteed."""
         epoch = self.scheduler.leases.epoch_next
-        self._tell(LeaseAdopted(self.now, epoch, (gang.job_id,), self._gpus(members), (0.0,), guaranteed))
+        cells = self._levels(gang.request, members) if guaranteed else ()
+        self._tell(LeaseAdopted(self.now, epoch, (gang.job_id,), self._gpus(members), (0.0,), guaranteed, cells))
         running = self.scheduler.jobs.on_gpus(gang.job_id)
         if running is None:
             self._tell(JobEnded(self.now, gang.job_id, epoch, Ending.FINISHED, 0.0))
@@ -275,6 +280,22 @@ class SchedulerAllocator:
         types = self._cell_types(self.scheduler, gang.request, wide)
         obtained = dict(zip(self.scheduler.ledger.names(wide), types, strict=True))
         return all(obtained[gpu] == each.cell_type for each in members for gpu in self._gpus([each]))
+
+    def _levels(self, request: Request, members: Sequence[Member]) -> tuple[str, ...]:
+        """By GPU: the scheduler's name for the level of the cell that it was recorded in; empty where it has none."""
+        tenancy = self.scheduler.ledger.tenancy
+        assert tenancy is not None
+        tenant, found = tenancy.estate.tenants.get(request.tenant), []
+        for member in members:
+            chain = next(each for each in self.config.territory.chains if each.name == member.chain)
+            size = chain.gpus[chain.types.index(member.cell_type)] if member.cell_type in chain.types else 0
+            node = self._gpus([member])[0].node
+            mine = [each for each in tenancy.cells if each.compartment.tenant == tenant and not each.pinned]
+            mine = [each for each in mine if len(each.gpus) == size and node in each.compartment.chain.nodes]
+            if not mine:
+                return ()
+            found += [mine[0].compartment.chain.types[mine[0].kind.level]] * len(member.gpus)
+        return tuple(found)
 
     def _job(self, request: Request, suggested: Suggested, job_id: str) -> Job:
         types = [request.accelerator] if request.accelerator else self._types(request)

@@ -73,6 +73,7 @@ class _Run:
     stopping: bool = False
     killed: bool = False
     kill_at: float = inf
+    cells: tuple[str, ...] = ()  # as its `Start` said
 
     def signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -213,7 +214,10 @@ class LocalEngine:
                 case Stop():
                     replies.extend(self._stop(command))
                 case Survey():
-                    running = [Running(each, run.epoch, run.gpus, run.steps()) for each, run in self._runs.items()]
+                    running = [
+                        Running(each, run.epoch, run.gpus, run.steps(), cells=run.cells)
+                        for each, run in self._runs.items()
+                    ]
                     replies.append(Surveyed(self.now, tuple(running)))
         return replies
 
@@ -323,6 +327,7 @@ class LocalEngine:
                 start_new_session=True,
             )
             run = _Run(job, command.epoch, command.gpus, steps_done, folder, output_at_start_bytes, process)
+            run.cells = command.cells
         self._watch(run)
         return run
 

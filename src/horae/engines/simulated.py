@@ -46,6 +46,7 @@ class _Run:
     partner: str = ""  # who shares the GPUs
     pace: float = 1.0  # the part of its speed that it keeps beside that one
     steps_safe: float = 0.0  # at the last checkpoint before its pace changed
+    cells: tuple[str, ...] = ()  # as its `Start` said
 
     def steps(self, now: float) -> float:
         done = self.steps_at_start + max(now - self.productive_at, 0.0) * self.steps_per_second * self.pace
@@ -128,7 +129,10 @@ class SimulatedEngine:
                 case Stop():
                     replies.extend(self._stop(command))
                 case Survey():
-                    running = [Running(each, run.epoch, run.gpus, self._safe(run)) for each, run in self._runs.items()]
+                    running = [
+                        Running(each, run.epoch, run.gpus, self._safe(run), cells=run.cells)
+                        for each, run in self._runs.items()
+                    ]
                     replies.append(Surveyed(self.now, tuple(running)))
         return replies
 
@@ -211,6 +215,7 @@ class SimulatedEngine:
         fails = arrival.truth.fails_at_step < arrival.truth.steps_total
         ending = Ending.FAILED if fails else Ending.FINISHED
         run = _Run(arrival, command.epoch, command.gpus, productive_at, productive_at, saved, speed, ending)
+        run.cells = command.cells
         run.steps_safe = saved
         self._occupy(run)
         self._runs[job_id] = run

@@ -10,6 +10,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, Any, Any]] = []
+        self.is_trial = False  # nothing is settled: all of it will be undone
 
     def put(self, container: Any, key: Any, value: Any) -> None:
         """container[key] = value; a dictionary may lack the key."""
@@ -37,7 +38,8 @@ class Ledger:
 
     def settle(self) -> None:
         """From here on there is no way back."""
-        self._before.clear()
+        if not self.is_trial:
+            self._before.clear()
 
 
 _ABSENT = object()

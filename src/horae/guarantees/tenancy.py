@@ -12,11 +12,13 @@ its tenant in the wide cluster, for jobs that ask for it alone: `pins` and `is_p
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import accumulate, islice, product
 from typing import NamedTuple
 
 import numpy as np
 
+from horae.guarantees.cell_mapping import map_cell
 from horae.guarantees.compartment import Compartment
 from horae.guarantees.estate import Estate
 from horae.model.arrays import Bools, Ints
@@ -115,19 +117,16 @@ class Tenancy:
 
     def dump(self) -> Plain:
         """Which of the tenants' cells are bound, and to which; the rest follows from who is where."""
-        bound = [
-            [number, cell]
-            for number, cell in enumerate(self._bound)
-            if cell != _UNBOUND and not self.cells[number].pinned
-        ]
+        numbers = [number for number, cell in enumerate(self._bound) if cell != _UNBOUND]
+        bound = [[number, self._bound[number], self._offsets(number).tolist()] for number in numbers]
         return {"bound": bound, "doomed": sorted(self._doomed), "shifted": [self.shifted, self.cells_shifted]}
 
     def restore(self, plain: Plain) -> None:
-        for number, real_cell in plain["bound"]:
+        for number, real_cell, offsets in plain["bound"]:
             if self._bound[number] == _UNBOUND:
                 cell = self.cells[number]
                 self.estate.bind(cell.compartment, cell.kind.level, real_cell)
-                self._map(number, real_cell)
+            self._map(number, real_cell, np.array(offsets))
         self._doomed = set(plain["doomed"])
         self.estate.ledger.settle()
 
@@ -139,15 +138,39 @@ class Tenancy:
         self.restore(plain)
         self._close_bad()
 
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Whatever happens inside is undone at the end."""
+        ledger = self.estate.ledger
+        mark, lists = ledger.mark(), (self._bound.copy(), self._claims.copy(), self._doomed.copy())
+        arrays = self.real.copy(), self._claimed.copy(), self.closed.copy()
+        flags = self.shifted, self.cells_shifted, self._is_stale
+        ledger.is_trial = True
+        try:
+            yield
+        finally:
+            ledger.undo(mark)
+            ledger.is_trial = False
+            self._bound, self._claims, self._doomed = lists
+            self.real, self._claimed, self.closed = arrays
+            self.shifted, self.cells_shifted, self._is_stale = flags
+
     # Claims
 
     def adopt(
-        self, tenant: str, real: Ints, pin: str = "", avoid: Collection[int] = (), members: Sequence[int] = ()
+        self,
+        tenant: str,
+        real: Ints,
+        pin: str = "",
+        avoid: Collection[int] = (),
+        members: Sequence[int] = (),
+        cells: Sequence[str] = (),
     ) -> Ints | None:
         """A tenant's GPUs for a job that was found on these real ones; None if its cells cannot cover them.
 
         A job that asks for a pinned cell is covered by that one alone, any other by none of them. `avoid` are GPUs of
         the tenant that are about to be used otherwise. `members` are the GPUs of each member, where sizes differ.
+        `cells` are, by GPU, the levels of the cells that the job had; others will do if those will not.
         """
         avoided = np.zeros(self.wide.gpu_count, dtype=bool)
         avoided[list(avoid)] = True
@@ -165,7 +188,9 @@ class Tenancy:
         if compartment is None or (chains != chains[0]).any():
             return None
         levels = sorted({cell.kind.level for cell in self.cells if cell.compartment is compartment})
-        for chosen in _ways(compartment.chain, levels, places.tolist(), members):
+        types = compartment.chain.types
+        had = [[types.index(each) for each in cells]] if cells and {*cells} <= {*types} else []
+        for chosen in (*had, *_ways(compartment.chain, levels, places.tolist(), members)):
             own = self._bind_these(compartment, chosen, places.tolist(), avoided)
             if own is not None:
                 return own
@@ -176,7 +201,7 @@ class Tenancy:
     ) -> Ints | None:
         """For a tenant, cells of these levels around GPUs of the cluster, and its GPUs there; None if it has none left,
         or promises to others forbid it."""
-        ground = self.estate.grounds[compartment.chain_index]
+        ground, mark = self.estate.grounds[compartment.chain_index], self.estate.ledger.mark()
         sizes = ground.chain.gpus
         cells = [(level, gpu // sizes[level]) for level, gpu in zip(levels, places, strict=True)]
         mine = [number for number, each in enumerate(self.cells) if each.compartment is compartment]
@@ -190,14 +215,16 @@ class Tenancy:
             left = [n for n in unbound if self.cells[n].kind.level == level and n not in numbers.values()]
             is_free = ground.buddies.is_open(level, cell) and ground.buddies.can_take(level, cell, ground.promised)
             if not left or not is_free:
-                self.estate.ledger.undo()
+                self.estate.ledger.undo(mark)
                 return None
             self.estate.bind(compartment, level, cell)
             numbers[level, cell] = left[0]
         offsets = [gpu % sizes[level] for level, gpu in zip(levels, places, strict=True)]
-        own = np.array([self.cells[numbers[cell]].gpus[offset] for cell, offset in zip(cells, offsets, strict=True)])
+        own = np.array(
+            [self._gpu_at(numbers[cell], offset) for cell, offset in zip(cells, offsets, strict=True)], dtype=np.int64
+        )
         if (self._claimed[own] | avoided[own]).any():
-            self.estate.ledger.undo()
+            self.estate.ledger.undo(mark)
             return None
         for (_, cell), number in numbers.items():
             if self._bound[number] == _UNBOUND:
@@ -206,14 +233,27 @@ class Tenancy:
         self.estate.ledger.settle()
         return own
 
+    def _gpu_at(self, number: int, offset: int) -> int:
+        """The GPU of a tenant's cell that stands for this one of the real cell; in their order if it is not bound."""
+        gpus = self.cells[number].gpus
+        if self._bound[number] != _UNBOUND:
+            offset = int(np.flatnonzero(self._offsets(number) == offset)[0])
+        return int(gpus[offset])
+
+    def levels(self, gpus: Ints) -> tuple[str, ...]:
+        """By GPU: the level of the tenant's cell that it is in; empty for GPUs outside of cells."""
+        cells = [self.cells[number] for number in self._cell[gpus].tolist() if number >= 0]
+        return tuple(cell.compartment.chain.types[cell.kind.level] for cell in cells)
+
     def wide_of(self, real: Ints) -> Ints:
         """Real GPUs by the numbers of the wide cluster."""
         return self._wide_of[real]
 
     def bind(self, gpus: Ints, nodes: Collection[str] = ()) -> bool:
         """See to it that these GPUs of a tenant are real, and on these nodes if any are named; whether that can be."""
-        for number in dict.fromkeys(self._cell[gpus].tolist()):
-            if number >= 0 and self._bound[number] == _UNBOUND:
+        numbers = [number for number in dict.fromkeys(self._cell[gpus].tolist()) if number >= 0]
+        for number in numbers:
+            if self._bound[number] == _UNBOUND:
                 cell = self.cells[number]
                 if not nodes:
                     self._map(number, self.estate.bind_any(cell.compartment, cell.kind.level))
@@ -225,6 +265,8 @@ class Tenancy:
                     return False
                 self.estate.bind(cell.compartment, cell.kind.level, found)
                 self._map(number, found)
+        for number in numbers:
+            self._map_around_guests(number, gpus, keeps_nodes=bool(nodes))
         self._doomed.difference_update(self._cell[gpus].tolist())  # they are wanted as they are
         self._settle()
         return True
@@ -264,6 +306,7 @@ class Tenancy:
         there = np.array([node.name in nodes for node in cluster.nodes])[cluster.node_of_gpu]
         mask = np.append(there, False)[self.real]
         waiting: dict[tuple[int, int], list[int]] = {}
+        mark = self.estate.ledger.mark()
         for number, cell in enumerate(self.cells):
             if self._bound[number] == _UNBOUND:
                 waiting.setdefault((id(cell.compartment), cell.kind.level), []).append(number)
@@ -277,7 +320,7 @@ class Tenancy:
                 size = len(self.cells[number].gpus)
                 real = self.layout.gpus[self.cells[number].kind.chain][found * size : (found + 1) * size]
                 mask[self.cells[number].gpus] = there[real]
-            self.estate.ledger.undo()
+            self.estate.ledger.undo(mark)
         return mask
 
     def guests(self, gpus: Ints) -> Ints:
@@ -323,11 +366,41 @@ class Tenancy:
             masks[chain, node] = masks.get((chain, node), 0) | 1 << bit
         return masks
 
-    def _map(self, number: int, real_cell: int) -> None:
+    def _map(self, number: int, real_cell: int, offsets: Ints | None = None) -> None:
+        """One of the tenants' cells stands for this real one; GPU by GPU in their order, or by these offsets."""
         cell = self.cells[number]
         size = len(cell.gpus)
         self._bound[number] = real_cell
-        self.real[cell.gpus] = self.layout.gpus[cell.kind.chain][real_cell * size : (real_cell + 1) * size]
+        real = self.layout.gpus[cell.kind.chain][real_cell * size : (real_cell + 1) * size]
+        self.real[cell.gpus] = real if offsets is None else real[offsets]
+
+    def _offsets(self, number: int) -> Ints:
+        """Of a bound cell, by GPU: which GPU of the real cell it is."""
+        cell = self.cells[number]
+        return self._place[self.real[cell.gpus], 1] - self._bound[number] * len(cell.gpus)
+
+    def _map_around_guests(self, number: int, gpus: Ints, *, keeps_nodes: bool) -> None:
+        """Of a bound cell, GPUs that are not in use change places so that few guests have to leave these."""
+        cell, real_cell = self.cells[number], self._bound[number]
+        ground = self.estate.grounds[cell.kind.chain]
+        if not ground.buddies.guests(cell.kind.level, real_cell):
+            return
+        size = len(cell.gpus)
+        real = self.layout.gpus[cell.kind.chain][real_cell * size : (real_cell + 1) * size]
+        has_guest = self._claimed[self._wide_of[real]]
+        if not has_guest[self._offsets(number)][np.isin(cell.gpus, gpus)].any():
+            return  # none has to leave as it is
+        chain = ground.chain
+        fixed = self._claimed[cell.gpus] | self._is_bad(self.real[cell.gpus])
+        wanted, top = np.isin(cell.gpus, gpus), chain.node_level if keeps_nodes else len(chain.gpus)
+        sizes = chain.gpus[: cell.kind.level + 1]
+        self._map(number, real_cell, map_cell(sizes, self._offsets(number), fixed, wanted, has_guest, top))
+
+    def _is_bad(self, real: Ints) -> Bools:
+        return np.array(
+            [bool(self.estate.grounds[chain].buddies.bad(0, gpu)) for chain, gpu in self._place[real].tolist()],
+            dtype=bool,
+        )
 
     def _unmap(self, number: int) -> None:
         cell = self.cells[number]
@@ -377,25 +450,21 @@ class Tenancy:
         closed = self.closed.copy()
         closed[virtual] = False
         bound = virtual[self.real[virtual] >= 0]
-        bad = [
-            bool(self.estate.grounds[chain].buddies.bad(0, gpu))
-            for chain, gpu in self._place[self.real[bound]].tolist()
-        ]
-        closed[bound] = bad
+        closed[bound] = self._is_bad(self.real[bound])
         self.cells_shifted |= bool((closed != self.closed).any())
         self.closed = closed
         self._is_stale = False
 
     def _doom(self, compartment: Compartment) -> bool:
         """Bind what could only be had on bad hardware, so that everybody sees it; whether there is any such cell."""
-        buddies = self.estate.grounds[compartment.chain_index].buddies
+        buddies, mark = self.estate.grounds[compartment.chain_index].buddies, self.estate.ledger.mark()
         tried = [
             (level, self.estate.bind_any(compartment, level))
             for level in reversed(range(len(compartment.unbound)))
             for _ in range(compartment.unbound[level])
         ]
         bad = [(level, cell) for level, cell in tried if buddies.bad(level, cell)]
-        self.estate.ledger.undo()
+        self.estate.ledger.undo(mark)
         for level, cell in bad:
             number = max(
                 number

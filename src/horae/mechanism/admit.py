@@ -5,12 +5,16 @@ before its own. The pass looks only at claims that want something they do not ha
 displaces keeps its GPUs without being looked at. What a claim may use only shrinks during a pass (GPUs
 that a victim leaves had yielded to every earlier claim already), so once a demand has failed, all later claims of that
 demand fail with it.
+
+Under a preemptive ranking without quotas, GPUs that a job is leaving already yield to claims before its own, and do so
+before any other job is asked to leave; GPUs that are held for a job yield to claims before its own, as if it ran there.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -34,6 +38,7 @@ from horae.model.table import NOBODY, JobColumns
 TAKEN = -1
 _NO_STANDINGS: Ints = np.empty(0, dtype=np.int64)
 UNCLAIMED = int(np.iinfo(np.int64).max)  # held by a job with no claim: it may stay until somebody needs the room
+_HOLDS = 1 << 62  # holds are told from leases by numbers above every epoch
 
 
 class Placer(Protocol):
@@ -68,6 +73,8 @@ class Ground(NamedTuple):
     demands: Sequence[Demand]
     ids: Sequence[str]  # by row
     quota_left: Mapping[str, int] | None = None  # by GPU type: so many more may be used; None: as many as there are
+    leaving: frozenset[int] = frozenset()  # epochs of leases whose jobs were told to leave, and are not late
+    held: Mapping[int, Ints] = MappingProxyType({})  # by row of a job that waits for others to leave: its GPUs
 
 
 def admit(claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> RoundPlan:
@@ -86,7 +93,10 @@ def admit(claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> R
     if not len(wanting):
         return RoundPlan(extensions=extensions)
     standing = _standings(jobs, ground, present) if claims.preemptive else _NO_STANDINGS
-    return _Pass(claims, jobs, ground, placer, standing).run(wanting, extensions)
+    found = _Pass(claims, jobs, ground, placer, standing)
+    if claims.preemptive and claims.option is None and ground.quota_left is None:
+        found.contest_waiting()
+    return found.run(wanting, extensions)
 
 
 def _survey(claims: Claims, jobs: JobColumns, ground: Ground) -> tuple[Ints, Ints]:
@@ -241,7 +251,22 @@ class _Pass:
         self.every_option: dict[int, tuple[int, ...]] = {}  # by demand
         self.blocked: dict[int, NoRoom] = {}
         self.room: dict[str, _Room] = {}  # by GPU type; forgotten when somebody wins
+        self.leaving: frozenset[int] = frozenset()  # epochs of leases that end anyway, if GPUs of theirs may be claimed
         self.quota_left = None if ground.quota_left is None else dict(ground.quota_left)
+
+    def contest_waiting(self) -> None:
+        """GPUs that a job is leaving, or that are held for one, yield to claims before its own."""
+        if not self.ground.leaving and not self.ground.held:
+            return
+        position = {row: index for index, row in enumerate(self.claims.row.tolist())}
+        self.leaving, self.holder = self.ground.leaving, self.holder.copy()
+        for row in np.flatnonzero(np.isin(self.jobs.epoch, list(self.leaving))).tolist():
+            gpus = self.ground.usable & (self.holder == self.jobs.epoch[row])
+            self.standing[gpus] = position.get(row, UNCLAIMED)
+        for row, held in self.ground.held.items():
+            if row in position:
+                self.holder[held] = _HOLDS + row
+                self.standing[held] = position[row]
 
     def run(self, wanting: Ints, extensions: tuple[tuple[int, float], ...]) -> RoundPlan:
         claims, jobs = self.claims, self.jobs
@@ -332,7 +357,7 @@ class _Pass:
                 if not self._is_within_quota(shape):
                     spot = self._place_over_quota(position, demand, shape)
                 else:
-                    contest = contest or Contest(self.free, self.standing > position, self.holder, self.standing)
+                    contest = contest or self._contest(position)
                     spot = self.placer.place_over(contest, self.riders, demand, shape)
                 if spot is not None:
                     self._win(position, row, choice, spot)
@@ -342,6 +367,13 @@ class _Pass:
             shape = demand.shapes[options[0] if options else 0]
             self.blocked[number] = NoRoom(self.ground.pool, shape, self.placer.count(self.free, shape))
         return False
+
+    def _contest(self, position: int) -> Contest:
+        """What a claim may have: it costs nothing more to take what a job leaves anyway, so that is taken first."""
+        rank = self.standing
+        if self.leaving:
+            rank = np.where(np.isin(self.holder, list(self.leaving)) & (rank != TAKEN), UNCLAIMED, rank)
+        return Contest(self.free, self.standing > position, self.holder, rank)
 
     def _room(self, shape: Shape) -> _Room:
         room = self.room.get(shape.accelerator)
@@ -419,10 +451,11 @@ class _Pass:
 
     def _awaited(self, spot: Spot, demand: Demand) -> tuple[int, ...]:
         """Who must have left before a winner starts: on its GPUs, or on its nodes with CPUs that it counts on."""
-        if not self.departures or not (demand.cpus_per_gpu or demand.memory_bytes_per_gpu):
-            return spot.leaving
-        departing = {int(self.jobs.epoch[row]) for row in self.departures}
-        return tuple(sorted(departing & self.placer.sharing(spot.gpus, self.holder) | set(spot.leaving)))
+        leaving = tuple(epoch for epoch in spot.leaving if epoch < _HOLDS)
+        if not (demand.cpus_per_gpu or demand.memory_bytes_per_gpu) or not (self.departures or self.leaving):
+            return leaving
+        departing = {int(self.jobs.epoch[row]) for row in self.departures} | self.leaving
+        return tuple(sorted(departing & self.placer.sharing(spot.gpus, self.ground.holder) | set(leaving)))
 
     def _load(self, gpus: Ints, demand: Demand) -> None:
         """What rides along with a winner is not there for later claims of this pass."""
@@ -435,10 +468,19 @@ class _Pass:
     def _displace(self, epoch: int, position: int, winners: tuple[int, ...]) -> None:
         """The lease must end: what it held beyond the winner's needs is free, and it may try its claims elsewhere."""
         claims = self.claims
-        for row in np.flatnonzero(self.jobs.epoch == epoch).tolist():
+        if epoch in self.leaving:
+            self._free(self.holder == epoch)
+            return
+        if epoch >= _HOLDS:
+            rows = [epoch - _HOLDS]
+            self._free(self.holder == epoch)
+        else:
+            rows = np.flatnonzero(self.jobs.epoch == epoch).tolist()
+        for row in rows:
             if row in winners or row in self.departures:
                 continue
-            self._vacate(row, Preempted(self.ground.ids[winners[0]]))
+            if epoch < _HOLDS:
+                self._vacate(row, Preempted(self.ground.ids[winners[0]]))
             mine = claims.row[position + 1 :] == row
             if claims.partner is not None:
                 mine = self._with_partner_free(mine, row, position + 1)
@@ -457,9 +499,13 @@ class _Pass:
     def _vacate(self, row: int, reason: Preempted | Moved) -> None:
         self.departures[row] = Departure(int(self.jobs.serial[row]), reason)
         held = self.holder == self.jobs.epoch[row]
-        left = held & (self.standing != TAKEN)
-        self.standing[left] = TAKEN
+        self._free(held)
         if self.quota_left is not None:
             shape = self.ground.demands[self.jobs.demand[row]].shapes[int(self.jobs.option[row])]
             self.quota_left[shape.accelerator] += int(np.count_nonzero(held))
+
+    def _free(self, held: Bools) -> None:
+        """Of these GPUs, those that the pass has not given away are there for later claims."""
+        left = held & (self.standing != TAKEN)
+        self.standing[left] = TAKEN
         self.free |= left

@@ -18,6 +18,7 @@ class Start(NamedTuple):
     steps_done: tuple[float, ...]  # from where each job goes on
     resumes: tuple[bool, ...]  # by job: whether it ran before, so that it loads a checkpoint first
     lease_until: float = 0.0  # until then the bundle is not displaced; a promise, not a timer
+    cells: tuple[str, ...] = ()  # by GPU: the level of the tenant's cell that it is in; empty: outside of cells
 
 
 class Stop(NamedTuple):

@@ -184,6 +184,7 @@ class Running(NamedTuple):
     gpus: tuple[Gpu, ...]
     steps: float  # that are safe
     phase: Phase = Phase.RUNNING
+    cells: tuple[str, ...] = ()  # as its `Start` said
 
 
 class Surveyed(NamedTuple):
@@ -206,6 +207,7 @@ class LeaseAdopted(NamedTuple):
     gpus: tuple[Gpu, ...]
     steps: tuple[float, ...]
     guaranteed: bool = True  # it was placed in its tenant's cells; if they do not cover it, it is preemptible
+    cells: tuple[str, ...] = ()  # by GPU: the level of the cell that it was in, as `Start` said; empty: not known
 
 
 class Tick(NamedTuple):

@@ -21,7 +21,7 @@ def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, ledger: GpuLedger, usa
         return
     levels = ledger.cluster.levels
     row, epoch = pool.table.row, pool.table.epoch
-    departing = {int(epoch[row[departure.serial]]) for departure in plan.departures}
+    departing = {int(epoch[row[departure.serial]]) for departure in plan.departures} | set(pool.leaving_epochs())
     winners = [serial for placement in plan.placements for serial in placement.bundle]
     if len(set(winners)) != len(winners):
         raise BrokenInvariant(f"pool {pool.spec.name}: a job was given GPUs twice")
@@ -31,7 +31,8 @@ def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, ledger: GpuLedger, usa
         raise BrokenInvariant(f"pool {pool.spec.name}: a GPU was given to two jobs")
     if not pools.is_safe(pool.index, claimed):
         raise BrokenInvariant(f"pool {pool.spec.name}: a GPU of another pool was given away")
-    if False in usable[claimed].tolist():
+    contested = np.isin(ledger.held_for[claimed], pool.holding_serials())  # they yield to jobs that rank before
+    if not (usable[claimed] | contested).all():
         raise BrokenInvariant(f"pool {pool.spec.name}: a GPU that is down or held for another job was given away")
     present = set(ledger.holder[claimed].tolist()) - {NOBODY}
     if not present <= departing:

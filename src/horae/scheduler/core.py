@@ -43,24 +43,24 @@ from horae.model.explanations import Explanation
 from horae.model.jobs import Job
 from horae.model.notices import DecisionRejected, Notice, StartOverdue
 from horae.model.plain import Plain
-from horae.model.plans import Departure, Placement, Reaction, Round, RoundPlan
+from horae.model.plans import Reaction, Round, RoundPlan
 from horae.model.pools import Setup
 from horae.model.prospects import Prospect
-from horae.model.reasons import Cancelled, NoPool, Overdue, Preempted, Reason, Suspended
+from horae.model.reasons import Cancelled, NoPool, Overdue, Reason, Suspended
 from horae.model.speeds import SharingTable
-from horae.model.status import CANCELLING, FINAL, PENDING, RUNNING, STARTING, STOPPING, Signal, Status
-from horae.model.table import NOBODY
+from horae.model.status import CANCELLING, FINAL, PENDING, STARTING, STOPPING, Signal, Status
 from horae.model.view import View
 from horae.scheduler.administration import Administration
 from horae.scheduler.auctions import Auctions, hear, heard
 from horae.scheduler.check import check_plan
 from horae.scheduler.dump import dump, restore, setup_of
+from horae.scheduler.execution import Execution
 from horae.scheduler.explain import Scene, blocker, explain
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
 from horae.scheduler.intake import Intake
 from horae.scheduler.interning import Interned, KeptSpeeds
-from horae.scheduler.jobs import Jobs, home_of, is_loan, loan_of
+from horae.scheduler.jobs import Jobs, home_of, is_loan
 from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
 from horae.scheduler.newcomers import newcomers_first
@@ -99,6 +99,7 @@ class Scheduler:
         tell = self._notices.append
         self._intake = Intake(self.interned, self.placer, self.jobs)
         self.loans = Loans(self.pools, self.ledger, self.jobs, self.leases, self.holds, self._intake)
+        self._execution = Execution(self.ledger, self.jobs, self.leases, self.holds, self.loans)
         self.administration = Administration(
             setup,
             self.pools,
@@ -112,7 +113,9 @@ class Scheduler:
             self.loans,
             tell,
         )
-        self.surveys = Surveys(self.pools, self.ledger, self.jobs, self.leases, self.holds, self._outbox, tell)
+        self.surveys = Surveys(
+            self.pools, self.ledger, self.jobs, self.leases, self.holds, self.loans, self._outbox, tell
+        )
         self.administration.absent(setup.absent_nodes)
         self.pools.count_capacity(self.ledger)
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -185,7 +188,7 @@ class Scheduler:
             return
         pool.close_apps(decision, plan)
         self._rounds.append(pool.name_round(view, decision, plan, self.ledger.cluster))
-        self._carry_out(pool, plan)  # 6
+        self._execution.carry_out(pool, plan, self.now)  # 6
         pool.decision, pool.plan = decision, plan
         if pool.spec.reserves:
             self.loans.offer(pool, self.now)
@@ -212,7 +215,9 @@ class Scheduler:
     def _ground(self, pool: Pool, usable: Bools) -> Ground:
         ledger = self.ledger
         where = pool.spec.name, usable, ledger.holder, ledger.loads()
-        return Ground(*where, self.interned.demands.all, pool.table.ids, pool.quota_left(ledger))
+        held = self.holds.contested(pool) if self.holds else {}
+        leaving = self.leases.leaving(pool) if self.unacknowledged.open else frozenset[int]()
+        return Ground(*where, self.interned.demands.all, pool.table.ids, pool.quota_left(ledger), leaving, held)
 
     def _admit_newcomers(self, pool: Pool) -> None:
         """Between two rounds, jobs that have just come start where GPUs are free; nothing else changes."""
@@ -230,7 +235,7 @@ class Scheduler:
             check_plan(plan, pool, self.pools.layout, self.ledger, usable)
         pool.forget_newcomers()
         self._rounds.append(pool.name_newcomers(view, decision, plan, self.ledger.cluster))
-        self._carry_out(pool, plan)
+        self._execution.carry_out(pool, plan, self.now)
 
     def _view(self, pool: Pool, usable: Bools) -> View:
         interned, cluster = self.interned, self.ledger.cluster
@@ -264,89 +269,6 @@ class Scheduler:
             trial=partial(self.placer.trial, usable, pool.table.epoch),
             memory=pool.memory,
         )
-
-    def _carry_out(self, pool: Pool, plan: RoundPlan) -> None:
-        epochs, row = pool.table.epoch, pool.table.row
-        downgraded = {NOBODY}
-        for departure in plan.departures:
-            epoch = int(epochs[row[departure.serial]])
-            if self._is_lazy(pool, departure) and self.loans.downgrade(pool, departure.serial, self.now):
-                downgraded.add(epoch)
-            else:
-                self.leases.stop(pool, departure.serial, departure.reason, self.now)
-        for placement in plan.placements:
-            present = set(self.ledger.holder[placement.gpus].tolist())
-            present.update(int(epochs[row[serial]]) for serial in placement.bundle)
-            if self.ledger.squatters and self._is_still_there(placement):
-                continue  # it starts when its former run is gone
-            if self.jobs.retry_at and self._must_wait(pool, placement):
-                continue
-            if self.jobs.lent and self._is_welcomed_home(pool, placement, plan, present):
-                continue
-            present = present.union(placement.leaving) - downgraded
-            if self.pools.has_cells:
-                guests = self._evict_guests(pool, placement)
-                if guests is None:
-                    continue  # its cells cannot be bound on nodes that it accepts: it waits
-                present.update(guests)
-            awaited = frozenset(present - {NOBODY})
-            if awaited:
-                self.holds.keep(pool, placement, awaited, self.now)
-            else:
-                self.leases.start(pool, placement, self.now)
-        for serial, lease_seconds in dict(plan.extensions).items():  # a job may be named twice; the last counts
-            self.leases.extend(pool, serial, lease_seconds, self.now)
-
-    def _must_wait(self, pool: Pool, placement: Placement) -> bool:
-        """Whether a start that was lost before it ran is not to be tried again yet."""
-        serials = map(home_of, placement.bundle)
-        retry_at = max(self.jobs.retry_at.pop(serial, -inf) for serial in serials)
-        if retry_at <= self.now:
-            return False
-        self.jobs.retry_at[home_of(placement.serial)] = retry_at
-        pool.retry_at = min(pool.retry_at, retry_at)
-        return True
-
-    def _is_still_there(self, placement: Placement) -> bool:
-        """Whether a run of one of the jobs that should be over is not."""
-        names = {self.jobs.id_of[serial] for serial in placement.bundle}
-        return any(job_id in names for job_id, _ in self.ledger.squatters)
-
-    def _is_lazy(self, pool: Pool, departure: Departure) -> bool:
-        """Whether a job that is preempted goes on where it is, without a guarantee, until its GPUs are needed."""
-        if not pool.spec.reserves or not isinstance(departure.reason, Preempted):
-            return False
-        return pool.table.jobs[pool.table.row[departure.serial]].lazy
-
-    def _is_welcomed_home(self, pool: Pool, placement: Placement, plan: RoundPlan, present: set[int]) -> bool:
-        """Jobs of the bundle that borrow return to their cells: whether there is nothing left to start."""
-        borrowing = [each for each in placement.bundle if not is_loan(each) and loan_of(each) in self.jobs.lent]
-        if not borrowing:
-            return False
-        taken = [gpu for other in plan.placements if other is not placement for gpu in other.gpus.tolist()]
-        if len(placement.bundle) > 1:
-            for serial in borrowing:
-                self.loans.recall(pool, serial, placement, self.now)
-        elif self.loans.welcome_home(pool, placement, taken, self.now):
-            return True
-        present.update(self.loans.epoch(serial) for serial in borrowing)
-        return False
-
-    def _evict_guests(self, pool: Pool, placement: Placement) -> list[int] | None:
-        """Jobs without a guarantee leave a tenant's GPUs, and are no longer held for any: epochs of their leases."""
-        found = self.ledger.guests(placement.gpus, self.leases.demand(pool, placement))
-        if found is None:
-            return None
-        guests, expected = found
-        for serial in expected:
-            self.holds.release(serial, self.now)
-        for epoch in guests:
-            for serial in self.leases.by_epoch[epoch].bundle:
-                theirs = self.jobs.where(serial)
-                if self.jobs.status(theirs, serial) in (STARTING, RUNNING):
-                    self.leases.stop(theirs, serial, Preempted(self.jobs.id_of[placement.serial]), self.now)
-                    theirs.touch(self.now)
-        return guests
 
     # Users
 

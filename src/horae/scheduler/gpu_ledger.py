@@ -75,12 +75,16 @@ class GpuLedger:
         _load(self.riders_held, self._both(gpus), demand.cpus_per_gpu, demand.memory_bytes_per_gpu)
         self._holds += 1
 
-    def release(self, gpus: Ints) -> None:
+    def release(self, gpus: Ints, serial: int) -> None:
+        """What is held for a job is not any longer, except where another job has taken it over."""
+        gpus = gpus[self.held_for[gpus] == serial]
+        self._holds -= 1
+        if not len(gpus):
+            return
         self.held_for[gpus] = NOBODY
         _load(self.riders_held, self._both(gpus), 0.0, 0.0)
         if self.tenancy is not None:
             self.tenancy.claim(gpus[self.holder[gpus] == NOBODY], claimed=False)
-        self._holds -= 1
 
     def _both(self, gpus: Ints) -> Ints:
         """A tenant's GPUs and the real ones behind them: CPUs held along with either are on the same node."""
@@ -180,6 +184,10 @@ class GpuLedger:
     def names(self, gpus: Ints) -> tuple[Gpu, ...]:
         """The names by which the engine knows these GPUs."""
         return self.real_cluster.names(gpus if self.tenancy is None else self.tenancy.real[gpus])
+
+    def cell_levels(self, gpus: Ints) -> tuple[str, ...]:
+        """By GPU: the level of the tenant's cell that it is in; empty for GPUs outside of cells."""
+        return () if self.tenancy is None else self.tenancy.levels(gpus)
 
     def guests(self, gpus: Ints, demand: Demand) -> tuple[list[int], list[int]] | None:
         """Work without a guarantee where a tenant's job shall go, or with CPUs that it needs: leases and holds.

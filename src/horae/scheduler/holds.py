@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from math import inf
 
+from horae.model.arrays import Ints
 from horae.model.plans import Hold, Lease, Placement
 from horae.model.status import HOLDING, PENDING, Signal
 from horae.model.table import NOBODY
@@ -45,7 +46,7 @@ class Holds:
         hold = self.by_serial.get(serial)
         if hold is None:
             return
-        self._ledger.release(hold.placement.gpus)
+        self._ledger.release(hold.placement.gpus, hold.placement.serial)
         pool = self._jobs.where(serial)
         for member in hold.placement.bundle:
             del self.by_serial[member]
@@ -76,7 +77,22 @@ class Holds:
                     del self.by_serial[member]
                 # Before its GPUs are released, or a tenant's cells could be bound elsewhere.
                 self._leases.start(self._jobs.where(serial), hold.placement, now)
-                self._ledger.release(hold.placement.gpus)
+                self._ledger.release(hold.placement.gpus, hold.placement.serial)
+
+    def contested(self, pool: Pool) -> dict[int, Ints]:
+        """By row: GPUs held for a job of this pool that has none. Jobs that rank before it may take them over."""
+        return {
+            pool.table.row[serial]: hold.placement.gpus
+            for serial, hold in self.by_serial.items()
+            if len(hold.placement.bundle) == 1
+            and self._jobs.where(serial) is pool
+            and self._jobs.status(pool, serial) == HOLDING
+        }
+
+    def on(self, gpus: Ints) -> list[int]:
+        """Serials of the jobs for which any of these GPUs are held."""
+        serials = set(self._ledger.held_for[gpus].tolist())
+        return sorted(serials - {NOBODY})
 
     def counts_on(self, pool: Pool, epoch: int, lease: Lease, now: float) -> bool:
         """Whether the pool's last decision knew that this lease would end, so that its end is no news to it.

@@ -70,7 +70,8 @@ class Leases:
         steps_done = tuple([float(table.steps_base[row]) for row in rows])
         resumes = tuple([table.has_run(row) for row in rows])
         gpus, lease_until = self._ledger.names(placement.gpus), now + placement.lease_seconds
-        self._outbox.send(Start(epoch, job_ids, gpus, placement.shape, steps_done, resumes, lease_until), now)
+        cells = self._ledger.cell_levels(placement.gpus)
+        self._outbox.send(Start(epoch, job_ids, gpus, placement.shape, steps_done, resumes, lease_until, cells), now)
 
     def occupy(self, pool: Pool, epoch: int, placement: Placement, now: float) -> None:
         """The bundle has its GPUs from now on."""
@@ -92,6 +93,17 @@ class Leases:
         epoch = int(pool.table.epoch[row])
         if serial == self.by_epoch[epoch].bundle[0]:
             self._outbox.commands.append(Extend(epoch, now + seconds))
+
+    def leaving(self, pool: Pool) -> frozenset[int]:
+        """Leases of this pool whose jobs were all told to leave, and are not late."""
+        told = self._outbox.unacknowledged.told_to_leave()
+        return frozenset(
+            epoch
+            for epoch, count in told.items()
+            if epoch in self.by_epoch
+            and count == len(self.by_epoch[epoch].bundle)
+            and self._jobs.where(self.by_epoch[epoch].bundle[0]) is pool
+        )
 
     def stop(self, pool: Pool, serial: int, reason: StopReason, now: float) -> None:
         table, row = pool.table, pool.table.row[serial]

@@ -212,9 +212,7 @@ class Loans:
         """A job goes on where it is, without its cells; False where that cannot be."""
         spare, tenancy = self._pools.open_pool, self._ledger.tenancy
         lease = self._leases.by_epoch[self._jobs.epoch(pool, serial)]
-        if spare is None or spare is pool or tenancy is None or len(lease.bundle) > 1:
-            return False
-        if not tenancy.is_virtual[lease.gpus[0]] or self._jobs.status(pool, serial) not in (STARTING, RUNNING):
+        if spare is None or tenancy is None or not self.can_downgrade(pool, serial):
             return False
         if not self._lend(pool, serial, spare, now):
             return False
@@ -222,6 +220,15 @@ class Loans:
         self._ledger.give_back(lease.gpus)
         self._lend_lease(pool, serial, lease, real, now)
         return True
+
+    def can_downgrade(self, pool: Pool, serial: int) -> bool:
+        """Whether a job is in cells of its tenant, alone and to stay, and there is a pool for what is not."""
+        spare, tenancy = self._pools.open_pool, self._ledger.tenancy
+        lease = self._leases.by_epoch[self._jobs.epoch(pool, serial)]
+        if spare is None or spare is pool or tenancy is None or len(lease.bundle) > 1:
+            return False
+        is_in_cells = bool(tenancy.is_virtual[lease.gpus[0]])
+        return is_in_cells and self._jobs.status(pool, serial) in (STARTING, RUNNING)
 
     def release_cells(self, pool: Pool, serial: int, now: float) -> None:
         """A lease that is on GPUs outside its tenant's cells goes on as a loan, if there is a pool for those."""

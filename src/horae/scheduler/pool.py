@@ -17,6 +17,7 @@ from horae.model.plans import Placement, Round, RoundPlan
 from horae.model.pools import Cadence, PoolSpec
 from horae.model.reasons import Never
 from horae.model.shapes import Demand, Shape
+from horae.model.status import CANCELLING, HOLDING, STOPPING
 from horae.model.table import NOBODY, JobTable
 from horae.model.view import Auctioneer, Policy, View
 from horae.policies.solve.answers import Unsolved
@@ -110,6 +111,17 @@ class Pool:
             shape if may or option == held else NOBODY
             for option, (shape, may) in enumerate(zip(shapes, fits, strict=True))
         ]
+
+    def leaving_epochs(self) -> list[int]:
+        """Leases of jobs that were told to leave."""
+        count = self.table.count
+        status = self.table.status[:count]
+        return self.table.epoch[:count][(status == STOPPING) | (status == CANCELLING)].tolist()
+
+    def holding_serials(self) -> list[int]:
+        """Jobs that have no GPUs and for which some are held."""
+        count = self.table.count
+        return self.table.serial[:count][self.table.status[:count] == HOLDING].tolist()
 
     def quota_left(self, ledger: GpuLedger) -> dict[str, int] | None:
         """By GPU type: how many more a pool with a quota may use, beside what it has and what is held for it."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
+from horae.guarantees.tenancy import Tenancy
+from horae.model.arrays import Ints
 from horae.model.cells import Gpu
 from horae.model.commands import Stop
 from horae.model.events import (
@@ -20,6 +23,7 @@ from horae.model.events import (
     Running,
     Surveyed,
 )
+from horae.model.jobs import Job
 from horae.model.notices import AdoptionRefused, Notice, UnknownRun
 from horae.model.plans import Placement
 from horae.model.reasons import Won
@@ -30,6 +34,7 @@ from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
 from horae.scheduler.jobs import Jobs, loan_of
 from horae.scheduler.leases import Leases
+from horae.scheduler.loans import Loans
 from horae.scheduler.pool import Pool
 from horae.scheduler.pools import PoolSet
 from horae.scheduler.unacknowledged import Outbox
@@ -46,6 +51,7 @@ class Surveys:
         jobs: Jobs,
         leases: Leases,
         holds: Holds,
+        loans: Loans,
         outbox: Outbox,
         tell: Callable[[Notice], None],
     ) -> None:
@@ -54,6 +60,7 @@ class Surveys:
         self._jobs = jobs
         self._leases = leases
         self._holds = holds
+        self._loans = loans
         self._outbox = outbox
         self._tell = tell
         self.awaited_since = -inf  # nothing is started before a survey of a later moment has told what runs
@@ -113,7 +120,8 @@ class Surveys:
             if self._leases.is_unknown(epoch) and all(self._is_waiting(run.job_id) for run in runs):
                 steps = tuple(run.steps for run in runs)
                 job_ids = tuple(run.job_id for run in runs)
-                self.adopt(LeaseAdopted(event.at, epoch, job_ids, runs[0].gpus, steps), administration, now)
+                found = LeaseAdopted(event.at, epoch, job_ids, runs[0].gpus, steps, cells=runs[0].cells)
+                self.adopt(found, administration, now)
             else:
                 for run in runs:
                     self._leave_alone(run, event.at, administration, now)
@@ -169,7 +177,7 @@ class Surveys:
         problem = self._problem(event)
         if not problem:
             self._release_holds(event, now)
-        placement = None if problem else self._placement(event)
+        placement = None if problem else self._placement(event, now)
         if placement is None:
             self._tell(AdoptionRefused(event.epoch, event.job_ids, problem or "no job accepts these GPUs"))
             for job_id in event.job_ids:
@@ -215,7 +223,7 @@ class Surveys:
         epochs, _ = self._ledger.on(event.gpus)
         return f"lease {epochs[0]} is on its GPUs" if len(epochs) else ""
 
-    def _placement(self, event: LeaseAdopted) -> Placement | None:
+    def _placement(self, event: LeaseAdopted, now: float) -> Placement | None:
         layout, found = self._pools.layout, [self._jobs.live[job_id] for job_id in event.job_ids]
         pool = found[0][0]
         shape = _obtained(self._ledger, event.gpus)
@@ -226,10 +234,39 @@ class Surveys:
         positions = real if layout.tenancy is None else layout.tenancy.wide_of(real)
         if layout.tenancy is not None and pool.spec.reserves and event.guaranteed:
             job = pool.table.jobs[pool.table.row[found[0][1]]]
-            own = layout.tenancy.adopt(pool.spec.name, real, job.pinned, members=job.members)
+            adopt = partial(layout.tenancy.adopt, pool.spec.name, real, job.pinned, (), job.members, event.cells)
+            own = adopt()
+            if own is None and self._outrank(pool, job, layout.tenancy, adopt, now):
+                own = adopt()
             positions = positions if own is None else own
         partner = (found[1][1], options[1]) if len(found) > 1 else (NOBODY, NOBODY)
         return Placement(found[0][1], options[0], shape, positions, (), 0.0, Won(0), *partner)
+
+    def _outrank(self, pool: Pool, job: Job, tenancy: Tenancy, adopt: Callable[[], Ints | None], now: float) -> bool:
+        """Jobs of lower priority lose their guarantee, and run on, if the tenant's cells can cover this one instead."""
+        table = pool.table
+        lower = [
+            (table.jobs[row].priority, -int(table.epoch[row]), serial)
+            for serial, row in table.row.items()
+            if table.epoch[row] != NOBODY and table.jobs[row].priority < job.priority
+        ]
+        chosen = [serial for *_, serial in sorted(lower) if self._loans.can_downgrade(pool, serial)]
+        gpus = {serial: self._leases.by_epoch[self._jobs.epoch(pool, serial)].gpus for serial in chosen}
+
+        def suffices(serials: Sequence[int]) -> bool:
+            with tenancy.trial():
+                for serial in serials:
+                    tenancy.claim(gpus[serial], claimed=False)
+                return adopt() is not None
+
+        if not chosen or not suffices(chosen):
+            return False
+        for serial in reversed(chosen):  # those of the highest priority keep their guarantee first
+            rest = [each for each in chosen if each != serial]
+            chosen = rest if suffices(rest) else chosen
+        for serial in chosen:
+            self._loans.downgrade(pool, serial, now)
+        return True
 
 
 def _seen(run: Running, at: float) -> list[Event]:

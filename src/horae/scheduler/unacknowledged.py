@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import inf
 
 from horae.model.commands import Command, Start, Stop, Survey
@@ -25,6 +26,10 @@ class Unacknowledged:
 
     def is_open(self, kind: type, epoch: int, job_id: str) -> bool:
         return (kind, epoch, job_id) in self.open
+
+    def told_to_leave(self) -> Counter[int]:
+        """By epoch: jobs that were told to leave, not more than once: the others are late."""
+        return Counter(epoch for (kind, epoch, _), (_, times, _) in self.open.items() if kind is Stop and times == 1)
 
     def answered(self, kind: type, epoch: int, job_id: str) -> None:
         self.open.pop((kind, epoch, job_id), None)

@@ -1,0 +1,124 @@
+"""Carries out a round's plan: jobs are told to leave, GPUs are held while they do, and winners start."""
+
+from __future__ import annotations
+
+from math import inf
+
+from horae.model.plans import Departure, Placement, RoundPlan
+from horae.model.reasons import Preempted
+from horae.model.status import HOLDING, RUNNING, STARTING
+from horae.model.table import NOBODY
+from horae.scheduler.gpu_ledger import GpuLedger
+from horae.scheduler.holds import Holds
+from horae.scheduler.jobs import Jobs, home_of, is_loan, loan_of
+from horae.scheduler.leases import Leases
+from horae.scheduler.loans import Loans
+from horae.scheduler.pool import Pool
+
+
+class Execution:
+    def __init__(self, ledger: GpuLedger, jobs: Jobs, leases: Leases, holds: Holds, loans: Loans) -> None:
+        self._ledger = ledger
+        self._jobs = jobs
+        self._leases = leases
+        self._holds = holds
+        self._loans = loans
+
+    def carry_out(self, pool: Pool, plan: RoundPlan, now: float) -> None:
+        downgraded = self._stop_victims(pool, plan, now)
+        for placement in plan.placements:
+            self._place(pool, placement, plan, downgraded, now)
+        for serial, lease_seconds in dict(plan.extensions).items():  # a job may be named twice; the last counts
+            self._leases.extend(pool, serial, lease_seconds, now)
+
+    def _stop_victims(self, pool: Pool, plan: RoundPlan, now: float) -> set[int]:
+        """Jobs that must leave are told to. Returns the leases of those that may stay, without their guarantee."""
+        downgraded = set()
+        for departure in plan.departures:
+            epoch = int(pool.table.epoch[pool.table.row[departure.serial]])
+            if _is_lazy(pool, departure) and self._loans.downgrade(pool, departure.serial, now):
+                downgraded.add(epoch)
+            else:
+                self._leases.stop(pool, departure.serial, departure.reason, now)
+        return downgraded
+
+    def _place(self, pool: Pool, placement: Placement, plan: RoundPlan, downgraded: set[int], now: float) -> None:
+        """A winner starts, or its GPUs are held until the leases on them have ended."""
+        epochs, row = pool.table.epoch, pool.table.row
+        present = set(self._ledger.holder[placement.gpus].tolist())
+        present.update(int(epochs[row[serial]]) for serial in placement.bundle)
+        if self._ledger.squatters and self._is_still_there(placement):
+            return  # it starts when its former run is gone
+        if self._jobs.retry_at and self._must_wait(pool, placement, now):
+            return
+        if self._jobs.lent and self._returns_home(pool, placement, plan, present, now):
+            return
+        for serial in placement.bundle:
+            if self._jobs.status(pool, serial) == HOLDING:
+                self._holds.release(serial, now)  # its place was taken over, and it has found another one
+        present = present.union(placement.leaving) - downgraded
+        if self._ledger.tenancy is not None:
+            guests = self._evict_guests(pool, placement, now)
+            if guests is None:
+                return  # its cells cannot be bound on nodes that it accepts: it waits
+            present.update(guests)
+        taken_over = self._holds.on(placement.gpus) if self._holds else ()
+        awaited = frozenset(present - {NOBODY})
+        if awaited:
+            self._holds.keep(pool, placement, awaited, now)
+        else:
+            self._leases.start(pool, placement, now)
+        for serial in taken_over:  # only now, or cells that were bound for them could be bound elsewhere
+            self._holds.release(serial, now)
+
+    def _must_wait(self, pool: Pool, placement: Placement, now: float) -> bool:
+        """Whether a start that was lost before it ran is not to be tried again yet."""
+        serials = map(home_of, placement.bundle)
+        retry_at = max(self._jobs.retry_at.pop(serial, -inf) for serial in serials)
+        if retry_at <= now:
+            return False
+        self._jobs.retry_at[home_of(placement.serial)] = retry_at
+        pool.retry_at = min(pool.retry_at, retry_at)
+        return True
+
+    def _is_still_there(self, placement: Placement) -> bool:
+        """Whether a run of one of the jobs that should be over is not."""
+        names = {self._jobs.id_of[serial] for serial in placement.bundle}
+        return any(job_id in names for job_id, _ in self._ledger.squatters)
+
+    def _returns_home(self, pool: Pool, placement: Placement, plan: RoundPlan, present: set[int], now: float) -> bool:
+        """Jobs of the bundle that borrow return to their cells: whether there is nothing left to start."""
+        borrowing = [each for each in placement.bundle if not is_loan(each) and loan_of(each) in self._jobs.lent]
+        if not borrowing:
+            return False
+        taken = [gpu for other in plan.placements if other is not placement for gpu in other.gpus.tolist()]
+        if len(placement.bundle) > 1:
+            for serial in borrowing:
+                self._loans.recall(pool, serial, placement, now)
+        elif self._loans.welcome_home(pool, placement, taken, now):
+            return True
+        present.update(self._loans.epoch(serial) for serial in borrowing)
+        return False
+
+    def _evict_guests(self, pool: Pool, placement: Placement, now: float) -> list[int] | None:
+        """Jobs without a guarantee leave a tenant's GPUs, and are no longer held for any: epochs of their leases."""
+        found = self._ledger.guests(placement.gpus, self._leases.demand(pool, placement))
+        if found is None:
+            return None
+        guests, expected = found
+        for serial in expected:
+            self._holds.release(serial, now)
+        for epoch in guests:
+            for serial in self._leases.by_epoch[epoch].bundle:
+                theirs = self._jobs.where(serial)
+                if self._jobs.status(theirs, serial) in (STARTING, RUNNING):
+                    self._leases.stop(theirs, serial, Preempted(self._jobs.id_of[placement.serial]), now)
+                    theirs.touch(now)
+        return guests
+
+
+def _is_lazy(pool: Pool, departure: Departure) -> bool:
+    """Whether a job that is preempted goes on where it is, without a guarantee, until its GPUs are needed."""
+    if not pool.spec.reserves or not isinstance(departure.reason, Preempted):
+        return False
+    return pool.table.jobs[pool.table.row[departure.serial]].lazy
