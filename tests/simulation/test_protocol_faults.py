@@ -350,3 +350,13 @@ def test_cells_on_bad_hardware_are_the_same_after_a_restart() -> None:
     desk.tell(Tick(1.0), NodeChanged(1.0, "n0", Health.DRAINING), NodeChanged(1.0, "n1", Health.DRAINING))
     desk.tell(TenantsChanged(2.0, {"t": TenantChange(cells={"a.node": 2, "a.gpu": 0})}))
     assert desk.restored().dump()["cells"] == desk.scheduler.dump()["cells"]
+
+
+def test_a_cell_that_is_adopted_with_bad_hardware_in_it_counts_the_same_after_a_restart() -> None:
+    nodes = (Node("n0", "a", 4), Node("n1", "a", 4))
+    pools = (PoolSpec("own", tenants=("t",), cells={"a.node": 1}), PoolSpec("rest"))
+    desk = Desk(Setup(Cluster("c", nodes), pools))
+    desk.tell(GpuChanged(0.0, Gpu("n0", 3), GpuState.FAILED), submitted("a", kind="a", tenant="t"))
+    desk.tell(LeaseAdopted(1.0, 99, ("a",), (GPU0,), (0.0,)))
+    assert [pool.capacity.tolist() for pool in desk.scheduler.pools] == [[3], [6]]
+    assert [pool.capacity.tolist() for pool in desk.restored().pools] == [[3], [6]]

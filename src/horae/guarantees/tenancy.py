@@ -86,7 +86,7 @@ class Tenancy:
         self.closed = np.zeros(count, dtype=bool)  # by GPU of the wide cluster: not to be used now, whatever its health
         self.shifted = True  # what is closed has changed, of the real GPUs
         self.cells_shifted = True  # the same of the tenants' GPUs
-        self._is_stale = False  # a cell that was closed for bad hardware has been given back
+        self._is_stale = False  # a cell was bound on bad hardware, or one that was closed for it has been given back
         self._is_static = is_static
         for number, (_, pin, _) in enumerate(pinned, start=len(cells)):
             self._map(number, pin.cell)
@@ -373,6 +373,7 @@ class Tenancy:
         self._bound[number] = real_cell
         real = self.layout.gpus[cell.kind.chain][real_cell * size : (real_cell + 1) * size]
         self.real[cell.gpus] = real if offsets is None else real[offsets]
+        self._is_stale |= bool(self.estate.grounds[cell.kind.chain].buddies.bad(cell.kind.level, real_cell))
 
     def _offsets(self, number: int) -> Ints:
         """Of a bound cell, by GPU: which GPU of the real cell it is."""
