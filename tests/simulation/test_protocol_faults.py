@@ -33,7 +33,7 @@ from horae.model.events import (
     Tick,
 )
 from horae.model.jobs import Job
-from horae.model.notices import DecisionRejected, Notice
+from horae.model.notices import ChangeRefused, DecisionRejected, Notice
 from horae.model.pools import PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
@@ -248,6 +248,16 @@ def test_cells_for_a_tenant_leave_other_pools_their_nodes() -> None:
     desk.tell(TenantsChanged(0.0, {"v": TenantChange(cells={"a.gpu": 1})}))
     starts = desk.starts(*(submitted(name, gpus=2, tenant="t", kind="a") for name in "xy"), Tick(0.0))
     assert {gpu.node for start in starts for gpu in start.gpus} <= {"n1"}
+
+
+def test_a_change_that_is_refused_opens_no_node_that_was_told_to_go() -> None:
+    nodes = (Node("n0", "a", 2), Node("n1", "b", 1))
+    pools = (PoolSpec("own", tenants=("t",), cells={"a.node": 1}), PoolSpec("rest"))
+    desk = Desk(Setup(Cluster("c", nodes), pools))
+    desk.tell(ClusterChanged(0.0, (), ("n0",)), NodeChanged(1.0, "n0", Health.HEALTHY))  # the tenant's cell needs it
+    desk.tell(ClusterChanged(2.0, (Node("n0", "b", 2),)))
+    assert isinstance(desk.notices[-1], ChangeRefused)
+    assert desk.starts(submitted("a", 3.0, kind="a", tenant="t"), Tick(3.0)) == []
 
 
 def test_a_node_that_comes_back_is_its_pools_again() -> None:

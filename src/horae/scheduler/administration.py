@@ -211,13 +211,8 @@ class Administration:
     def on_cluster(self, event: ClusterChanged, now: float) -> bool:
         """Nodes come, change and go. Where jobs run, that waits for their end."""
         nodes = {node.name: node for node in self._ledger.real_cluster.nodes}
-        for node in event.nodes:
-            busy = [] if node.name not in nodes else self._beyond(nodes[node.name], node)
-            if busy:
-                self._close(node.name, node, busy, now)
-                continue
-            nodes[node.name] = node
-            self._reopen(node.name, now)
+        in_use = {node.name: self._beyond(nodes[node.name], node) for node in event.nodes if node.name in nodes}
+        nodes |= {node.name: node for node in event.nodes if not in_use.get(node.name)}
         unknown = [name for name in event.removed if name not in nodes]
         if unknown:
             self._tell(ChangeRefused(f"removal of {', '.join(unknown)}", "there is no such node"))
@@ -227,6 +222,11 @@ class Administration:
             names = ", ".join(node.name for node in event.nodes) or "nodes"
             self._tell(ChangeRefused(f"change of {names}", error.problem, error.remedy))
             return False
+        for node in event.nodes:
+            if in_use.get(node.name):
+                self._close(node.name, node, in_use[node.name], now)
+            else:
+                self._reopen(node.name, now)
         if layout.real != self._ledger.real_cluster:
             self._move(layout, now)
         self.remove(event.removed, now)
