@@ -260,6 +260,15 @@ def test_a_change_that_is_refused_opens_no_node_that_was_told_to_go() -> None:
     assert desk.starts(submitted("a", 3.0, kind="a", tenant="t"), Tick(3.0)) == []
 
 
+def test_a_reservation_of_no_cells_keeps_no_node() -> None:
+    nodes = (Node("n0", "a", 2), Node("n1", "b", 1))
+    pools = (PoolSpec("own", tenants=("t",), cells={"a.node": 1, "b.node": 1}), PoolSpec("rest"))
+    desk = Desk(Setup(Cluster("c", nodes), pools))
+    desk.tell(TenantsChanged(0.0, {"t": TenantChange(cells={"a.node": 1})}), ClusterChanged(1.0, (), ("n1",)))
+    assert desk.notices == []
+    assert [node.name for node in desk.scheduler.ledger.real_cluster.nodes] == ["n0"]
+
+
 def test_a_node_that_comes_back_is_its_pools_again() -> None:
     nodes = (Node("n0", "a", 2), Node("n1", "a", 2), Node("n2", "a", 2))
     pools = (PoolSpec("rest"), PoolSpec("own", tenants=("t",), nodes=("n1", "n2")))

@@ -59,6 +59,8 @@ def _matching(chains: Sequence[Chain], tenant: str, name: str, count: int) -> tu
     by_type = [index for index, chain in with_level if chain.accelerator.lower() == chain_name.lower()]
     if by_chain or by_type:
         return tuple(CellKind(index, chains[index].types.index(level)) for index in by_chain or by_type)
+    if not count:  # of a kind that has left the cluster since
+        return ()
     known = ", ".join(f"{chain.name}.{{{', '.join(chain.types)}}}" for chain in chains)
     raise ClusterError(f"tenant {tenant!r} reserves {name!r}, which does not exist", remedy=f"use {known}")
 
