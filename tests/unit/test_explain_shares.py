@@ -16,6 +16,7 @@ from horae.experiment import simulate
 from horae.hindsight import Hindsight, look_back
 from horae.model.cells import Cluster, Node
 from horae.model.decisions import Limit, Shares
+from horae.model.events import ClusterChanged, JobSubmitted, Tick
 from horae.model.explanations import ShapeShare, ShareExplanation, Solve, TypeWorth
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
@@ -24,6 +25,7 @@ from horae.model.view import View
 from horae.policies.max_min import MaxMin
 from horae.policies.registry import POLICIES
 from horae.policies.solve.answers import Unsolved
+from horae.scheduler import Scheduler
 
 LAB = Cluster("lab", (Node("v", "v100", 1), Node("p", "p100", 1)))
 ON_V100, ON_P100, ON_L4 = (Shape(name, 1, "node") for name in ("v100", "p100", "l4"))
@@ -140,6 +142,17 @@ def test_if_the_last_solve_failed_a_job_is_told_so(tmp_path: Path, monkeypatch: 
 
 def test_under_a_ranking_there_is_no_share_to_tell_of(tmp_path: Path) -> None:
     assert ask(tmp_path, "c", 900, three(), "fifo").explanation.share is None
+
+
+def test_shares_of_a_cluster_that_has_changed_are_told_without_its_prices() -> None:
+    scheduler = Scheduler(Setup(LAB, (PoolSpec("all", "max-min", round_seconds=100.0),)))
+    for event in (JobSubmitted(0.0, two_speeds("a", 4, 1).job), Tick(0.0), ClusterChanged(1.0, (Node("l", "l4", 1),))):
+        scheduler.handle(event)
+    explanation = scheduler.explain("a")
+    assert explanation is not None
+    assert explanation.share is not None
+    assert explanation.share.solve is None
+    assert explanation.share.shapes[0].fraction == 1.0
 
 
 def test_the_answer_in_words_names_shares_debts_and_prices() -> None:

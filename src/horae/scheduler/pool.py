@@ -97,6 +97,8 @@ class Pool:
         self.spec, self.gpus = spec, gpus
         self.fits.clear()
         self._option_shapes.clear()
+        if isinstance(self.decision, Shares):
+            self.decision = self.decision._replace(evidence=None)  # its prices are by the GPU types of before
         self.count_capacity(ledger)
         self.touch(now)
 
