@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from builders import arrival, cluster, simulate
+from builders import ACCELERATOR, arrival, cluster, simulate
 
 from horae.mechanism.claims import claim
 from horae.mechanism.turns import Standing, round_priorities
 from horae.model.decisions import Grants, Pairs, Ranking, Shares
-from horae.model.jobs import Job
+from horae.model.jobs import Arrival, Job, Truth
 from horae.model.pools import Cadence, RoundRules
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
@@ -107,6 +107,15 @@ def test_equal_shares_follow_weights() -> None:
     ended = {record.job_id: record.ended_at for record in recorder.records()}
     assert abs(ended["a"] - 400.0) <= 40.0
     assert ended["b"] == 600.0
+
+
+def test_equal_shares_do_not_move_a_job_between_two_localities_of_one_type() -> None:
+    """A job that has four GPUs for itself and accepts two of them on a switch, or anywhere on the node, stays there."""
+    options = tuple(Option(Shape(ACCELERATOR, 2, level), speed) for level, speed in (("switch", 1.0), ("node", 0.5)))
+    only = Arrival(Job("a", 0.0, options, steps_total=1000.0), Truth(1000.0, options))
+    where = cluster(nodes=1, gpus=4, levels=[("switch", 2)])
+    recorder = simulate(where, [only], "equal-share", Cadence.ROUNDS, round_seconds=10.0)
+    assert [record.starts for record in recorder.records()] == [1]
 
 
 def test_a_lease_is_not_contested_before_it_ends() -> None:

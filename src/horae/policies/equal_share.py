@@ -25,6 +25,7 @@ class EqualShare:
         accelerator = view.shape_accelerator[jobs.shape]  # rubbish beyond the last option, masked below
         accepted = (jobs.shape >= 0) & (accelerator >= 0)
         gang = view.shape_gpus[jobs.shape]
+        accepted &= ~_is_narrower(accelerator, gang, view.shape_level[jobs.shape], accepted)
         part = jobs.weight / max(float(jobs.weight.sum()), np.finfo(float).tiny)
         fraction = np.where(accepted, view.capacity[accelerator] * part[:, None] / gang, 0.0)
         # A job may accept one type in several shapes; they share that type's part.
@@ -37,3 +38,15 @@ def _options_of_type(accelerator: Ints, accepted: Bools) -> Ints:
     """By row and option: how many accepted options of that row have the same accelerator."""
     same = (accelerator[:, :, None] == accelerator[:, None, :]) & accepted[:, None, :]
     return np.maximum(same.sum(axis=2), 1)
+
+
+def _is_narrower(accelerator: Ints, gang: Ints, level: Ints, accepted: Bools) -> Bools:
+    """By row and option: the row also accepts as many GPUs of that type anywhere in a larger cell.
+
+    That option has the GPUs of both: to divide time between the two would move a job to and fro on the same GPUs.
+    """
+    same = (accelerator[:, :, None] == accelerator[:, None, :]) & (gang[:, :, None] == gang[:, None, :])
+    earlier = np.tri(gang.shape[1], k=-1, dtype=bool)
+    wider = (level[:, :, None] < level[:, None, :]) | ((level[:, :, None] == level[:, None, :]) & earlier)
+    narrower: Bools = (same & wider & accepted[:, None, :]).any(axis=2)
+    return narrower
