@@ -18,6 +18,7 @@ from horae.model.events import (
     GpuChanged,
     GpuState,
     Health,
+    JobCancelled,
     JobEnded,
     JobHeld,
     JobPhase,
@@ -379,3 +380,12 @@ def test_a_cell_that_is_adopted_with_bad_hardware_in_it_counts_the_same_after_a_
     desk.tell(LeaseAdopted(1.0, 99, ("a",), (GPU0,), (0.0,)))
     assert [pool.capacity.tolist() for pool in desk.scheduler.pools] == [[3], [6]]
     assert [pool.capacity.tolist() for pool in desk.restored().pools] == [[3], [6]]
+
+
+def test_jobs_borrow_in_the_same_order_after_a_restart() -> None:
+    desk = cells("las")
+    desk.tell(*(submitted(name, kind="a", tenant="t") for name in "abcde"), JobCancelled(1.0, "a"))
+    restored = desk.restored()
+    assert len(desk.starts(Tick(1.0))) == 4
+    restored.handle(Tick(1.0))
+    assert restored.dump() == desk.scheduler.dump()

@@ -53,7 +53,7 @@ class Loans:
     def offer(self, pool: Pool, now: float) -> None:
         """After a round of a tenant's pool: its jobs without room may borrow, and no others."""
         wanted = dict.fromkeys(self._without_room(pool)) if pool.spec.borrow else {}
-        for serial in [each for each in self._jobs.lent if home_of(each) in pool.table.row]:
+        for serial in sorted(each for each in self._jobs.lent if home_of(each) in pool.table.row):
             if home_of(serial) not in wanted and self._status(serial) in (PENDING, HOLDING):
                 self.withdraw(serial, now)
         spare = self._pools.open_pool
@@ -69,7 +69,7 @@ class Loans:
         if not plan.blocked:
             return
         claimants = pool.claimants()
-        for serial, row in table.row.items():
+        for serial, row in sorted(table.row.items()):
             if table.status[row] != PENDING or serial not in claimants or int(table.demand[row]) not in plan.blocked:
                 continue
             if table.jobs[row].pinned:
