@@ -7,14 +7,17 @@ scheduler for nothing but `status` and `why`.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
 from world import Key, Violation, World
 
+from horae.guarantees.pools import Pools
 from horae.model.cells import Cluster, Gpu, Node
 from horae.model.commands import Extend, Start, Stop
 from horae.model.decisions import Ranking
+from horae.model.errors import InputError
 from horae.model.events import (
     ClusterChanged,
     Ending,
@@ -84,6 +87,7 @@ class Witness:
         self.health = dict.fromkeys(setup.absent_nodes, Health.FAILED)  # as told; healthy where nothing is said
         self.gpu_states: dict[Gpu, GpuState] = {}
         self.closed: set[str] = set()  # nodes that were told to go: nothing new starts there
+        self.gone: set[str] = set()  # of these, the ones that are no longer there
         self.changes: dict[str, Node] = {}  # nodes that change when the jobs on them have ended
         self.jobs: dict[str, Job] = {}
         self.leases: dict[int, Lease] = {}
@@ -114,7 +118,7 @@ class Witness:
     def cluster(self) -> Cluster:
         """The cluster as it was told, for the levels of cells."""
         if self._cluster is None:
-            self._cluster = Cluster("told", tuple(self.nodes.values()))
+            self._cluster = Cluster("told", tuple(self.nodes.values()))  # those that are gone may come back
         return self._cluster
 
     def judge(self, event: Event, reaction: Reaction, scheduler: Scheduler) -> None:
@@ -172,7 +176,7 @@ class Witness:
                 self._survey(event, reaction, scheduler)
             case LeaseAdopted():
                 self._adopt(event, reaction)
-            case NodeChanged() if event.node in self.nodes:
+            case NodeChanged() if event.node in self.nodes and event.node not in self.gone:
                 self.health[event.node] = event.health
             case GpuChanged() if self._exists(event.gpu):
                 self.gpu_states[event.gpu] = event.state
@@ -198,7 +202,8 @@ class Witness:
         return status is not None and status not in FINAL
 
     def _exists(self, gpu: Gpu) -> bool:
-        return gpu.node in self.nodes and 0 <= gpu.number < self.nodes[gpu.node].gpus
+        is_there = gpu.node in self.nodes and gpu.node not in self.gone
+        return is_there and 0 <= gpu.number < self.nodes[gpu.node].gpus
 
     def _current(self, key: Key) -> Lease | None:
         return self.leases[key[1]] if self.lease_of.get(key[0]) == key[1] else None
@@ -267,7 +272,7 @@ class Witness:
         for job_id in event.job_ids:
             if job_id in self.lease_of:
                 raise Violation(f"at most one live lease epoch per job: {event}")
-        busy = self._busy(event.gpus)
+        busy = self._busy(event.gpus, [(job_id, event.epoch) for job_id in event.job_ids])
         if busy:
             raise Violation(f"no GPU held by two bundles: {event} on {busy}")
         guaranteed = None if event.guaranteed else False
@@ -275,7 +280,8 @@ class Witness:
 
     def _must_adopt(self, event: LeaseAdopted) -> bool:
         """Whether there is nothing against an adoption."""
-        if event.epoch in self.epochs or self._busy(event.gpus) or len(set(event.gpus)) != len(event.gpus):
+        known = [(job_id, event.epoch) for job_id in event.job_ids]
+        if event.epoch in self.epochs or self._busy(event.gpus, known) or len(set(event.gpus)) != len(event.gpus):
             return False
         if len(event.job_ids) != 1 or not all(map(self._exists, event.gpus)) or not event.gpus:
             return False
@@ -305,17 +311,25 @@ class Witness:
             self._report((job_id, epoch), done)
 
     def _change_cluster(self, event: ClusterChanged, reaction: Reaction) -> None:
-        if any(
+        waits = {node.name for node in event.nodes if node.name not in self.gone and self._blockers(node.name, node)}
+        told = {notice.node for notice in reaction.notices if isinstance(notice, NodeInUse)}
+        if not told <= {*waits, *event.removed}:
+            raise Violation(f"only jobs that are in the way put off a change: {told} of {event}, {self.leases}")
+        after = {node.name: node for node in event.nodes if node.name not in waits}
+        refused = any(
             isinstance(notice, ChangeRefused) and notice.change.startswith("change of") for notice in reaction.notices
-        ):
+        )
+        if refused == self._is_possible(after):
+            raise Violation(f"a change of nodes is refused if the cells do not allow it: {event}, {reaction.notices}")
+        if refused:
             return
-        in_use = {notice.node for notice in reaction.notices if isinstance(notice, NodeInUse)}
         for node in event.nodes:
-            if node.name in in_use and node.name not in event.removed:
+            self.closed.discard(node.name)
+            if node.name in waits:
                 self.changes[node.name] = node
-            elif not (node.name in in_use and node.name in self.nodes):
+            else:
                 self.nodes[node.name] = node
-                self.closed.discard(node.name)
+                self.gone.discard(node.name)
                 self.changes.pop(node.name, None)
         for name in event.removed:
             if name in self.nodes:
@@ -323,15 +337,52 @@ class Witness:
                 self.changes.pop(name, None)
         self._cluster = None
 
+    def _blockers(self, name: str, after: Node | None) -> list[Lease]:
+        """Leases on GPUs that a node would no longer have as they are."""
+        if name not in self.nodes:
+            return []
+        is_other = after is None or after.accelerator != self.nodes[name].accelerator
+        return [
+            lease for lease in self.leases.values()
+            if any(gpu.node == name and (is_other or after is None or gpu.number >= after.gpus) for gpu in lease.gpus)
+        ]  # fmt: skip
+
+    def _is_possible(self, after: Mapping[str, Node | None]) -> bool:
+        """Whether the tenants' cells could be had if these nodes were so, or gone."""
+        there = {name: node for name, node in self.nodes.items() if name not in self.gone} | dict(after)
+        nodes = tuple(node for node in there.values() if node is not None)
+        try:
+            Pools(Cluster("told", nodes), self.specs, static_binding=self.setup.static_binding)
+        except InputError:
+            return False
+        return True
+
+    def pending_nodes(self) -> dict[str, Node | None]:
+        """Nodes that wait to go or to change though no job is in the way: the tenants' cells need them as they are."""
+        wanted = {**dict.fromkeys(sorted(self.closed - self.gone)), **self.changes}
+        return {name: node for name, node in wanted.items() if not self._blockers(name, node)}
+
     def _apply_changes(self) -> None:
-        for name in list(self.changes):
-            if not self.is_in_use(name):
-                self.nodes[name] = self.changes.pop(name)
-                self._cluster = None
-        for name in self.closed:
-            if not self.is_in_use(name):  # it is gone, with all that was known of it
+        """Nodes go and change as soon as no job is in the way: all together, or else one by one."""
+        ready = self.pending_nodes()
+        if not ready:
+            return
+        if self._is_possible(ready):
+            self._apply(ready)
+            return
+        for name, node in ready.items():
+            if self._is_possible({name: node}):
+                self._apply({name: node})
+
+    def _apply(self, ready: Mapping[str, Node | None]) -> None:
+        for name, node in ready.items():
+            if node is None:  # it is gone, with all that was known of it
+                self.gone.add(name)
                 self.health.pop(name, None)
-                self.gpu_states = {gpu: state for gpu, state in self.gpu_states.items() if gpu.node != name}
+            else:
+                self.nodes[name] = self.changes.pop(name)
+        self.gpu_states = {gpu: state for gpu, state in self.gpu_states.items() if self._exists(gpu)}
+        self._cluster = None
 
     def is_in_use(self, node: str) -> bool:
         return any(gpu.node == node for lease in self.leases.values() for gpu in lease.gpus)
@@ -459,10 +510,12 @@ class Witness:
         for name, limit in (("cpus_per_gpu", "cpus"), ("memory_bytes_per_gpu", "memory_bytes")):
             self._judge_load(command, name, limit)
 
-    def _busy(self, gpus: tuple[Gpu, ...]) -> list[str]:
+    def _busy(self, gpus: tuple[Gpu, ...], runs: Sequence[Key] = ()) -> list[str]:
+        """What is on these GPUs, beside these runs themselves."""
         wanted = set(gpus)
         found = [str(lease) for lease in self.leases.values() if not wanted.isdisjoint(lease.gpus)]
-        return found + [str(key) for key, there in self.squatters.items() if not wanted.isdisjoint(there)]
+        others = {key: there for key, there in self.squatters.items() if key not in runs}
+        return found + [str(key) for key, there in others.items() if not wanted.isdisjoint(there)]
 
     def _judge_company(self, command: Start) -> None:
         if len(command.job_ids) > 1:
