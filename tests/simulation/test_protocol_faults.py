@@ -309,6 +309,17 @@ def test_a_job_that_takes_its_place_within_a_quota_does_not_get_a_gpu_that_other
     assert [start.gpus for start in desk.starts(JobEnded(3.0, "a", 0, Ending.STOPPED, 0.0))] == [(GPU1,)]
 
 
+def test_a_job_does_not_start_on_free_gpus_before_another_has_left_it_its_part_of_the_quota() -> None:
+    pools = (PoolSpec("all"), PoolSpec("own", "srtf", tenants=("t",), quota={ACCELERATOR: 2}))
+    desk = Desk(Setup(cluster(nodes=2, gpus=2), pools))
+    there = desk.starts(submitted("a", gpus=2, tenant="t"), Tick(0.0))[0].gpus[0].node
+    other = {"n0": "n1", "n1": "n0"}[there]
+    desk.tell(JobStarted(0.0, "a", 0), submitted("b", 1.0, tenant="t", steps_total=10.0, nodes=(there,)))
+    desk.tell(submitted("c", 1.0, tenant="t", steps_total=20.0, nodes=(other,)))
+    assert desk.tell(Tick(1.0)) == [Stop(0, "a", 0.0)]
+    assert [start.job_ids for start in desk.starts(JobEnded(2.0, "a", 0, Ending.STOPPED, 0.0))] == [("b",), ("c",)]
+
+
 def test_gangs_that_are_spread_over_nodes_leave_each_node_its_cpus() -> None:
     nodes = (Node("n0", "a", 4, cpus=4.0), Node("n1", "a", 2, cpus=8.0))
     desk = Desk(Setup(Cluster("c", nodes), (PoolSpec("all", spreads=True),)))

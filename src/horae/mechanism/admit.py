@@ -253,6 +253,7 @@ class _Pass:
         self.room: dict[str, _Room] = {}  # by GPU type; forgotten when somebody wins
         self.leaving: frozenset[int] = frozenset()  # epochs of leases that end anyway, if GPUs of theirs may be claimed
         self.quota_left = None if ground.quota_left is None else dict(ground.quota_left)
+        self.quota_unused = dict(ground.quota_left or {})  # of this, what no departure must free first
 
     def contest_waiting(self) -> None:
         """GPUs that a job is leaving, or that are held for one, yield to claims before its own."""
@@ -357,7 +358,7 @@ class _Pass:
                 if not self._is_within_quota(shape):
                     spot = self._place_over_quota(position, demand, shape)
                 else:
-                    contest = contest or self._contest(position)
+                    contest = contest or self._contest(position, demand)
                     spot = self.placer.place_over(contest, self.riders, demand, shape)
                 if spot is not None:
                     self._win(position, row, choice, spot)
@@ -368,12 +369,14 @@ class _Pass:
             self.blocked[number] = NoRoom(self.ground.pool, shape, self.placer.count(self.free, shape))
         return False
 
-    def _contest(self, position: int) -> Contest:
+    def _contest(self, position: int, demand: Demand) -> Contest:
         """What a claim may have: it costs nothing more to take what a job leaves anyway, so that is taken first."""
-        rank = self.standing
+        rank, yielding = self.standing, self.standing > position
         if self.leaving:
             rank = np.where(np.isin(self.holder, list(self.leaving)) & (rank != TAKEN), UNCLAIMED, rank)
-        return Contest(self.free, self.standing > position, self.holder, rank)
+        if self.ground.held and (demand.cpus_per_gpu or demand.memory_bytes_per_gpu):
+            yielding &= self.holder < _HOLDS  # CPUs that go with a hold are given up only where its GPUs are taken over
+        return Contest(self.free, yielding, self.holder, rank)
 
     def _room(self, shape: Shape) -> _Room:
         room = self.room.get(shape.accelerator)
@@ -422,7 +425,7 @@ class _Pass:
                 option=option,
                 shape=self.placer.obtained(spot, shape),
                 gpus=gpus,
-                leaving=self._awaited(spot, demand),
+                leaving=self._awaited(spot, demand, shape),
                 lease_seconds=0.0 if lease_seconds is None else float(lease_seconds[position]),
                 reason=Won(position),
                 partner=NOBODY if partner == NOBODY else int(jobs.serial[partner]),
@@ -449,13 +452,29 @@ class _Pass:
             else:
                 self._vacate(winner, Moved(self.placements[-1].shape))
 
-    def _awaited(self, spot: Spot, demand: Demand) -> tuple[int, ...]:
-        """Who must have left before a winner starts: on its GPUs, or on its nodes with CPUs that it counts on."""
-        leaving = tuple(epoch for epoch in spot.leaving if epoch < _HOLDS)
-        if not (demand.cpus_per_gpu or demand.memory_bytes_per_gpu) or not (self.departures or self.leaving):
-            return leaving
-        departing = {int(self.jobs.epoch[row]) for row in self.departures} | self.leaving
-        return tuple(sorted(departing & self.placer.sharing(spot.gpus, self.ground.holder) | set(leaving)))
+    def _awaited(self, spot: Spot, demand: Demand, shape: Shape) -> tuple[int, ...]:
+        """Leases that must end before a winner starts: on its GPUs, or with CPUs or a part of the quota that it needs."""
+        awaited = tuple(epoch for epoch in spot.leaving if epoch < _HOLDS)
+        more: set[int] = set()
+        if demand.cpus_per_gpu or demand.memory_bytes_per_gpu:
+            departing = self._departing | self.leaving
+            more = departing & self.placer.sharing(spot.gpus, self.ground.holder) if departing else more
+        if self.quota_left is not None:
+            more |= self._awaited_for_quota(spot, shape)
+        return tuple(sorted(more.union(awaited))) if more else awaited
+
+    def _awaited_for_quota(self, spot: Spot, shape: Shape) -> set[int]:
+        """Who must have left so that a winner is within the quota: none, as long as that has a part that is unused."""
+        replaced = self.placer.count(np.isin(self.holder, spot.leaving), shape)
+        unused = self.quota_unused.get(shape.accelerator, 0) - max(shape.gpus - replaced, 0)
+        self.quota_unused[shape.accelerator] = max(unused, 0)
+        if unused >= 0:
+            return set()
+        return {epoch for epoch in self._departing if self.placer.count(self.holder == epoch, shape)}
+
+    @property
+    def _departing(self) -> set[int]:
+        return {int(self.jobs.epoch[row]) for row in self.departures}
 
     def _load(self, gpus: Ints, demand: Demand) -> None:
         """What rides along with a winner is not there for later claims of this pass."""
