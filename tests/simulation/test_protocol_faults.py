@@ -350,6 +350,18 @@ def test_a_job_with_progress_loads_its_checkpoint_though_its_start_was_never_con
     assert (start.steps_done, start.resumes) == ((40.0,), (True,))
 
 
+def test_a_lease_outlasts_the_guarantee_under_which_it_was_given() -> None:
+    rest = PoolSpec("rest", "srtf")
+    pools = (PoolSpec("own", "highest-rho", {"lease_seconds": 40.0}, tenants=("t",), cells={"a.node": 1}), rest)
+    desk = Desk(Setup(Cluster("c", (Node("n0", "a", 2),)), pools))
+    desk.tell(submitted("a", kind="a", gpus=2, tenant="t"), Tick(0.0), JobStarted(0.0, "a", 0))
+    desk.tell(TenantsChanged(1.0, {"t": TenantChange(cells={"a.node": 0})}))
+    desk.tell(submitted("b", 1.0, kind="a", gpus=2, tenant="u", steps_total=10.0))
+    assert desk.tell(Tick(1.0)) == []
+    assert desk.scheduler.next_wakeup_at <= 40.0
+    assert Stop(0, "a", 0.0) in desk.tell(Tick(40.0))
+
+
 # Dumps
 
 

@@ -274,12 +274,14 @@ class Loans:
         productive_at = float(source.table.productive_at[row])
         confirmed_at, is_confirmed = float(source.table.confirmed_at[row]), source.table.status[row] != STARTING
         steps, runs = float(source.table.steps_base[row]), int(source.table.runs[row])
+        lease_until = float(source.table.lease_until[row])  # a promise, whichever row it is under
         self._leases.occupy(target, epoch, placement, now)
         table, mine = target.table, target.table.row[placement.serial]
         table.steps_base[mine] = max(table.steps_base[mine], steps)
         table.steps_ahead[mine] = max(done - float(table.steps_base[mine]), 0.0)
         table.productive_at[mine] = max(productive_at, now)
         table.confirmed_at[mine], table.runs[mine] = confirmed_at, runs
+        table.lease_until[mine] = max(table.lease_until[mine], lease_until)
         if is_confirmed:
             self._jobs.signal(target, placement.serial, Signal.ACKNOWLEDGE, now)
 
