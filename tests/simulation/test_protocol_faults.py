@@ -163,6 +163,13 @@ def test_a_refused_adoption_stops_no_lease_of_ours() -> None:
     assert Stop(0, "a", 0.0) not in commands
 
 
+def test_a_lease_is_not_adopted_on_gpus_of_a_run_that_is_not_ours() -> None:
+    desk = one_pool(gpus=2)
+    desk.tell(submitted("a"), Surveyed(1.0, (Running("stranger", 99, (GPU0,), 0.0),)))
+    assert desk.tell(LeaseAdopted(2.0, 100, ("a",), (GPU0,), (0.0,))) == [Stop(100, "a", 0.0)]
+    assert desk.status("a") is Status.PENDING
+
+
 def test_a_survey_from_before_a_restart_does_not_tell_what_runs_now() -> None:
     old = one_pool()
     restored = Scheduler.restore(old.scheduler.dump(), incarnation=1)

@@ -220,8 +220,12 @@ class Surveys:
             pools.add(found[0].index)
         if len(pools) > 1 or len(event.job_ids) not in (1, 2):
             return "its jobs are not of one pool"
-        epochs, _ = self._ledger.on(event.gpus)
-        return f"lease {epochs[0]} is on its GPUs" if len(epochs) else ""
+        epochs = self._ledger.on(event.gpus)[0].tolist()
+        squatting = self._ledger.squatters.items()
+        epochs += [
+            epoch for (_, epoch), gpus in squatting if epoch != event.epoch and not set(gpus).isdisjoint(event.gpus)
+        ]
+        return f"lease {epochs[0]} is on its GPUs" if epochs else ""
 
     def _placement(self, event: LeaseAdopted, now: float) -> Placement | None:
         layout, found = self._pools.layout, [self._jobs.live[job_id] for job_id in event.job_ids]
