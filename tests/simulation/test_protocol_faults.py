@@ -114,6 +114,17 @@ def test_a_job_does_not_start_while_a_run_of_it_is_still_there() -> None:
     assert len(desk.starts(JobEnded(2.0, "a", 99, Ending.STOPPED, 0.0), Tick(2.0))) == 1
 
 
+def test_a_job_starts_when_a_run_of_it_on_gpus_of_another_pool_is_gone() -> None:
+    nodes = (Node("n0", "a", 2), Node("n1", "a", 2))
+    pools = (PoolSpec("rest"), PoolSpec("own", tenants=("t",), nodes=("n0",)))
+    desk = Desk(Setup(Cluster("c", nodes), pools))
+    desk.tell(submitted("a", kind="a", tenant="u"), LeaseAdopted(1.0, 99, ("a",), (GPU0, GPU1), (0.0,)))
+    assert desk.starts(Tick(1.0)) == []
+    desk.tell(JobEnded(2.0, "a", 99, Ending.STOPPED, 0.0))
+    assert desk.scheduler.next_wakeup_at <= 2.0
+    assert len(desk.starts(Tick(2.0))) == 1
+
+
 def test_a_survey_that_frees_gpus_for_a_job_is_read_to_its_end_before_the_job_starts() -> None:
     desk = one_pool(policy="srtf")
     desk.tell(submitted("a"), Tick(0.0), JobStarted(0.0, "a", 0))

@@ -166,6 +166,10 @@ class Surveys:
         self._outbox.unacknowledged.ended(run[1], run[0])
         self._ledger.set_squatter(run, ())
         administration.changed(gpus, now)
+        if run[0] in self._jobs.live:  # it may start now, and its pools need not be those of the GPUs
+            pool, serial = self._jobs.live[run[0]]
+            pool.touch(now)
+            self._jobs.lent.get(loan_of(serial), pool).touch(now)
 
     # Adoption
 
