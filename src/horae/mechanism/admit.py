@@ -453,7 +453,7 @@ class _Pass:
                 self._vacate(winner, Moved(self.placements[-1].shape))
 
     def _awaited(self, spot: Spot, demand: Demand, shape: Shape) -> tuple[int, ...]:
-        """Leases that must end before a winner starts: on its GPUs, or with CPUs or a part of the quota that it needs."""
+        """Leases that must end before a winner starts: on its GPUs, or with CPUs or a part of the quota for it."""
         awaited = tuple(epoch for epoch in spot.leaving if epoch < _HOLDS)
         more: set[int] = set()
         if demand.cpus_per_gpu or demand.memory_bytes_per_gpu:
