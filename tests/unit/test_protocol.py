@@ -234,6 +234,13 @@ def test_after_an_old_backup_nothing_starts_before_a_survey_has_told_what_runs()
     assert (start.job_ids, start.gpus, start.epoch) == (("b",), (GPU0,), 1 << 40)
 
 
+def test_a_scheduler_that_begins_without_a_record_adopts_leases_of_former_incarnations() -> None:
+    desk = Desk(incarnation=1)
+    desk.tell(JobSubmitted(0.0, job("a", 0.0)), LeaseAdopted(0.0, 0, ("a",), (GPU0,), (4.0,)))
+    assert desk.status("a") is Status.RUNNING
+    assert desk.submit(1.0, "b") == []
+
+
 # Leases, and the engine
 
 

@@ -29,7 +29,8 @@ class Leases:
         self._sharing = sharing
         self.by_epoch: dict[int, Lease] = {}
         self.epoch_next = incarnation << _INCARNATION_BITS
-        self.lost: list[tuple[int, int]] = []  # ranges of epochs that a former incarnation may have used unknown to us
+        # Ranges of epochs that a former incarnation may have used unknown to us.
+        self.lost: list[tuple[int, int]] = [(0, self.epoch_next)] if self.epoch_next else []
         self.starting: dict[int, float] = {}  # by epoch: until when it must have begun to run; where phases are told
 
     def begin_incarnation(self, incarnation: int) -> None:
