@@ -75,3 +75,14 @@ def test_no_guest_is_preempted_while_healthy_cells_are_idle_though_hardware_is_s
     assert [type(command) for command in third] == [Start]
     last = job("last", 30.0, 4, accelerator="a", tenant="t")
     assert [type(command) for command in _told(scheduler, JobSubmitted(30.0, last), Tick(30.0))] == [Stop]
+
+
+def test_no_guest_starts_where_a_tenant_needs_the_gpus_at_the_same_instant() -> None:
+    cluster = Cluster("lab", (Node("n0", "a", 1),))
+    tenant = PoolSpec("t", tenants=("t",), cells={"a.node": 1})
+    scheduler = Scheduler(Setup(cluster, (PoolSpec("spare"), tenant)))
+    mine = job("mine", 0.0, 1, accelerator="a", tenant="t")
+    guest = job("guest", 0.0, 1, accelerator="a", tenant="u")
+    commands = _told(scheduler, JobSubmitted(0.0, guest), JobSubmitted(0.0, mine), Tick(0.0))
+    assert [each.job_ids for each in commands if isinstance(each, Start)] == [("mine",)]
+    assert not any(isinstance(each, Stop) for each in commands)

@@ -504,7 +504,7 @@ class Scheduler:
         if self.surveys.awaited:
             self._ask_what_runs()
             return  # that is not known: nothing may start
-        for pool in self.pools:
+        for pool in self.pools.in_turn:
             if self.pools.has_cells:
                 self.pools.recount(self.ledger, self.now)
             if pool.wake_at <= self.now:

@@ -25,6 +25,11 @@ class PoolSet:
     def __iter__(self) -> Iterator[Pool]:
         return iter(self.all)
 
+    @property
+    def in_turn(self) -> list[Pool]:
+        """All pools in the order in which they decide: those with cells first, lest guests be started for nothing."""
+        return sorted(self.all, key=lambda pool: not pool.spec.reserves)
+
     def of(self, job: Job) -> Pool | None:
         index = self.layout.of_job.find(job)
         return None if index is None else self.all[index]
