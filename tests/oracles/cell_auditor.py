@@ -105,20 +105,25 @@ class Auditor:
         lost = {job_id for each in reaction.notices if isinstance(each, GuaranteeLost) for job_id in each.job_ids}
         before = self.claims()
         departed = self._departed(reaction)
+        started: set[int] = set()
         for command in reaction.commands:
             if isinstance(command, Stop):
+                if command.epoch in started:
+                    raise Violation(f"nothing is started to be stopped at once: {command}")
                 self._judge_stop(command, event, reaction, departed, before)
-        for command in reaction.commands:
-            if isinstance(command, Start):
+            elif isinstance(command, Start):
+                started.add(command.epoch)
                 self._judge_start(command)
         self._label(event, reaction, scheduler, lost, departed)
+        for epoch, (_, winners) in list(self.evicted.items()):
+            status = [scheduler.status(job_id) for job_id, gpus in winners.items() if not gpus]
+            if not {*status} <= {Status.HOLDING, Status.STOPPING}:
+                del self.evicted[epoch]  # what was held for one of them no longer is
         problem = self.estate.broken_promise(self.claims())
         if problem:
             raise Violation(f"every tenant can have all its cells: {problem}")
         self.in_reach = self.estate.is_in_reach(self.claims(), self.bad(), surely=True)
-        if isinstance(event, JobSubmitted | JobCancelled | JobHeld | JobEnded | Tick) and len(reach_before) == len(
-            self.in_reach
-        ):
+        if isinstance(event, Tick) and not departed:  # what ends, or is preempted, may have been on bad hardware
             after = self.estate.is_in_reach(self.claims(), self.bad(), surely=False)
             if any(was and not now for was, now in zip(reach_before, after, strict=True)):
                 raise Violation(f"while good hardware suffices, every cell can be had there: {reach_before}, {after}")
@@ -143,6 +148,10 @@ class Auditor:
                 self._change_cluster(event, reaction)
             case TenantsChanged():
                 self._change_tenants(event, reaction)
+        for notice in reaction.notices:
+            if isinstance(notice, ChangeRefused) and notice.change.startswith("removal of "):
+                self.seen["removal refused in the end"] += 1
+                self.leaving -= set(notice.change.removeprefix("removal of ").split(", "))
         gone = {name for name in self.leaving if not self.is_in_use(name)}
         if gone:
             self.leaving -= gone

@@ -307,6 +307,9 @@ class History:
             lease = auditor.leases.get(run.job_id)
             if run.job_id not in live or lease is None:
                 continue
+            if not is_live(self.scheduler.status(run.job_id)):  # its tenant's cells no longer hold it
+                del self.world.runs[run.key]
+                continue
             self.tell(LeaseAdopted(self.now, run.epoch, (run.job_id,), run.gpus, (run.saved,), lease.is_guaranteed))
             if run.is_told_to_stop and run.job_id in self.auditor.leases:
                 self.auditor.leases[run.job_id].is_stopping = True
