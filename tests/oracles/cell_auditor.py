@@ -43,6 +43,7 @@ class Lease:
     gpus: frozenset[Gpu]
     is_guaranteed: bool = False
     is_stopping: bool = False
+    is_outside: bool = False  # of its tenant's cells, though its pool is that of its tenant
 
 
 class Auditor:
@@ -315,11 +316,19 @@ class Auditor:
         self, event: Event, reaction: Reaction, scheduler: Scheduler, lost: set[str], departed: dict[str, str]
     ) -> None:
         """Take down which jobs have a guarantee; none loses it but by its own pool's policy or a change of cells."""
-        placed = self._placed(reaction)
+        started = {command.epoch for command in reaction.commands if isinstance(command, Start)}
         for job_id, lease in self.leases.items():
             explanation = scheduler.explain(job_id)
             assert explanation is not None, job_id
-            now = self.reserving(lease.job) is not None and explanation.pool == lease.job.tenant
+            if explanation.pool == self.open_pool:
+                lease.is_outside = False  # from there, it comes back with cells
+            elif job_id in lost:
+                lease.is_outside = True
+            elif isinstance(event, LeaseAdopted) and job_id in event.job_ids:
+                lease.is_outside = not scheduler.prospect(lease.job).guaranteed
+                self.seen["adopted without its guarantee"] += event.guaranteed and lease.is_outside
+            is_home = self.reserving(lease.job) is not None and explanation.pool == lease.job.tenant
+            now = is_home and not lease.is_outside
             if lease.is_guaranteed and not now:
                 is_lazy = lease.job.lazy and departed.get(job_id) == lease.job.tenant
                 is_told = job_id in lost and isinstance(event, TenantsChanged | ClusterChanged | LeaseAdopted)
@@ -328,8 +337,8 @@ class Auditor:
                 self.seen["lazily preempted" if is_lazy else "guarantee lost"] += 1
                 if job_id in lost and not is_lazy:
                     self._judge_loss(event, lost)
-            if now and not lease.is_guaranteed and job_id in placed and lease.job.id in placed:
-                self.seen["guaranteed"] += 1
+            if now and not lease.is_guaranteed:
+                self.seen["guaranteed" if lease.epoch in started else "guaranteed where it runs"] += 1
             lease.is_guaranteed = now
 
     def _judge_loss(self, event: Event, lost: set[str]) -> None:
