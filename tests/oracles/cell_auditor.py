@@ -13,6 +13,7 @@ from world import Violation
 
 from horae.model.cells import Cluster, Gpu, Node
 from horae.model.commands import Start, Stop
+from horae.model.errors import InputError
 from horae.model.events import (
     ClusterChanged,
     Event,
@@ -102,6 +103,7 @@ class Auditor:
                 raise Violation(f"no decision breaks an invariant: {notice}")
         reach_before = self.in_reach
         self._hear(event, reaction)
+        self._see_nodes_go(event, scheduler)
         self._follow_rounds(event, reaction)
         lost = {job_id for each in reaction.notices if isinstance(each, GuaranteeLost) for job_id in each.job_ids}
         before = self.claims()
@@ -126,7 +128,7 @@ class Auditor:
         self.in_reach = self.estate.is_in_reach(self.claims(), self.bad(), surely=True)
         if isinstance(event, Tick) and not departed:  # what ends, or is preempted, may have been on bad hardware
             after = self.estate.is_in_reach(self.claims(), self.bad(), surely=False)
-            if any(was and not now for was, now in zip(reach_before, after, strict=True)):
+            if any(was and not now for was, now in zip(reach_before, after, strict=False)):
                 raise Violation(f"while good hardware suffices, every cell can be had there: {reach_before}, {after}")
 
     def _hear(self, event: Event, reaction: Reaction) -> None:
@@ -149,11 +151,20 @@ class Auditor:
                 self._change_cluster(event, reaction)
             case TenantsChanged():
                 self._change_tenants(event, reaction)
-        for notice in reaction.notices:
-            if isinstance(notice, ChangeRefused) and notice.change.startswith("removal of "):
-                self.seen["removal refused in the end"] += 1
-                self.leaving -= set(notice.change.removeprefix("removal of ").split(", "))
-        gone = {name for name in self.leaving if not self.is_in_use(name)}
+
+    def _see_nodes_go(self, event: Event, scheduler: Scheduler) -> None:
+        """Nodes that were told to go are gone, or needed: jobs run there, or cells could not be had without them."""
+        if not self.leaving:
+            return
+        there = {node["name"] for node in scheduler.dump()["setup"]["cluster"]["nodes"]}
+        gone = self.leaving - there
+        if {*self.nodes} - gone != there:
+            raise Violation(f"the cluster is as it was told: {there}, not {[*self.nodes]} without {self.leaving}")
+        for name in self.leaving & there:
+            self.seen["node needed"] += 1
+            others = [node for node in self.nodes.values() if node.name not in gone | {name}]
+            if isinstance(event, ClusterChanged | TenantsChanged) and not self.is_in_use(name) and self._suffice(others):
+                raise Violation(f"a node goes when its jobs have ended: {name}")
         if gone:
             self.leaving -= gone
             self.nodes = {name: node for name, node in self.nodes.items() if name not in gone}
@@ -161,11 +172,18 @@ class Auditor:
             self.gpu_states = {gpu: state for gpu, state in self.gpu_states.items() if gpu.node not in gone}
             self._estate = None
 
+    def _suffice(self, nodes: list[Node]) -> bool:
+        """Whether nodes have room for what all tenants reserve."""
+        try:
+            return bool(nodes) and not Estate(Cluster("left", tuple(nodes)), self.specs.values()).broken_promise([])
+        except InputError:
+            return False
+
     def is_in_use(self, node: str) -> bool:
         return any(gpu.node == node for lease in self.leases.values() for gpu in lease.gpus)
 
     def _change_cluster(self, event: ClusterChanged, reaction: Reaction) -> None:
-        refused = any(isinstance(notice, ChangeRefused) for notice in reaction.notices)
+        refused = any(isinstance(each, ChangeRefused) and each.change.startswith("change") for each in reaction.notices)
         self.seen[f"cluster change {'refused' if refused else 'made'}"] += 1
         if refused:
             return

@@ -252,7 +252,7 @@ class History:
             self.removed.append(node)
         elif kind == "back" and self.removed:
             node = self.removed.pop()
-            if node.name not in self.auditor.nodes:
+            if node.name not in self.auditor.nodes or node.name in self.auditor.leaving:
                 self.tell(ClusterChanged(self.now, (node,)))
 
     # Operators
