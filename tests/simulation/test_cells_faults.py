@@ -7,7 +7,17 @@ from builders import handle, job
 
 from horae.model.cells import Cluster, Node
 from horae.model.commands import Start, Stop
-from horae.model.events import Event, Health, JobStarted, JobSubmitted, NodeChanged, Tick
+from horae.model.events import (
+    ClusterChanged,
+    Event,
+    Health,
+    JobStarted,
+    JobSubmitted,
+    NodeChanged,
+    TenantChange,
+    TenantsChanged,
+    Tick,
+)
 from horae.model.jobs import Job
 from horae.model.plans import Reaction
 from horae.model.pools import Cadence, PoolSpec, Setup
@@ -86,3 +96,13 @@ def test_no_guest_starts_where_a_tenant_needs_the_gpus_at_the_same_instant() -> 
     commands = _told(scheduler, JobSubmitted(0.0, guest), JobSubmitted(0.0, mine), Tick(0.0))
     assert [each.job_ids for each in commands if isinstance(each, Start)] == [("mine",)]
     assert not any(isinstance(each, Stop) for each in commands)
+
+
+def test_nothing_starts_on_a_node_that_shall_go_though_cells_there_are_kept_through_a_change() -> None:
+    cluster = Cluster("lab", tuple(Node(f"n{index}", "a", 2) for index in range(3)))
+    tenant = PoolSpec("t", tenants=("t",), cells={"a.node": 2}, borrow=False)
+    scheduler = Scheduler(Setup(cluster, (tenant, PoolSpec("spare"))))
+    _told(scheduler, JobSubmitted(0.0, job("first", 0.0, 1, accelerator="a", tenant="t")), Tick(0.0))
+    change = TenantsChanged(1.0, {"t": TenantChange({"a.node": 1})})
+    _told(scheduler, ClusterChanged(1.0, (), ("n0",)), change, Tick(1.0))
+    assert _told(scheduler, JobSubmitted(2.0, job("second", 2.0, 1, accelerator="a", tenant="t")), Tick(2.0)) == []

@@ -230,6 +230,7 @@ class Tenancy:
             if self._bound[number] == _UNBOUND:
                 self._map(number, cell)
         self._doomed.difference_update(numbers.values())  # they are wanted as they are
+        self._is_stale |= any(ground.buddies.bad(level, cell) for level, cell in numbers)
         self.estate.ledger.settle()
         return own
 
