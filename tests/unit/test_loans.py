@@ -216,6 +216,15 @@ def test_where_it_is_not_the_job_stays_and_the_next_one_has_the_cells() -> None:
     assert desk.status("b", "c") == ["pending", "running"] or desk.borrows("b")
 
 
+def test_a_job_that_waits_already_has_the_cells_that_one_on_borrowed_gpus_declines() -> None:
+    desk = _on_two_nodes(restart_seconds=6000.0)
+    desk.at(5.0).submit("c")
+    assert desk.status("c") == ["pending"]
+    desk.at(10.0).end("a")
+    assert (desk.status("b", "c"), desk.borrows("b")) == (["running", "running"], True)
+    assert desk.where["c"] == (Gpu("n0", 0), Gpu("n0", 1))
+
+
 # Lazy preemption
 
 

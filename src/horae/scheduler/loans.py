@@ -174,7 +174,7 @@ class Loans:
             self._leases.stop(self._jobs.lent[loan], loan, Moved(placement.shape), now)
             return False
         self._jobs.signal(pool, placement.serial, Signal.LEND, now)  # until it has left, it claims no cells
-        pool.touch(now)
+        pool.retry_at = min(pool.retry_at, now)  # the next job has them
         return True
 
     def recall(self, pool: Pool, serial: int, placement: Placement, now: float) -> None:
