@@ -1,7 +1,7 @@
 """`make bench`: speed and memory, as figures and ratios. Writes bench/results.json and bench/scaling.png.
 
 `python -m bench <case>` runs one case, `python -m bench solve-time-plot` draws docs/images/solve-time.png. `python -m
-bench --gavel` runs the cases of Gavel's policies and leaves the other figures as they are, `--hived` those of cells,
+bench --gavel` runs the cases of Gavel's policies and leaves the other figures as they are, `--cells` those of cells,
 `--themis` those of auctions, `--simulator` those of whole runs under simple policies.
 
 Every case runs alone in a process of its own, journal off. Seconds are processor time for runs, and of the wall for
@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from bench import auction_types, cases, gavel, hived, solve_time, state, themis, workbench
+from bench import auction_types, cases, cells, gavel, solve_time, state, themis, workbench
 
 HERE = Path(__file__).parent
 CASES: dict[str, Callable[[], cases.Result]] = {
@@ -35,7 +35,7 @@ CASES: dict[str, Callable[[], cases.Result]] = {
     "lower bounds of 1,000,000 jobs": workbench.bounds_of_a_million,
     "philly, eight policies compared, two workers": workbench.compare_eight_policies,
     **gavel.CASES,
-    **hived.CASES,
+    **cells.CASES,
     **state.CASES,
     **themis.CASES,
     **auction_types.CASES,
@@ -53,6 +53,7 @@ LIMITS_SECONDS = {
     **state.LIMITS_SECONDS,
     **auction_types.LIMITS_SECONDS,
 }
+CELLS = "cells through the scheduler, 16,384 GPUs, 10 tenants"
 SOLVE_TIME_PLOT = "solve-time-plot"
 
 
@@ -68,7 +69,7 @@ def main() -> None:
     parts: dict[str, Iterable[str]] = {
         "--simulator": SIMULATOR,
         "--gavel": gavel.CASES,
-        "--hived": [*hived.CASES, *state.CASES],
+        "--cells": [*cells.CASES, *state.CASES],
         "--themis": [*themis.CASES, *auction_types.CASES],
     }
     if len(sys.argv) > 1 and sys.argv[1] in parts:
@@ -119,9 +120,9 @@ def _ratios(results: dict[str, dict[str, float]]) -> dict[str, float]:
     if "gavel, 108 GPUs, 5,000 jobs, max-min in rounds" in results:
         simulated = results["gavel, 108 GPUs, 5,000 jobs, max-min in rounds"]["seconds"]
         ratios["Gavel's own simulation (257 s) over ours, 5,000 jobs"] = gavel.PUBLIC_SIMULATION_SECONDS / simulated
-    if "hived, 16,384 GPUs, 10 tenants" in results:
-        median = results["hived, 16,384 GPUs, 10 tenants"]["median_microseconds"]
-        ratios["HiveD's own decision and commit (821 µs) over ours, 16,384 GPUs"] = hived.PUBLIC_MICROSECONDS / median
+    if CELLS in results:
+        median = results[CELLS]["median_microseconds"]
+        ratios["HiveD's own decision and commit (821 µs) over ours, 16,384 GPUs"] = cells.PUBLIC_MICROSECONDS / median
     ratios["jobs a second over a public simulator's 25.7 (2,032 jobs in 79 CPU-seconds)"] = ours / (2032 / 79)
     return ratios
 

@@ -226,9 +226,9 @@ class SchedulerAllocator:
         size = self.config.territory.chains[index].gpus[self.config.territory.chains[index].types.index(cell_type)]
         nodes, found = set(self.config.territory.chains[index].nodes), []
         for cell in tenancy.cells:
-            ground = tenancy.estate.grounds[cell.kind.chain]
-            is_mine = cell.compartment.tenant == tenancy.estate.tenants[tenant] and not cell.pinned
-            if is_mine and len(cell.gpus) == size and nodes & set(ground.chain.nodes):
+            state = tenancy.allocator.chains[cell.kind.chain]
+            is_mine = cell.reserved.tenant == tenancy.allocator.tenants[tenant] and not cell.pinned
+            if is_mine and len(cell.gpus) == size and nodes & set(state.chain.nodes):
                 is_bound = bool((tenancy.real[cell.gpus] >= 0).all())
                 is_bad = bool(tenancy.closed[cell.gpus].any())
                 held = (self.scheduler.ledger.holder[cell.gpus] >= 0) | (self.scheduler.ledger.held_for[cell.gpus] >= 0)
@@ -238,8 +238,8 @@ class SchedulerAllocator:
     def check(self) -> None:
         tenancy = self.scheduler.ledger.tenancy
         assert tenancy is not None
-        for ground in tenancy.estate.grounds:
-            assert all(there >= due for there, due in zip(ground.buddies.open, ground.promised, strict=True))
+        for state in tenancy.allocator.chains:
+            assert all(there >= due for there, due in zip(state.buddies.open, state.promised, strict=True))
         for gang in self.gangs.values():
             if gang.members:
                 running = self.scheduler.jobs.on_gpus(gang.job_id)
@@ -285,16 +285,16 @@ class SchedulerAllocator:
         """By GPU: the scheduler's name for the level of the cell that it was recorded in; empty where it has none."""
         tenancy = self.scheduler.ledger.tenancy
         assert tenancy is not None
-        tenant, found = tenancy.estate.tenants.get(request.tenant), []
+        tenant, found = tenancy.allocator.tenants.get(request.tenant), []
         for member in members:
             chain = next(each for each in self.config.territory.chains if each.name == member.chain)
             size = chain.gpus[chain.types.index(member.cell_type)] if member.cell_type in chain.types else 0
             node = self._gpus([member])[0].node
-            mine = [each for each in tenancy.cells if each.compartment.tenant == tenant and not each.pinned]
-            mine = [each for each in mine if len(each.gpus) == size and node in each.compartment.chain.nodes]
+            mine = [each for each in tenancy.cells if each.reserved.tenant == tenant and not each.pinned]
+            mine = [each for each in mine if len(each.gpus) == size and node in each.reserved.chain.nodes]
             if not mine:
                 return ()
-            found += [mine[0].compartment.chain.types[mine[0].kind.level]] * len(member.gpus)
+            found += [mine[0].reserved.chain.types[mine[0].kind.level]] * len(member.gpus)
         return tuple(found)
 
     def _job(self, request: Request, suggested: Suggested, job_id: str) -> Job:

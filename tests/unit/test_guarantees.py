@@ -7,13 +7,14 @@ from dataclasses import replace
 from builders import job
 
 from horae.experiment import simulate
-from horae.guarantees.hive import Hive
 from horae.model.cells import Cluster, Node
-from horae.model.chains import CellKind, Chain, Reservation, Territory
-from horae.model.gangs import Gang, Placed, Preempts, Waits
+from horae.model.commands import Command, Start, Stop
+from horae.model.events import Event, Health, JobStarted, JobSubmitted, NodeChanged, TenantChange, TenantsChanged, Tick
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
+from horae.model.status import Status
+from horae.scheduler import Scheduler
 
 FOUR = Cluster("four", tuple(Node(f"n{index}", "v100", 4) for index in range(4)))
 
@@ -96,54 +97,53 @@ def test_a_quota_may_leave_a_tenant_without_a_whole_node_that_a_private_cluster_
     assert starts(quotas, *crowd, *mine, late, whole)["whole"] == 100.0
 
 
-def test_priorities_order_a_tenants_jobs_and_nobody_elses() -> None:
-    chain = Chain("node", "v100", ("gpu", "node"), (1, 4), ("n0", "n1"), 1)
-    node = CellKind(0, 1)
-    hive = Hive(Territory((chain,), (Reservation("a", {node: 1}), Reservation("b", {node: 1}))))
-    assert isinstance(hive.admit(Gang("low", "b", (4,), priority=0)), Placed)
-    assert isinstance(hive.admit(Gang("first", "a", (4,), priority=9)), Placed)
-    assert isinstance(hive.admit(Gang("second", "a", (4,), priority=9)), Waits)  # though b's gang ranks far below
+def two_tenants(policy: str = "fifo", **nodes: int) -> Scheduler:
+    cluster = Cluster("two", (Node("n0", "v100", 4), Node("n1", "v100", 4)))
+    pools = [PoolSpec(name, policy, tenants=(name,), cells={"v100.node": count}) for name, count in nodes.items()]
+    return Scheduler(Setup(cluster, (*pools, PoolSpec("spare"))))
 
 
-def test_if_good_cells_run_out_who_uses_them_first_has_them() -> None:
-    chain = Chain("node", "v100", ("gpu", "node"), (1, 4), ("n0", "n1"), 1)
-    node = CellKind(0, 1)
-    hive = Hive(Territory((chain,), (Reservation("a", {node: 1}), Reservation("b", {node: 1}))))
-    hive.set_bad(0, 0, 0b1111)
-    assert (hive.doomed("a"), hive.doomed("b")) == ({}, {})  # each could have the good one
-    assert isinstance(hive.admit(Gang("first", "a", (4,))), Placed)
-    assert (hive.doomed("a"), hive.doomed("b")) == ({}, {node: 1})
-    assert isinstance(hive.plan(Gang("second", "b", (4,))), Waits)
+def told(scheduler: Scheduler, *events: Event) -> list[Command]:
+    commands: list[Command] = []
+    for event in (*events, Tick(events[-1].at)):
+        for command in scheduler.handle(event).commands:
+            commands.append(command)
+            if isinstance(command, Start):
+                scheduler.handle(JobStarted(event.at, command.job_ids[0], command.epoch))
+    return commands
 
 
-def two_nodes(**nodes: int) -> Territory:
-    chain = Chain("node", "v100", ("gpu", "node"), (1, 4), ("n0", "n1"), 1)
-    return Territory((chain,), tuple(Reservation(name, {CellKind(0, 1): count}) for name, count in nodes.items()))
-
-
-def test_who_is_covered_no_more_goes_on_without_a_guarantee_when_reservations_change() -> None:
-    hive = Hive(two_nodes(a=2))
-    for name in ("first", "second"):
-        assert isinstance(hive.admit(Gang(name, "a", (4,))), Placed)
-    fresh, lost = hive.reconfigured(two_nodes(a=1, b=1))
-    assert lost == ("second",)
-    assert set(fresh.roster.number) == {"first", "second"}
-    answer = fresh.admit(Gang("third", "b", (4,)))
-    assert isinstance(answer, Preempts)
-    assert answer.victims == ("second",)
-
-
-def test_nobody_is_lost_when_a_node_is_taken_away_or_gone_bad() -> None:
-    hive = Hive(two_nodes(a=2))
-    for name in ("first", "second"):
-        hive.admit(Gang(name, "a", (4,)))
-    hive.set_bad(0, 0, 0b0011)
-    smaller = Territory(
-        (Chain("node", "v100", ("gpu", "node"), (1, 4), ("n0",), 1),), (Reservation("a", {CellKind(0, 1): 1}),)
+def test_priorities_order_jobs_of_one_tenant_only() -> None:
+    scheduler = two_tenants("priority", a=1, b=1)
+    low, first, second = (
+        JobSubmitted(at, job(name, at, 4, tenant=tenant, priority=priority))
+        for at, (name, tenant, priority) in enumerate([("low", "b", 0), ("first", "a", 9), ("second", "a", 9)])
     )
-    fresh, lost = hive.reconfigured(smaller)
-    assert (lost, set(fresh.roster.number)) == ((), {"first", "second"})
-    assert fresh.estate.grounds[0].buddies.bad_mask == [0b0011]
-    fresh.end("first")
-    fresh.end("second")
-    assert fresh.doomed("a") == {CellKind(0, 1): 1}
+    told(scheduler, low)
+    told(scheduler, first)
+    assert told(scheduler, second) == []  # though the job of the other tenant ranks far below
+    assert [scheduler.status(name) for name in ("low", "first", "second")] == [
+        Status.RUNNING,
+        Status.RUNNING,
+        Status.PENDING,
+    ]
+
+
+def test_if_good_cells_run_out_the_tenant_that_uses_them_first_has_them() -> None:
+    scheduler = two_tenants(a=1, b=1)
+    told(scheduler, NodeChanged(0.0, "n0", Health.FAILED))
+    told(scheduler, JobSubmitted(1.0, job("first", 1.0, 4, tenant="a")))
+    assert told(scheduler, JobSubmitted(2.0, job("second", 2.0, 4, tenant="b"))) == []
+    assert scheduler.prospect(job("third", 3.0, 4, tenant="b")).starts is False
+    told(scheduler, NodeChanged(4.0, "n0", Health.HEALTHY))
+    assert scheduler.status("second") is Status.RUNNING
+
+
+def test_jobs_that_are_no_longer_covered_run_on_and_are_preemptible_when_reservations_change() -> None:
+    scheduler = two_tenants(a=2, b=0)
+    for name in ("first", "second"):
+        told(scheduler, JobSubmitted(0.0, job(name, 0.0, 4, tenant="a")))
+    one_each = {name: TenantChange(cells={"v100.node": 1}) for name in ("a", "b")}
+    assert told(scheduler, TenantsChanged(1.0, one_each)) == []
+    commands = told(scheduler, JobSubmitted(2.0, job("third", 2.0, 4, tenant="b")))
+    assert [command.job_id for command in commands if isinstance(command, Stop)] == ["second"]

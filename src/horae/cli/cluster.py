@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from horae.cli.cluster_convert import converted
-from horae.guarantees.estate import Estate
+from horae.guarantees.cell_allocator import CellAllocator
 from horae.guarantees.tenancy import Tenancy
 from horae.model.errors import ClusterError, InputError
 from horae.model.layout import Layout
@@ -69,7 +69,7 @@ def _checked(file: Path) -> HivedConfig:
     """A configuration whose virtual clusters fit."""
     config = read_hived(file)
     try:
-        Estate(config.territory)
+        CellAllocator(config.territory)
     except ClusterError as error:
         raise error.located(file=str(file)) from None
     return config

@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from horae.guarantees.cell_allocator import CellAllocator, TenantCells
 from horae.guarantees.cell_mapping import map_cell
-from horae.guarantees.compartment import Compartment
-from horae.guarantees.estate import Estate
 from horae.model.arrays import Bools, Ints
 from horae.model.cells import Cluster
 from horae.model.chains import CellKind, Chain
@@ -36,7 +35,7 @@ _WAYS_MAX = 256  # to cover a gang with cells, one by one
 class _Cell(NamedTuple):
     """One of a tenant's cells in the wide cluster."""
 
-    compartment: Compartment
+    reserved: TenantCells
     kind: CellKind
     gpus: Ints  # of the wide cluster
     pinned: str = ""  # its name, if it is pinned
@@ -48,10 +47,10 @@ class Tenancy:
         self.layout: Layout = layout_of(
             cluster, {spec.name: spec.cells for spec in reserving}, {spec.name: spec.pinned for spec in reserving}
         )
-        self.estate = Estate(self.layout.territory)
+        self.allocator = CellAllocator(self.layout.territory)
         tenants = range(len(self.layout.territory.reservations))
         cells = [
-            (self.estate.compartments[tenant][kind.chain], kind, nodes)
+            (self.allocator.cells[tenant][kind.chain], kind, nodes)
             for tenant in tenants
             for kind, _, nodes in private_nodes(self.layout, tenant)
         ]
@@ -60,10 +59,10 @@ class Tenancy:
         self._cluster = cluster
         self.wide = Cluster(cluster.name, (*cluster.nodes, *virtual), cluster.restart_seconds)
         self.cells = [
-            _Cell(compartment, kind, self._gpus_of(node.name for node in nodes)) for compartment, kind, nodes in cells
+            _Cell(reserved, kind, self._gpus_of(node.name for node in nodes)) for reserved, kind, nodes in cells
         ]
         self.cells += [
-            _Cell(self.estate.pins[tenant][pin.name], pin.kind, self._gpus_of(node.name for node in nodes), pin.name)
+            _Cell(self.allocator.pins[tenant][pin.name], pin.kind, self._gpus_of(node.name for node in nodes), pin.name)
             for tenant, pin, nodes in pinned
         ]
         count = self.wide.gpu_count
@@ -108,8 +107,8 @@ class Tenancy:
         """By GPU of the wide cluster: whether a pool may ever use it."""
         if not spec.reserves:
             return ~self.is_virtual
-        tenant = self.estate.tenants[spec.name]
-        return self._in_cells(cell.compartment.tenant == tenant for cell in self.cells)
+        tenant = self.allocator.tenants[spec.name]
+        return self._in_cells(cell.reserved.tenant == tenant for cell in self.cells)
 
     def _in_cells(self, chosen: Iterable[bool]) -> Bools:
         """By GPU of the wide cluster: whether it is in one of the tenants' cells for which this is true."""
@@ -125,23 +124,21 @@ class Tenancy:
         for number, real_cell, offsets in plain["bound"]:
             if self._bound[number] == _UNBOUND:
                 cell = self.cells[number]
-                self.estate.bind(cell.compartment, cell.kind.level, real_cell)
+                self.allocator.bind(cell.reserved, cell.kind.level, real_cell)
             self._map(number, real_cell, np.array(offsets))
         self._doomed = set(plain["doomed"])
-        self.estate.ledger.settle()
+        self.allocator.ledger.settle()
 
     def restore_doomed(self, plain: Plain) -> None:
         """Cells on bad hardware as they were: which of several it is depends on how things came about."""
-        for number in sorted(self._doomed):
-            if not self._claims[number]:
-                self._unmap(number)
+        self._hide_doomed()
         self.restore(plain)
         self._close_bad()
 
     @contextmanager
     def trial(self) -> Iterator[None]:
         """Whatever happens inside is undone at the end."""
-        ledger = self.estate.ledger
+        ledger = self.allocator.ledger
         mark, lists = ledger.mark(), (self._bound.copy(), self._claims.copy(), self._doomed.copy())
         arrays = self.real.copy(), self._claimed.copy(), self.closed.copy()
         flags = self.shifted, self.cells_shifted, self._is_stale
@@ -183,28 +180,30 @@ class Tenancy:
             pinned = np.array(mine)
             return None if (self._claimed[pinned] | avoided[pinned]).any() else pinned
         chains, places = self._place[real].T
-        by_chain = self.estate.compartments[self.estate.tenants[tenant]]
-        compartment = by_chain.get(int(chains[0]))
-        if compartment is None or (chains != chains[0]).any():
+        by_chain = self.allocator.cells[self.allocator.tenants[tenant]]
+        reserved = by_chain.get(int(chains[0]))
+        if reserved is None or (chains != chains[0]).any():
             return None
-        levels = sorted({cell.kind.level for cell in self.cells if cell.compartment is compartment})
-        types = compartment.chain.types
+        self._hide_doomed()
+        levels = sorted({cell.kind.level for cell in self.cells if cell.reserved is reserved})
+        types = reserved.chain.types
         had = [[types.index(each) for each in cells]] if cells and {*cells} <= {*types} else []
-        for chosen in (*had, *_ways(compartment.chain, levels, places.tolist(), members)):
-            own = self._bind_these(compartment, chosen, places.tolist(), avoided)
+        for chosen in (*had, *_ways(reserved.chain, levels, places.tolist(), members)):
+            own = self._bind_these(reserved, chosen, places.tolist(), avoided)
             if own is not None:
                 return own
+        self._settle()
         return None
 
     def _bind_these(
-        self, compartment: Compartment, levels: Sequence[int], places: Sequence[int], avoided: Bools
+        self, reserved: TenantCells, levels: Sequence[int], places: Sequence[int], avoided: Bools
     ) -> Ints | None:
         """For a tenant, cells of these levels around GPUs of the cluster, and its GPUs there; None if it has none left,
         or promises to others forbid it."""
-        ground, mark = self.estate.grounds[compartment.chain_index], self.estate.ledger.mark()
-        sizes = ground.chain.gpus
+        state, mark = self.allocator.chains[reserved.chain_index], self.allocator.ledger.mark()
+        sizes = state.chain.gpus
         cells = [(level, gpu // sizes[level]) for level, gpu in zip(levels, places, strict=True)]
-        mine = [number for number, each in enumerate(self.cells) if each.compartment is compartment]
+        mine = [number for number, each in enumerate(self.cells) if each.reserved is reserved]
         bound = {(self.cells[n].kind.level, self._bound[n]): n for n in mine if self._bound[n] != _UNBOUND}
         unbound = [n for n in mine if self._bound[n] == _UNBOUND and not avoided[self.cells[n].gpus].any()]
         numbers: dict[tuple[int, int], int] = {}
@@ -213,25 +212,24 @@ class Tenancy:
                 numbers[level, cell] = bound[level, cell]
                 continue
             left = [n for n in unbound if self.cells[n].kind.level == level and n not in numbers.values()]
-            is_free = ground.buddies.is_open(level, cell) and ground.buddies.can_take(level, cell, ground.promised)
-            if not left or not is_free:
-                self.estate.ledger.undo(mark)
+            if not left or not self.allocator.can_bind(reserved, level, cell):
+                self.allocator.ledger.undo(mark)
                 return None
-            self.estate.bind(compartment, level, cell)
+            self.allocator.bind(reserved, level, cell)
             numbers[level, cell] = left[0]
         offsets = [gpu % sizes[level] for level, gpu in zip(levels, places, strict=True)]
         own = np.array(
             [self._gpu_at(numbers[cell], offset) for cell, offset in zip(cells, offsets, strict=True)], dtype=np.int64
         )
         if (self._claimed[own] | avoided[own]).any():
-            self.estate.ledger.undo(mark)
+            self.allocator.ledger.undo(mark)
             return None
         for (_, cell), number in numbers.items():
             if self._bound[number] == _UNBOUND:
                 self._map(number, cell)
         self._doomed.difference_update(numbers.values())  # they are wanted as they are
-        self._is_stale |= any(ground.buddies.bad(level, cell) for level, cell in numbers)
-        self.estate.ledger.settle()
+        self._is_stale |= any(state.buddies.bad(level, cell) for level, cell in numbers)
+        self.allocator.ledger.settle()
         return own
 
     def _gpu_at(self, number: int, offset: int) -> int:
@@ -244,7 +242,7 @@ class Tenancy:
     def levels(self, gpus: Ints) -> tuple[str, ...]:
         """By GPU: the level of the tenant's cell that it is in; empty for GPUs outside of cells."""
         cells = [self.cells[number] for number in self._cell[gpus].tolist() if number >= 0]
-        return tuple(cell.compartment.chain.types[cell.kind.level] for cell in cells)
+        return tuple(cell.reserved.chain.types[cell.kind.level] for cell in cells)
 
     def wide_of(self, real: Ints) -> Ints:
         """Real GPUs by the numbers of the wide cluster."""
@@ -257,14 +255,14 @@ class Tenancy:
             if self._bound[number] == _UNBOUND:
                 cell = self.cells[number]
                 if not nodes:
-                    self._map(number, self.estate.bind_any(cell.compartment, cell.kind.level))
+                    self._map(number, self.allocator.bind_any(cell.reserved, cell.kind.level))
                     continue
                 inside = np.flatnonzero(np.isin(cell.gpus, gpus)).tolist()
-                found = self._cell_on(cell.compartment, cell.kind.level, nodes, inside)
+                found = self._cell_on(cell.reserved, cell.kind.level, nodes, inside)
                 if found is None:
                     self._settle()
                     return False
-                self.estate.bind(cell.compartment, cell.kind.level, found)
+                self.allocator.bind(cell.reserved, cell.kind.level, found)
                 self._map(number, found)
         for number in numbers:
             self._map_around_guests(number, gpus, keeps_nodes=bool(nodes))
@@ -273,14 +271,14 @@ class Tenancy:
         return True
 
     def _cell_on(
-        self, compartment: Compartment, level: int, nodes: Collection[str], inside: Collection[int] = ()
+        self, reserved: TenantCells, level: int, nodes: Collection[str], inside: Collection[int] = ()
     ) -> int | None:
         """A free cell on good hardware with as many of these nodes as possible, of those one with the fewest guests.
 
         The GPUs `inside` it, counted from its first, must be on these nodes.
         """
-        ground = self.estate.grounds[compartment.chain_index]
-        chain, buddies = ground.chain, ground.buddies
+        state = self.allocator.chains[reserved.chain_index]
+        chain, buddies = state.chain, state.buddies
         size = chain.gpus[level]
         allowed = [name in nodes for name in chain.nodes]
         choices = []
@@ -291,8 +289,7 @@ class Tenancy:
                 there
                 and all(allowed[(first + offset) // chain.node_gpus] for offset in inside)
                 and not buddies.bad(level, cell)
-                and buddies.is_open(level, cell)
-                and buddies.can_take(level, cell, ground.promised)
+                and self.allocator.can_bind(reserved, level, cell)
             ):
                 choices.append((-there, buddies.guests(level, cell), cell))
         return min(choices)[-1] if choices else None
@@ -307,21 +304,21 @@ class Tenancy:
         there = np.array([node.name in nodes for node in cluster.nodes])[cluster.node_of_gpu]
         mask = np.append(there, False)[self.real]
         waiting: dict[tuple[int, int], list[int]] = {}
-        mark = self.estate.ledger.mark()
+        mark = self.allocator.ledger.mark()
         for number, cell in enumerate(self.cells):
             if self._bound[number] == _UNBOUND:
-                waiting.setdefault((id(cell.compartment), cell.kind.level), []).append(number)
+                waiting.setdefault((id(cell.reserved), cell.kind.level), []).append(number)
         for numbers in waiting.values():
-            compartment, level = self.cells[numbers[0]].compartment, self.cells[numbers[0]].kind.level
+            reserved, level = self.cells[numbers[0]].reserved, self.cells[numbers[0]].kind.level
             for number in numbers:
-                found = self._cell_on(compartment, level, nodes)
+                found = self._cell_on(reserved, level, nodes)
                 if found is None:
                     break
-                self.estate.bind(compartment, level, found)
+                self.allocator.bind(reserved, level, found)
                 size = len(self.cells[number].gpus)
                 real = self.layout.gpus[self.cells[number].kind.chain][found * size : (found + 1) * size]
                 mask[self.cells[number].gpus] = there[real]
-            self.estate.ledger.undo(mark)
+            self.allocator.ledger.undo(mark)
         return mask
 
     def guests(self, gpus: Ints) -> Ints:
@@ -335,10 +332,9 @@ class Tenancy:
             return
         self._claimed[changed] = claimed
         if not self.is_virtual[changed[0]]:
-            self._mark(self.real[changed], guests=True, on=claimed)
+            self._note_guests(self.real[changed], on=claimed)
             self._settle()
             return
-        self._mark(self.real[changed], guests=False, on=claimed)
         self.closed[self._wide_of[self.real[changed]]] = claimed
         self.shifted = True
         numbers, counts = np.unique(self._cell[changed], return_counts=True)
@@ -348,22 +344,17 @@ class Tenancy:
                 self._unmap(number)
         self._settle()
 
-    def _mark(self, real: Ints, *, guests: bool, on: bool) -> None:
-        """Guests hold GPUs, tenants have them kept: that is all the estate has to know."""
+    def _note_guests(self, real: Ints, *, on: bool) -> None:
         for (chain, node), mask in self._masks(real).items():
-            ground = self.estate.grounds[chain]
-            held, kept = ground.held[node], ground.kept[node]
-            if guests:
-                held = held | mask if on else held & ~mask
-            else:
-                kept = kept | mask if on else kept & ~mask
-            self.estate.set_masks(chain, node, held, 0, kept)
+            buddies = self.allocator.chains[chain].buddies
+            before = buddies.guest_mask[node]
+            buddies.set_guests(node, before | mask if on else before & ~mask)
 
     def _masks(self, real: Ints) -> dict[tuple[int, int], int]:
         """By chain and node: which GPUs of it these are."""
         masks: dict[tuple[int, int], int] = {}
         for chain, gpu in self._place[real].tolist():
-            node, bit = divmod(gpu, self.estate.grounds[chain].chain.node_gpus)
+            node, bit = divmod(gpu, self.allocator.chains[chain].chain.node_gpus)
             masks[chain, node] = masks.get((chain, node), 0) | 1 << bit
         return masks
 
@@ -374,7 +365,7 @@ class Tenancy:
         self._bound[number] = real_cell
         real = self.layout.gpus[cell.kind.chain][real_cell * size : (real_cell + 1) * size]
         self.real[cell.gpus] = real if offsets is None else real[offsets]
-        self._is_stale |= bool(self.estate.grounds[cell.kind.chain].buddies.bad(cell.kind.level, real_cell))
+        self._is_stale |= bool(self.allocator.chains[cell.kind.chain].buddies.bad(cell.kind.level, real_cell))
 
     def _offsets(self, number: int) -> Ints:
         """Of a bound cell, by GPU: which GPU of the real cell it is."""
@@ -384,15 +375,15 @@ class Tenancy:
     def _map_around_guests(self, number: int, gpus: Ints, *, keeps_nodes: bool) -> None:
         """Of a bound cell, GPUs that are not in use change places so that few guests have to leave these."""
         cell, real_cell = self.cells[number], self._bound[number]
-        ground = self.estate.grounds[cell.kind.chain]
-        if not ground.buddies.guests(cell.kind.level, real_cell):
+        state = self.allocator.chains[cell.kind.chain]
+        if not state.buddies.guests(cell.kind.level, real_cell):
             return
         size = len(cell.gpus)
         real = self.layout.gpus[cell.kind.chain][real_cell * size : (real_cell + 1) * size]
         has_guest = self._claimed[self._wide_of[real]]
         if not has_guest[self._offsets(number)][np.isin(cell.gpus, gpus)].any():
             return  # none has to leave as it is
-        chain = ground.chain
+        chain = state.chain
         fixed = self._claimed[cell.gpus] | self._is_bad(self.real[cell.gpus])
         wanted, top = np.isin(cell.gpus, gpus), chain.node_level if keeps_nodes else len(chain.gpus)
         sizes = chain.gpus[: cell.kind.level + 1]
@@ -400,13 +391,13 @@ class Tenancy:
 
     def _is_bad(self, real: Ints) -> Bools:
         return np.array(
-            [bool(self.estate.grounds[chain].buddies.bad(0, gpu)) for chain, gpu in self._place[real].tolist()],
+            [bool(self.allocator.chains[chain].buddies.bad(0, gpu)) for chain, gpu in self._place[real].tolist()],
             dtype=bool,
         )
 
     def _unmap(self, number: int) -> None:
         cell = self.cells[number]
-        self.estate.unbind(cell.compartment, cell.kind.level, self._bound[number])
+        self.allocator.unbind(cell.reserved, cell.kind.level, self._bound[number])
         self._bound[number] = _UNBOUND
         self.real[cell.gpus] = -1
         self._doomed.discard(number)
@@ -417,8 +408,9 @@ class Tenancy:
     def set_bad(self, real: Ints, *, bad: bool) -> None:
         """Hardware goes down or comes back."""
         for (chain, node), mask in self._masks(real).items():
-            before = self.estate.grounds[chain].buddies.bad_mask[node]
-            self.estate.set_bad(chain, node, before | mask if bad else before & ~mask)
+            buddies = self.allocator.chains[chain].buddies
+            before = buddies.bad_mask[node]
+            buddies.set_bad(node, before | mask if bad else before & ~mask)
         self._settle(forced=True)
 
     def behind(self, real: Ints) -> Ints:
@@ -427,22 +419,24 @@ class Tenancy:
 
     def _settle(self, *, forced: bool = False) -> None:
         """No way back; where good hardware is short, cells that could only be had on bad hardware are shown as bad."""
-        for number in sorted(self._doomed):  # what is doomed depends on what is left, so it is found out anew
-            if not self._claims[number]:
-                self._unmap(number)
-        short = [chain for chain in range(len(self.layout.gpus)) if not self.estate.is_in_reach(chain)]
+        self._hide_doomed()  # what is doomed depends on what is left, so it is found out anew
+        short = [chain for chain in range(len(self.layout.gpus)) if not self.allocator.chains[chain].is_in_reach]
         if short or forced or self._is_stale:
             self._show_doomed(short)
-        self.estate.ledger.settle()
+        self.allocator.ledger.settle()
+
+    def _hide_doomed(self) -> None:
+        """Cells that no job uses are not bound to bad hardware for show."""
+        for number in sorted(self._doomed):
+            if not self._claims[number]:
+                self._unmap(number)
 
     def _show_doomed(self, short: Sequence[int]) -> None:
-        self.estate.ledger.settle()
-        compartments = [
-            by_chain[chain] for by_chain in self.estate.compartments for chain in short if chain in by_chain
-        ]
+        self.allocator.ledger.settle()
+        reserved = [by_chain[chain] for by_chain in self.allocator.cells for chain in short if chain in by_chain]
         # What one tenant cannot have may have been another's slack.
         for _ in bounded(len(self.cells) + 2, "showing cells on bad hardware"):
-            if not any(self._doom(compartment) for compartment in compartments):
+            if not any(self._doom(each) for each in reserved):
                 break
         self._close_bad()
 
@@ -457,26 +451,26 @@ class Tenancy:
         self.closed = closed
         self._is_stale = False
 
-    def _doom(self, compartment: Compartment) -> bool:
+    def _doom(self, reserved: TenantCells) -> bool:
         """Bind what could only be had on bad hardware, so that everybody sees it; whether there is any such cell."""
-        buddies, mark = self.estate.grounds[compartment.chain_index].buddies, self.estate.ledger.mark()
+        buddies, mark = self.allocator.chains[reserved.chain_index].buddies, self.allocator.ledger.mark()
         tried = [
-            (level, self.estate.bind_any(compartment, level))
-            for level in reversed(range(len(compartment.unbound)))
-            for _ in range(compartment.unbound[level])
+            (level, self.allocator.bind_any(reserved, level))
+            for level in reversed(range(len(reserved.unbound)))
+            for _ in range(reserved.unbound[level])
         ]
         bad = [(level, cell) for level, cell in tried if buddies.bad(level, cell)]
-        self.estate.ledger.undo(mark)
+        self.allocator.ledger.undo(mark)
         for level, cell in bad:
             number = max(
                 number
                 for number, each in enumerate(self.cells)
-                if each.compartment is compartment and each.kind.level == level and self._bound[number] == _UNBOUND
+                if each.reserved is reserved and each.kind.level == level and self._bound[number] == _UNBOUND
             )
-            self.estate.bind(compartment, level, cell)
+            self.allocator.bind(reserved, level, cell)
             self._map(number, cell)
             self._doomed.add(number)
-        self.estate.ledger.settle()
+        self.allocator.ledger.settle()
         return bool(bad)
 
 

@@ -185,6 +185,10 @@ class GpuLedger:
         """The names by which the engine knows these GPUs."""
         return self.real_cluster.names(gpus if self.tenancy is None else self.tenancy.real[gpus])
 
+    def is_in_cells(self, gpus: Ints) -> bool:
+        """Whether these are GPUs of a tenant's cells."""
+        return self.tenancy is not None and bool(self.tenancy.is_virtual[gpus].all())
+
     def cell_levels(self, gpus: Ints) -> tuple[str, ...]:
         """By GPU: the level of the tenant's cell that it is in; empty for GPUs outside of cells."""
         return () if self.tenancy is None else self.tenancy.levels(gpus)

@@ -57,7 +57,9 @@ class Pool:
         self.pair_serials: tuple[Ints, Ints] = (_NOTHING, _NOTHING)
         self.unsolved = ""  # why the shares in force are old ones, if they are
         self.memory: object = None  # plain data of the last decision, for the next
-        self.retry_at = inf  # when to decide again though nothing has happened: a start was put off, or cells were declined
+        self.retry_at = (
+            inf  # when to decide again though nothing has happened: a start was put off, or cells were declined
+        )
         self.newcomers: list[int] = []  # serials of jobs that came since the last decision
         self.newcomers_at = inf  # when these may start, if the pool admits jobs between rounds
         self._undo: list[tuple[NDArray[Any], NDArray[Any]]] = []  # columns as they were before the last decision

@@ -197,6 +197,8 @@ class Surveys:
             self._jobs.signal(pool, serial, Signal.ACKNOWLEDGE, now)
             pool.confirm(serial, event.at, now)
             pool.report(serial, steps, event.at)
+        if pool.spec.reserves and len(placement.bundle) == 1 and not self._ledger.is_in_cells(placement.gpus):
+            self._loans.release_cells(pool, placement.serial, now)
         administration.changed(event.gpus, now)
 
     def _release_holds(self, event: LeaseAdopted, now: float) -> None:
