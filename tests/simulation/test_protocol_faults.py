@@ -182,15 +182,34 @@ def test_a_lease_is_not_adopted_on_gpus_of_a_run_that_is_not_ours() -> None:
 
 
 def test_a_survey_from_before_a_restart_does_not_tell_what_runs_now() -> None:
-    old = one_pool()
-    restored = Scheduler.restore(old.scheduler.dump(), incarnation=1)
-    restored.handle(Surveyed(-1.0, ()))
-    assert restored.awaits_survey
     desk = one_pool(gpus=2)
     desk.tell(submitted("a"), Tick(50.0))
     restored = Scheduler.restore(desk.scheduler.dump(), incarnation=1)
     restored.handle(Surveyed(30.0, ()))  # taken before the moment at which the scheduler was dumped
+    restored.handle(Surveyed(60.0, ()))  # taken before the restart, as far as is known
     assert restored.awaits_survey
+    restored.handle(Tick(100.0))
+    restored.handle(Surveyed(90.0, ()))
+    assert restored.awaits_survey
+    restored.handle(Surveyed(100.0, ()))
+    assert not restored.awaits_survey
+
+
+def test_after_a_restart_no_start_is_sent_again_before_it_is_known_what_runs() -> None:
+    desk = one_pool()
+    start = desk.starts(submitted("a"), Tick(0.0))
+    restored = Scheduler.restore(desk.scheduler.dump(), incarnation=1)
+    assert restored.handle(Tick(100.0)).commands == (Survey(),)
+    restored.handle(Surveyed(100.0, ()))
+    assert start[0] in restored.handle(Tick(100.0)).commands  # the engine has never confirmed it
+
+
+def test_after_a_restart_no_job_starts_when_another_leaves_before_it_is_known_what_runs() -> None:
+    desk = one_pool(policy="srtf")
+    desk.tell(submitted("a"), Tick(0.0), JobStarted(0.0, "a", 0), submitted("b", 5.0, steps_total=10.0), Tick(5.0))
+    assert desk.status("b") is Status.HOLDING
+    restored = Scheduler.restore(desk.scheduler.dump(), incarnation=1)
+    assert restored.handle(JobEnded(6.0, "a", 0, Ending.STOPPED, 0.0)).commands == ()
 
 
 def test_a_scheduler_that_awaits_a_survey_does_not_ask_for_it_all_the_time() -> None:

@@ -161,9 +161,9 @@ class Scheduler:
     @property
     def next_wakeup_at(self) -> float:
         """When the scheduler wants a `Tick`, if nothing happens before."""
-        wake_at = self.unacknowledged.due_at(busy=self._is_busy)
         if self.surveys.awaited:
-            return min(wake_at, self.surveys.asked_at + self.setup.acknowledge_seconds)
+            return self.surveys.asked_at + self.setup.acknowledge_seconds
+        wake_at = self.unacknowledged.due_at(busy=self._is_busy)
         for pool in self.pools.all:
             wake_at = min(wake_at, pool.wake_at, pool.newcomers_at)
         if self.holds:
@@ -494,16 +494,16 @@ class Scheduler:
             self.ignored += 1
 
     def _on_tick(self, event: Tick) -> None:
+        self.jobs.forget_ended(self.now - self.setup.retention_seconds)
+        if self.surveys.awaited:
+            self._ask_what_runs()
+            return  # that is not known: nothing may start
         if self.holds.by_serial:
             self.holds.release_expired(self.now)
         if self.unacknowledged.open or self.unacknowledged.survey_at <= self.now:
             self._outbox.commands.extend(self.unacknowledged.overdue(self.now, busy=self._is_busy))
         if self.leases.starting:
             self._stop_overdue()
-        self.jobs.forget_ended(self.now - self.setup.retention_seconds)
-        if self.surveys.awaited:
-            self._ask_what_runs()
-            return  # that is not known: nothing may start
         for pool in self.pools.in_turn:
             if self.pools.has_cells:
                 self.pools.recount(self.ledger, self.now)
@@ -520,11 +520,15 @@ class Scheduler:
         return bool(self.leases.by_epoch or self.ledger.squatters)
 
     def _ask_what_runs(self) -> None:
-        if any(isinstance(command, Survey) for command in self._outbox.commands):
-            self.surveys.asked_at = self.now
-        if self.surveys.asked_at + self.setup.acknowledge_seconds <= self.now:
+        """Ask for a survey, unless that was done of late. One taken before the first time that it was asked for is old.
+
+        Commands of before are not sent again meanwhile: what they were about may be over.
+        """
+        surveys = self.surveys
+        surveys.awaited_since = min(surveys.awaited_since, self.now)
+        if surveys.asked_at + self.setup.acknowledge_seconds <= self.now:
             self._outbox.commands.append(Survey())
-            self.surveys.asked_at = self.now
+            surveys.asked_at = self.now
 
     def _stop_overdue(self) -> None:
         """Jobs that did not begin to run in time are stopped, and wait again."""
@@ -571,7 +575,8 @@ class Scheduler:
         restore(scheduler, plain)
         if incarnation is not None:
             scheduler.leases.begin_incarnation(incarnation)
-            scheduler.surveys.awaited_since = scheduler.now
+            scheduler.holds.release_all(scheduler.now)  # lest a job start when those before it have left
+            scheduler.surveys.awaited_since, scheduler.surveys.asked_at = inf, -inf
         return scheduler
 
     @property

@@ -63,7 +63,8 @@ class Surveys:
         self._loans = loans
         self._outbox = outbox
         self._tell = tell
-        self.awaited_since = -inf  # nothing is started before a survey of a later moment has told what runs
+        # Nothing is started before a survey of that moment or later has told what runs; inf: it was not asked for yet.
+        self.awaited_since = -inf
         self.asked_at = -inf  # when such a survey was last asked for
         self.seen_at: dict[tuple[str, int], float] = {}  # by run that should be over: when it was last seen
 
