@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
+from typing import NamedTuple
 
 from world import Key, Violation, World
 
@@ -42,6 +43,7 @@ from horae.model.events import (
     Tick,
 )
 from horae.model.jobs import Job
+from horae.model.layout import layout_of
 from horae.model.notices import (
     AdoptionRefused,
     ChangeRefused,
@@ -55,6 +57,7 @@ from horae.model.notices import (
 from horae.model.plans import Reaction, Round
 from horae.model.pools import PoolSpec, Setup
 from horae.model.reasons import Moved, Preempted
+from horae.model.shapes import Shape
 from horae.model.status import FINAL, ON_GPUS, Status
 from horae.scheduler import Scheduler
 
@@ -70,12 +73,18 @@ class Lease:
     epoch: int
     members: tuple[str, ...]  # jobs that still have it
     gpus: tuple[Gpu, ...]
-    pool: str = ""  # "": unknown
-    is_guaranteed: bool | None = False  # None: unknown
-    is_adopted: bool = False
+    pools: frozenset[str]  # it is under one of these: a job on borrowed GPUs is under the pool that lends them
+    is_guaranteed: bool = False  # for certain
     until: float = -inf  # not displaced before that
     confirmed_at: dict[str, float] = field(default_factory=dict)  # by job: since when it runs, by what was told
     stopping: set[str] = field(default_factory=set)  # jobs that were told to leave
+
+
+class Placement(NamedTuple):
+    """What a round has found for a job."""
+
+    shape: Shape
+    gpus: tuple[Gpu, ...]  # of its tenant's cells, which may be anywhere, or of the cluster
 
 
 class Witness:
@@ -95,11 +104,10 @@ class Witness:
         self.epochs: set[int] = set()  # all that were ever used
         self.squatters: dict[Key, tuple[Gpu, ...]] = {}  # runs that the scheduler was told of and does not own
         self.seen_at: dict[Key, float] = {}  # by squatter: when it was last seen to run
-        self.borrowed: set[str] = set()  # jobs that were ever on GPUs outside their tenant's cells
+        self.awaits_since = -inf  # nothing starts before a survey of this moment or later has told what runs
         self.forgiven: frozenset[str] = frozenset()  # promises that are known to be broken, while others are looked for
-        self.placed_by: dict[str, str] = {}  # by job: the pool that placed it last
-        self.placed_at: dict[str, float] = {}  # and when
-        self.placed_on: dict[str, set[int]] = {}  # and on which GPUs, by their positions then
+        self.placed: dict[str, dict[str, Placement]] = {}  # by job and pool, the latest last: where it was placed
+        self.placed_at: dict[str, float] = {}  # by job: when that was
         self.taken_over: set[str] = set()  # jobs whose GPUs another one was given in the present reaction
         self.reported: dict[str, float] = {}
         self.preemptions: Counter[str] = Counter()
@@ -126,8 +134,6 @@ class Witness:
         for notice in reaction.notices:
             if isinstance(notice, DecisionRejected | FactRejected):
                 raise Violation(f"a decision was rejected: {notice}")
-        # Borrowed leases are ranked by the pool that lends; which they are, only the scheduler can tell.
-        self.borrowed.update(scheduler.jobs.id_of[loan] for loan in scheduler.jobs.lent)
         self._hear(event, reaction, scheduler)
         for round_ in reaction.rounds:
             self._judge_round(round_)
@@ -140,10 +146,18 @@ class Witness:
                     self._judge_stop(command, causes, reaction)
                 case Extend():
                     self._judge_extension(command)
+        for round_ in reaction.rounds:
+            self._note_loans(round_)
         self._judge_jobs(event, reaction, scheduler)
+
+    def restart(self, now: float) -> None:
+        """The scheduler was restored as of these books, which may be old, and knows that."""
+        self.awaits_since = now
 
     def compare(self, world: World) -> None:
         """What truly runs is known to run, or its GPUs are known to be in use."""
+        if self.awaits_since > -inf:
+            return
         for run in world.runs.values():
             lease = self.leases.get(run.epoch)
             if (lease is None or run.job_id not in lease.members) and run.key not in self.squatters:
@@ -190,8 +204,8 @@ class Witness:
             match notice:
                 case GuaranteeLost():
                     for job_id in notice.job_ids:
-                        self.leases[self.lease_of[job_id]].is_guaranteed = False
-                        self.leases[self.lease_of[job_id]].pool = ""  # that of preemptible work, or its own
+                        lease = self.leases[self.lease_of[job_id]]
+                        lease.is_guaranteed, lease.pools = False, lease.pools | self._pools_of(self.jobs[job_id])
                 case UnknownRun():
                     self.squatters[notice.job_id, notice.epoch] = notice.gpus
                     self.seen_at[notice.job_id, notice.epoch] = event.at
@@ -235,6 +249,8 @@ class Witness:
             del self.leases[key[1]]
 
     def _survey(self, event: Surveyed, reaction: Reaction, scheduler: Scheduler) -> None:
+        if event.at >= self.awaits_since:
+            self.awaits_since = -inf
         running = {(run.job_id, run.epoch): run for run in event.running}
         for job_id, epoch in list(self.lease_of.items()):
             run = running.get((job_id, epoch))
@@ -257,7 +273,7 @@ class Witness:
                 continue
             if scheduler.status(key[0]) is Status.RUNNING:
                 self.squatters.pop(key, None)
-                self._take_over(run.epoch, (run.job_id,), run.gpus, (run.steps,), event.at, None)
+                self._take_over(run.epoch, (run.job_id,), run.gpus, (run.steps,), event.at)
 
     def _adopt(self, event: LeaseAdopted, reaction: Reaction) -> None:
         refused = any(isinstance(notice, AdoptionRefused) for notice in reaction.notices)
@@ -275,8 +291,7 @@ class Witness:
         busy = self._busy(event.gpus, [(job_id, event.epoch) for job_id in event.job_ids])
         if busy:
             raise Violation(f"no GPU held by two bundles: {event} on {busy}")
-        guaranteed = None if event.guaranteed else False
-        self._take_over(event.epoch, event.job_ids, event.gpus, event.steps, event.at, guaranteed)
+        self._take_over(event.epoch, event.job_ids, event.gpus, event.steps, event.at)
 
     def _must_adopt(self, event: LeaseAdopted) -> bool:
         """Whether there is nothing against an adoption."""
@@ -299,10 +314,9 @@ class Witness:
         gpus: tuple[Gpu, ...],
         steps: tuple[float, ...],
         at: float,
-        guaranteed: bool | None,
     ) -> None:
         self.epochs.add(epoch)
-        lease = Lease(epoch, job_ids, gpus, is_guaranteed=guaranteed, is_adopted=True)
+        lease = Lease(epoch, job_ids, gpus, self._pools_of(self.jobs[job_ids[0]]))
         lease.confirmed_at = dict.fromkeys(job_ids, at)
         self.leases[epoch] = lease
         for job_id, done in zip(job_ids, steps, strict=True):
@@ -412,15 +426,30 @@ class Witness:
     def spec(self, name: str) -> PoolSpec:
         return next(spec for spec in self.specs if spec.name == name)
 
+    def _pools_of(self, job: Job) -> frozenset[str]:
+        """Pools that may have a job: that of its tenant, and the open one if the tenant has none or has cells."""
+        own = next((spec for spec in self.specs if job.tenant in spec.tenants), None)
+        if own is not None and (own.nodes or own.quota):
+            return frozenset({own.name})
+        return frozenset({*self._open_pools(), *([] if own is None else [own.name])})
+
+    def _open_pools(self) -> frozenset[str]:
+        return frozenset(spec.name for spec in self.specs if not spec.tenants)
+
     # Rounds
 
     def _judge_round(self, round_: Round) -> None:
         name = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
-        starting = {name[serial] for item in round_.plan.placements for serial in item.bundle}
+        placements = {name[serial]: item for item in round_.plan.placements for serial in item.bundle}
+        starting = set(placements)
         leaving = {name[departure.serial] for departure in round_.plan.departures}
         self._note_taken_over(round_, name)
-        for job_id in starting:
-            self.placed_by[job_id], self.placed_at[job_id] = round_.pool, self.now
+        for job_id, placement in placements.items():
+            before = self.placed.get(job_id, {})
+            others = {pool: each for pool, each in before.items() if pool != round_.pool}
+            there = round_.cluster.names(placement.gpus)
+            self.placed[job_id] = {**others, round_.pool: Placement(placement.shape, there)}
+            self.placed_at[job_id] = self.now
             self._judge_pool(self.jobs[job_id], round_.pool)
         for departure in round_.plan.departures:
             reason, job_id = departure.reason, name[departure.serial]
@@ -437,21 +466,21 @@ class Witness:
         }
         for item in round_.plan.placements:
             winners = {name[serial] for serial in item.bundle}
-            for job_id, gpus in self.placed_on.items():
-                if self.status.get(job_id) is not Status.HOLDING or self.placed_by[job_id] != round_.pool:
+            there = set(round_.cluster.names(item.gpus))
+            for job_id, by_pool in self.placed.items():
+                if self.status.get(job_id) is not Status.HOLDING or list(by_pool)[-1] != round_.pool:
                     continue
-                if job_id in winners or gpus.isdisjoint(item.gpus.tolist()):
+                if job_id in winners or there.isdisjoint(by_pool[round_.pool].gpus):
                     continue
                 if any(rank.get(each, inf) >= rank.get(job_id, inf) for each in winners):
                     raise Violation(f"GPUs held for {job_id} go to jobs that rank before it, not to {winners}")
                 self.taken_over.add(job_id)
-        for item in round_.plan.placements:
-            self.placed_on.update((name[serial], set(item.gpus.tolist())) for serial in item.bundle)
 
     def _judge_departure(self, job_id: str, round_: Round, is_preempted: bool, leaving: set[str]) -> None:
         lease, job = self.leases[self.lease_of[job_id]], self.jobs[job_id]
-        if lease.pool and lease.pool != round_.pool and job_id not in self.borrowed:
-            raise Violation(f"a pool displaces only its own jobs: {round_.pool} displaces {job_id} of {lease.pool}")
+        if round_.pool not in lease.pools:
+            raise Violation(f"a pool displaces only its own jobs: {round_.pool} displaces {job_id} of {lease.pools}")
+        lease.pools = frozenset({round_.pool})
         if self.now < lease.until:
             raise Violation(f"a lease is a promise: {job_id} leaves at {self.now}, lease until {lease.until}")
         if self.now < lease.confirmed_at.get(job_id, inf) + job.min_runtime_seconds:
@@ -462,6 +491,24 @@ class Witness:
         self.preemptions[job_id] += is_preempted
         if self.preemptions[job_id] > job.preemptions_max:
             raise Violation(f"no job is preempted more often than it allows: {job_id}")
+
+    def _note_loans(self, round_: Round) -> None:
+        """Jobs on borrowed GPUs may get cells where they are, and lazy ones that lose their cells go on without."""
+        if not self.spec(round_.pool).cells:
+            return
+        name = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
+        placed = [name[serial] for item in round_.plan.placements for serial in item.bundle]
+        for job_id in [job_id for job_id in placed if job_id in self.lease_of]:
+            lease = self.leases[self.lease_of[job_id]]
+            if job_id not in lease.stopping:
+                lease.pools |= {round_.pool}
+        for departure in round_.plan.departures:
+            job_id = name[departure.serial]
+            lease = self.leases[self.lease_of[job_id]]
+            if job_id not in lease.stopping:
+                if not self.jobs[job_id].lazy or not isinstance(departure.reason, Preempted):
+                    raise Violation(f"a job that is displaced is told to leave: {job_id}, {departure}")
+                lease.is_guaranteed, lease.pools = False, self._open_pools()
 
     def _judge_pool(self, job: Job, pool: str) -> None:
         """A job is served by its tenant's pool; without a guarantee by the open one."""
@@ -474,7 +521,9 @@ class Witness:
 
     # Commands
 
-    def _judge_start(self, command: Start) -> None:
+    def _judge_start(self, command: Start) -> None:  # noqa: PLR0912  one branch per promise
+        if self.awaits_since > -inf:
+            raise Violation(f"nothing starts before it is known what runs: {command}, since {self.awaits_since}")
         if command.epoch in self.epochs:
             for job_id in command.job_ids:
                 lease = self._current((job_id, command.epoch))
@@ -493,7 +542,7 @@ class Witness:
         if busy:
             raise Violation(f"no GPU held by two bundles: {command} on {busy}")
         self._judge_company(command)
-        pool = self.placed_by[command.job_ids[0]]
+        pool = self._pool_of(command)
         for job_id, steps_done, resumes in zip(command.job_ids, command.steps_done, command.resumes, strict=True):
             self._judge_shape(command, self.jobs[job_id])
             reported = self.reported.get(job_id, 0.0)
@@ -503,12 +552,23 @@ class Witness:
                 raise Violation(f"a job with progress loads its checkpoint: {command}")
             self.lease_of[job_id] = command.epoch
         self._judge_hardware(command, pool)
-        lease = Lease(command.epoch, command.job_ids, command.gpus, pool, bool(self.spec(pool).cells))
+        lease = Lease(command.epoch, command.job_ids, command.gpus, frozenset({pool}), bool(self.spec(pool).cells))
         lease.until = command.lease_until
         self.leases[command.epoch] = lease
         self._judge_quota(command, pool)
+        self._judge_reservation(command, pool)
         for name, limit in (("cpus_per_gpu", "cpus"), ("memory_bytes_per_gpu", "memory_bytes")):
             self._judge_load(command, name, limit)
+
+    def _pool_of(self, command: Start) -> str:
+        """The pool that has placed a job like that, in its cells or on these GPUs."""
+        found = [
+            pool for pool, placement in self.placed.get(command.job_ids[0], {}).items()
+            if placement.shape == command.shape and (self.spec(pool).cells or placement.gpus == command.gpus)
+        ]  # fmt: skip
+        if not found:
+            raise Violation(f"a job starts where a round has placed it: {command}, {self.placed}")
+        return found[-1]
 
     def _busy(self, gpus: tuple[Gpu, ...], runs: Sequence[Key] = ()) -> list[str]:
         """What is on these GPUs, beside these runs themselves."""
@@ -570,10 +630,26 @@ class Witness:
             used = sum(
                 len(lease.gpus)
                 for lease in self.leases.values()
-                if lease.pool == pool and self._type_of(lease) == accelerator
+                if lease.pools == {pool} and self._type_of(lease) == accelerator
             )
             if used > spec.quota.get(accelerator, 0):
                 raise Violation(f"no pool has more GPUs than its quota: {command}, {used} of {spec.quota}")
+
+    def _judge_reservation(self, command: Start, pool: str) -> None:
+        spec, accelerator = self.spec(pool), command.shape.accelerator
+        if spec.cells:
+            there = Cluster("told", tuple(node for name, node in self.nodes.items() if name not in self.gone))
+            territory = layout_of(there, {pool: spec.cells}).territory
+            kinds = territory.reservations[0].cells.items()
+            chains = [(territory.chains[kind.chain], kind.level, count) for kind, count in kinds]
+            reserved = sum(chain.gpus[level] * n for chain, level, n in chains if chain.accelerator == accelerator)
+            used = sum(
+                len(lease.gpus)
+                for lease in self.leases.values()
+                if lease.is_guaranteed and lease.pools == {pool} and self._type_of(lease) == accelerator
+            )
+            if used > reserved:
+                raise Violation(f"no tenant has more than it reserves: {command}, {used} of {spec.cells} of {pool}")
 
     def _type_of(self, lease: Lease) -> str:
         return self.nodes[lease.gpus[0].node].accelerator
@@ -635,7 +711,7 @@ class Witness:
             reserved = [round_.pool for round_ in reaction.rounds if round_.plan.placements and self._reserves(round_)]
             if not reserved:
                 raise Violation(f"no job is stopped without a cause: {command}, {lease}")
-            if lease.is_guaranteed and command.job_id not in self.borrowed:
+            if lease.is_guaranteed:
                 raise Violation(f"tenant guarantees are honoured: {command} of {lease} for pools {reserved}")
         lease.stopping.add(command.job_id)
 

@@ -13,8 +13,9 @@ import sys
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from math import inf, nan
 from random import Random
@@ -213,7 +214,11 @@ class History:
         self.shadow = Scheduler(self.setup)
         self.twin: tuple[Scheduler, int] | None = None  # what was dumped, and for how many events it is still asked
         self.dumped: tuple[str, int] | None = None  # a dump, and how much of the record it has
-        self.record: list[tuple[Event, str]] = []  # every event with its effects as JSON
+        self.make: Callable[[], Scheduler] = lambda: Scheduler(self.setup)  # as it was before the record
+        self.record: list[tuple[Event, str]] = []  # every event since with its effects as JSON
+        self.told: list[Event] = []  # every event of the whole history
+        self.backup: tuple[str, Witness] | None = None  # a dump, and the witness of that moment
+        self.epoch_last = 0  # of all that were ever used
         self.submitted = 0
         self.strangers = 0
         self.nodes_made = 0
@@ -241,6 +246,7 @@ class History:
 
     def tell(self, event: Event) -> None:
         self.coverage.events[type(event).__name__] += 1
+        self.told.append(event)
         self._say(f"{event}")
         reaction = self.scheduler.handle(event)
         self._say(f"   -> {reaction.commands} {reaction.notices}")
@@ -312,6 +318,7 @@ class History:
         self._same(text, restored, "a restored scheduler is as before")
         self.scheduler, self.twin = restored, (self.scheduler, TWIN_EVENTS)
         self.dumped = (text, len(self.record))
+        self.backup = (text, deepcopy(self.witness))
 
     def followed(self) -> None:
         """The shadow takes over."""
@@ -321,13 +328,31 @@ class History:
     def crashed(self) -> None:
         """The scheduler is rebuilt from the record, of the whole history or since the last dump."""
         done = 0
-        rebuilt = Scheduler(self.setup)
+        rebuilt = self.make()
         if self.dumped is not None and self.random.random() < 0.5:
             rebuilt, done = Scheduler.restore(json.loads(self.dumped[0])), self.dumped[1]
         for event, effects in self.record[done:]:
             rebuilt.handle(_again(event), _effects(effects))
         self._same(json.dumps(self.scheduler.dump(), allow_nan=False), rebuilt, "a crash changes nothing")
         self.scheduler = rebuilt
+
+    def restarts(self) -> None:
+        """Another scheduler takes over with a dump that may be old; the engine has gone on, and heeds no other now."""
+        text, witness = json.dumps(self.scheduler.dump(), allow_nan=False), self.witness
+        if self.backup is not None and self.random.random() < 0.7:
+            text, witness = self.backup
+        incarnation = (self._new_epoch() >> 40) + 1
+        self._say(f"   incarnation {incarnation}, as of {json.loads(text)['now']}")
+        self.make = lambda: Scheduler.restore(json.loads(text), incarnation)
+        self.scheduler, self.shadow, self.twin, self.dumped, self.record = self.make(), self.make(), None, None, []
+        self._same(json.dumps(self.scheduler.dump(), allow_nan=False), self.shadow, "a restart is always the same")
+        lost = [job for job_id, job in self.witness.jobs.items() if job_id not in witness.jobs]
+        self.witness = deepcopy(witness)
+        self.witness.restart(self.now)
+        self.world.wire.clear()
+        for job in lost:
+            if self.random.random() < 0.6:
+                self.tell(JobSubmitted(self.now, job))
 
     def _same(self, text: str, other: Scheduler, promise: str) -> None:
         again = json.dumps(other.dump(), allow_nan=False)
@@ -448,7 +473,7 @@ class History:
         kinds = (JobStarted, JobPhase, JobProgressed, JobEnded, Surveyed, JobSubmitted, JobCancelled, BidGiven)
         forgotten = [job_id for job_id, status in self.witness.status.items() if status is None]
         old = [
-            event for event, _ in self.record
+            event for event in self.told
             if isinstance(event, kinds) and not (isinstance(event, JobSubmitted) and event.job.id in forgotten)
         ]  # fmt: skip
         if old:
@@ -456,7 +481,7 @@ class History:
             self.tell(event)
 
     def adopted_again(self) -> None:
-        old = [event for event, _ in self.record if isinstance(event, LeaseAdopted)]
+        old = [event for event in self.told if isinstance(event, LeaseAdopted)]
         if old:
             self.tell(self.random.choice(old))
 
@@ -595,8 +620,9 @@ class History:
 
     def _new_epoch(self) -> int:
         """As another scheduler numbers its leases: unlike any that was used."""
-        known = [*self.witness.epochs, *(epoch for _, epoch in self.witness.seen_at), 0]
-        return max(known) + (1 << 40)
+        known = [*self.witness.epochs, *(epoch for _, epoch in (*self.witness.seen_at, *self.world.runs))]
+        self.epoch_last = max([*known, self.epoch_last]) + (1 << 40)
+        return self.epoch_last
 
     def other_scheduler_starts(self) -> None:
         """A job that waits here was started by another scheduler; the lease is adopted where it is."""
@@ -741,6 +767,7 @@ STEP_KINDS: dict[str, float] = {
     "restored": 0.7,
     "followed": 0.4,
     "crashed": 0.15,
+    "restarts": 0.4,
     "asked_why": 0.5,
 }
 

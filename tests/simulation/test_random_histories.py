@@ -142,6 +142,12 @@ MUTATIONS: dict[str, tuple[object, str, object, tuple[str, ...]]] = {
         ("GPUs while their leases last",),
     ),
     "a dump forgets a column": (dump, "_pool", forget_what_was_owed, ("a restored scheduler decides the same",)),
+    "a restarted scheduler waits for no survey": (
+        Surveys,
+        "awaited",
+        False,
+        ("nothing starts before it is known", TWICE, "known to run"),
+    ),
     "effects lose promotions": (
         effects,
         "_ranking_to_plain",
