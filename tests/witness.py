@@ -151,8 +151,10 @@ class Witness:
         self._judge_jobs(event, reaction, scheduler)
 
     def restart(self, now: float) -> None:
-        """The scheduler was restored as of these books, which may be old, and knows that."""
+        """The scheduler was restored as of these books, which may be old, and knows that: it holds no GPUs."""
         self.awaits_since = now
+        holding = [job_id for job_id, status in self.status.items() if status is Status.HOLDING]
+        self.status.update(dict.fromkeys(holding, Status.PENDING))
 
     def compare(self, world: World) -> None:
         """What truly runs is known to run, or its GPUs are known to be in use."""

@@ -341,6 +341,7 @@ class History:
         text, witness = json.dumps(self.scheduler.dump(), allow_nan=False), self.witness
         if self.backup is not None and self.random.random() < 0.7:
             text, witness = self.backup
+        self._advance(self.now + 1.0)  # it takes a moment, so that no survey of before seems to be of now
         incarnation = (self._new_epoch() >> 40) + 1
         self._say(f"   incarnation {incarnation}, as of {json.loads(text)['now']}")
         self.make = lambda: Scheduler.restore(json.loads(text), incarnation)
@@ -905,6 +906,7 @@ def make_job(random: Random, name: str, now: float) -> Job:
         later_seconds=pick((0.0, 0.0, 50.0)),
         curve=pick((None, None, Curve(0.01, 0.5, 0.1), Curve(0.0, 1.0, 0.0))),
         bids=random.random() < 0.6,
+        lazy=random.random() < 0.3,
     )
 
 
