@@ -24,7 +24,7 @@ from horae.model.events import (
     Tick,
 )
 from horae.model.jobs import Job
-from horae.model.pools import PoolSpec, Setup
+from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
 from horae.scheduler import Scheduler
@@ -216,13 +216,21 @@ def test_where_it_is_not_the_job_stays_and_the_next_one_has_the_cells() -> None:
     assert desk.status("b", "c") == ["pending", "running"] or desk.borrows("b")
 
 
-def test_a_job_that_waits_already_has_the_cells_that_one_on_borrowed_gpus_declines() -> None:
-    desk = _on_two_nodes(restart_seconds=6000.0)
-    desk.at(5.0).submit("c")
-    assert desk.status("c") == ["pending"]
-    desk.at(10.0).end("a")
-    assert (desk.status("b", "c"), desk.borrows("b")) == (["running", "running"], True)
-    assert desk.where["c"] == (Gpu("n0", 0), Gpu("n0", 1))
+def test_cells_that_a_job_on_borrowed_gpus_declines_go_to_the_next_job() -> None:
+    nodes = (Node("n0", "a", 1), Node("m0", "b", 1))
+    tenant = PoolSpec("t", "max-min", {}, Cadence.ROUNDS, 10.0, tenants=("t",), cells={"a.node": 1})
+    desk = Desk()
+    desk.scheduler = Scheduler(Setup(Cluster("lab", nodes), (tenant, PoolSpec("spare"))))
+    desk.submit("waits", gpus=1)
+    options = (Option(Shape("b", 1, "gpu"), 1.0), Option(Shape("a", 1, "gpu"), 0.5))
+    desk.at(1.0).tell(JobSubmitted(1.0, Job("declines", 1.0, options, tenant="t")))
+    desk.at(10.0).tell()
+    assert desk.where["declines"] == (Gpu("m0", 0),)
+    desk.at(25.0).end("waits", Ending.LOST, 5.0)
+    for at in (30.0, 40.0):
+        desk.at(at).tell()
+    assert desk.status("declines", "waits") == ["running", "running"]
+    assert (desk.borrows("declines"), desk.borrows("waits")) == (True, False)
 
 
 # Lazy preemption
