@@ -474,6 +474,8 @@ class Witness:
                     continue
                 if job_id in winners or there.isdisjoint(by_pool[round_.pool].gpus):
                     continue
+                if self.now >= self.placed_at[job_id] + self.setup.acknowledge_seconds:
+                    continue  # its hold may have expired
                 if any(rank.get(each, inf) >= rank.get(job_id, inf) for each in winners):
                     raise Violation(f"GPUs held for {job_id} go to jobs that rank before it, not to {winners}")
                 self.taken_over.add(job_id)
