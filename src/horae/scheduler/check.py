@@ -1,16 +1,54 @@
-"""What must hold of every plan before it is carried out, asserted in production."""
+"""What must hold of every decision, and of every plan before it is carried out; asserted in production."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from horae.guarantees.pools import Pools
 from horae.model.arrays import Bools
-from horae.model.errors import BrokenInvariant
+from horae.model.decisions import Decision, Grants, Pairs, Shares
+from horae.model.errors import BrokenInvariant, PolicyError
 from horae.model.plans import RoundPlan
 from horae.model.table import NOBODY
+from horae.model.view import View
 from horae.scheduler.gpu_ledger import GpuLedger
-from horae.scheduler.pool import Pool
+
+if TYPE_CHECKING:
+    from horae.scheduler.pool import Pool
+
+_HAIR = 1e-6
+
+
+def check_decision(decision: Decision, view: View, policy: str) -> None:
+    """Shares are fractions of time, or what jobs are owed would be wrong for good; pairs fit on the same GPUs."""
+    if isinstance(decision, Shares):
+        fraction = decision.fraction
+        if fraction.shape != view.jobs.shape.shape or not (
+            fraction.min(initial=0.0) >= -_HAIR and fraction.max(initial=0.0) <= 1 + _HAIR
+        ):
+            raise PolicyError(
+                f"policy {policy!r} gives shares that are no fractions of time",
+                field="policy",
+                remedy="give one by row and option, from 0 to 1",
+            )
+        if decision.pairs is not None:
+            _check_pairs(decision.pairs, view, policy)
+    elif isinstance(decision, Grants) and decision.partner is not None and decision.partner_option is not None:
+        both = decision.partner != NOBODY
+        rows, options = (decision.row[both], decision.partner[both]), decision.option[both]
+        _check_pairs(Pairs(*rows, options, decision.partner_option[both], np.ones(len(options))), view, policy)
+
+
+def _check_pairs(pairs: Pairs, view: View, policy: str) -> None:
+    models, shape = view.jobs.model, view.jobs.shape[pairs.first, pairs.first_option]
+    if len(pairs.first) and not (view.kept.size and view.kept[models[pairs.first], models[pairs.second], shape].all()):
+        raise PolicyError(
+            f"policy {policy!r} pairs jobs that do not fit on the same GPUs",
+            field="policy",
+            remedy="pair those of which both keep some speed beside the other",
+        )
 
 
 def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, ledger: GpuLedger, usable: Bools) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from horae.mechanism.admit import Ground, admit
 from horae.mechanism.claims import claim, next_contest_at, rotates, tries_everything
 from horae.model.arrays import Bools
-from horae.model.commands import CallForBids, Start, Survey
+from horae.model.commands import CallForBids, Survey
 from horae.model.decisions import Decision
 from horae.model.effects import Effects
 from horae.model.errors import BrokenInvariant, HoraeError
@@ -19,48 +19,41 @@ from horae.model.events import (
     BidGiven,
     ClusterChanged,
     CurveRevised,
-    Ending,
     Event,
     GpuChanged,
     JobCancelled,
-    JobEnded,
     JobHeld,
-    JobPhase,
-    JobProgressed,
     JobReleased,
-    JobStarted,
     JobSubmitted,
-    LeaseAdopted,
     NodeChanged,
-    Phase,
     PolicyChanged,
     SpeedRevised,
-    Surveyed,
     TenantsChanged,
     Tick,
 )
 from horae.model.explanations import Explanation
 from horae.model.jobs import Job
-from horae.model.notices import DecisionRejected, Notice, StartOverdue
+from horae.model.notices import DecisionRejected, Notice
 from horae.model.plain import Plain
 from horae.model.plans import Reaction, Round, RoundPlan
 from horae.model.pools import Setup
 from horae.model.prospects import Prospect
-from horae.model.reasons import Cancelled, NoPool, Overdue, Reason, Suspended
+from horae.model.reasons import Reason, Suspended
 from horae.model.speeds import SharingTable
-from horae.model.status import CANCELLING, FINAL, PENDING, STARTING, STOPPING, Signal, Status
+from horae.model.status import Status
 from horae.model.view import View
 from horae.scheduler.administration import Administration
 from horae.scheduler.auctions import Auctions, hear, heard
 from horae.scheduler.check import check_plan
 from horae.scheduler.dump import dump, restore, setup_of
+from horae.scheduler.engine_facts import EngineFacts
 from horae.scheduler.execution import Execution
 from horae.scheduler.explain import Scene, blocker, explain
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
 from horae.scheduler.intake import Intake
 from horae.scheduler.interning import Interned, KeptSpeeds
-from horae.scheduler.jobs import Jobs, home_of, is_loan
+from horae.scheduler.jobs import Jobs
 from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
 from horae.scheduler.newcomers import newcomers_first
@@ -69,6 +62,7 @@ from horae.scheduler.pool import Pool
 from horae.scheduler.pools import PoolSet
 from horae.scheduler.prospects import prospect_of
 from horae.scheduler.record import Record, Rejected
+from horae.scheduler.requests import Requests
 from horae.scheduler.surveys import Surveys
 from horae.scheduler.unacknowledged import Outbox, Unacknowledged
 
@@ -118,25 +112,37 @@ class Scheduler:
         )
         self.administration.absent(setup.absent_nodes)
         self.pools.count_capacity(self.ledger)
-        self._handlers: dict[type, Callable[[Any], None]] = {
-            JobSubmitted: self._on_submitted,
-            JobCancelled: self._on_cancelled,
-            JobHeld: self._on_held,
-            JobReleased: self._on_released,
-            JobStarted: self._on_started,
-            JobPhase: self._on_phase,
-            JobProgressed: self._on_progressed,
-            JobEnded: self._on_ended,
-            NodeChanged: partial(self._administer, self.administration.on_node),
-            GpuChanged: partial(self._administer, self.administration.on_gpu),
-            ClusterChanged: partial(self._administer, self.administration.on_cluster),
-            PolicyChanged: partial(self._administer, self.administration.on_policy),
-            TenantsChanged: partial(self._administer, self.administration.on_tenants),
+        self._facts = EngineFacts(
+            self.pools,
+            self.jobs,
+            self.leases,
+            self.holds,
+            self.loans,
+            self.surveys,
+            self.administration,
+            self.unacknowledged,
+            tell,
+            start_seconds=setup.start_seconds,
+            acknowledge_seconds=setup.acknowledge_seconds,
+        )
+        requests = Requests(
+            self.pools, self.jobs, self.leases, self.holds, self.loans, self._intake, self.administration
+        )
+        # By event: what happens. They answer whether it did, or the event was late, doubled or about an unknown job.
+        self._handlers: dict[type, Callable[[Any, float], bool]] = {
+            JobSubmitted: requests.on_submitted,
+            JobCancelled: requests.on_cancelled,
+            JobHeld: requests.on_held,
+            JobReleased: requests.on_released,
+            **self._facts.handlers,
+            NodeChanged: self.administration.on_node,
+            GpuChanged: self.administration.on_gpu,
+            ClusterChanged: self.administration.on_cluster,
+            PolicyChanged: self.administration.on_policy,
+            TenantsChanged: self.administration.on_tenants,
             BidGiven: self._on_bid,
             CurveRevised: self._on_curve,
             SpeedRevised: self._on_speed,
-            Surveyed: self._on_surveyed,
-            LeaseAdopted: self._on_adopted,
             Tick: self._on_tick,
         }
 
@@ -147,7 +153,8 @@ class Scheduler:
         self.now = max(self.now, event.at)
         if effects is not None:
             self._recorded = Record(effects, self.ledger)
-        self._handlers[type(event)](event)
+        if not self._handlers[type(event)](event, self.now):
+            self.ignored += 1
         self._recorded = None
         if self.pools.has_cells:
             self.pools.recount(self.ledger, self.now)
@@ -270,240 +277,44 @@ class Scheduler:
             memory=pool.memory,
         )
 
-    # Users
-
-    def _on_submitted(self, event: JobSubmitted) -> None:
-        job = event.job
-        if self.jobs.is_known(job.id):
-            self.ignored += 1
-            return
-        pool = self.pools.of(job)
-        if pool is None:
-            self.jobs.refuse(job, NoPool(job.tenant), self.now)
-            return
-        demand = self.interned.demands.number(job.demand)
-        never = pool.never(demand, self.interned.demands.all[demand], self.placer)
-        if never is not None:
-            self.jobs.refuse(job, never, self.now)
-            return
-        self._intake.enter(pool, job, self.jobs.new_serial(job.id), self.now)
-
-    def _on_cancelled(self, event: JobCancelled) -> None:
-        suspended = self.jobs.suspended.get(event.job_id)
-        if suspended is not None:
-            self.jobs.drop(suspended.job, suspended.serial, Status.CANCELLED, self.now)
-            return
-        found = self.jobs.live.get(event.job_id)
-        if found is None or self.jobs.status(*found) == CANCELLING:
-            self.ignored += 1
-            return
-        pool, serial = found
-        self.holds.release(serial, self.now)
-        running = self.jobs.on_gpus(event.job_id)
-        if running is not None:
-            if self.jobs.status(*running) == CANCELLING:
-                self.ignored += 1
-                return
-            self.leases.stop(*running, Cancelled(), self.now)
-        else:
-            self.loans.drop(serial, self.now)
-            self.jobs.signal(pool, serial, Signal.CANCEL, self.now)
-            self.jobs.end(pool, serial, self.now)
-
-    def _on_held(self, event: JobHeld) -> None:
-        found = self.jobs.live.get(event.job_id)
-        if found is None or self.jobs.status(*found) == CANCELLING or found[1] in self.jobs.to_suspend:
-            self.ignored += 1
-            return
-        pool, serial = found
-        running = self.jobs.on_gpus(event.job_id)
-        if running is not None and self.jobs.status(*running) == CANCELLING:
-            self.ignored += 1
-            return
-        self.holds.release(serial, self.now)
-        if running is None:
-            self.loans.drop(serial, self.now)
-            self.jobs.suspend(pool, serial, self.now)
-            return
-        self.jobs.to_suspend.add(serial)
-        if self.jobs.status(*running) != STOPPING:
-            self.leases.stop(*running, Suspended(), self.now)
-
-    def _on_released(self, event: JobReleased) -> None:
-        found = self.jobs.live.get(event.job_id)
-        if found is not None and found[1] in self.jobs.to_suspend:
-            self.jobs.to_suspend.discard(found[1])  # it waits again as soon as it has left its GPUs
-            return
-        suspended = self.jobs.suspended.pop(event.job_id, None)
-        if suspended is None:
-            self.ignored += 1
-            return
-        pool = self.pools.of(suspended.job)
-        if pool is None:
-            self.jobs.drop(suspended.job, suspended.serial, Status.REFUSED, self.now)
-            self.jobs.refused[suspended.job.id] = NoPool(suspended.job.tenant)
-            return
-        self._intake.reenter(pool, suspended, self.now)
-        pool.table.queued_at[pool.table.row[suspended.serial]] = self.now
-        self.administration.see_that_it_fits(pool, suspended.serial, self.now)
-
-    # The engine
-
-    def _on_started(self, event: JobStarted) -> None:
-        found = self._current(event.job_id, event.epoch)
-        if found is None:
-            return
-        self.unacknowledged.answered(Start, event.epoch, event.job_id)
-        self.leases.starting.pop(event.epoch, None)
-        pool, serial = found
-        since = pool.table.since[pool.table.row[serial]]
-        pool.confirm(serial, event.at, self.now)
-        if self.jobs.status(pool, serial) == STARTING:
-            self.jobs.signal(pool, serial, Signal.ACKNOWLEDGE, self.now)
-            if pool.unsettled and self.now > since:
-                pool.touch(self.now)  # only now may it be contested
-
-    def _on_phase(self, event: JobPhase) -> None:
-        if event.phase in (Phase.RUNNING, Phase.SAVING):
-            self._on_started(JobStarted(event.at, event.job_id, event.epoch))
-            return
-        found = self._current(event.job_id, event.epoch)
-        if found is None:
-            return
-        self.unacknowledged.answered(Start, event.epoch, event.job_id)
-        if self.jobs.status(*found) == STARTING:
-            self.leases.starting.setdefault(event.epoch, self.now + self.setup.start_seconds)
-
-    def _on_progressed(self, event: JobProgressed) -> None:
-        found = self._current(event.job_id, event.epoch)
-        if found is not None:
-            self._on_started(JobStarted(event.at, event.job_id, event.epoch))
-            pool, serial = found
-            pool.report(serial, event.steps, event.at)
-            if is_loan(serial):
-                self.loans.sync(serial)
-
-    def _on_ended(self, event: JobEnded) -> None:
-        if (event.job_id, event.epoch) in self.surveys.seen_at:
-            self.surveys.gone((event.job_id, event.epoch), self.administration, self.now)
-        found = self._current(event.job_id, event.epoch)
-        if found is None:
-            return
-        pool, serial = found
-        before = self.jobs.status(pool, serial)
-        # Lost before it ran: something is wrong there that is not known here, so it is not tried again at once.
-        is_stillborn = event.ending is Ending.LOST and not pool.has_begun(serial, event.steps)
-        lease = self.leases.leave(pool, event.epoch, serial, self.now)
-        if self.pools.has_quotas or (len(self.pools.all) > 1 and not pool.gpus[lease.gpus].all()):
-            for neighbour in self.pools:
-                neighbour.touch(self.now)  # they share GPUs, or it was on GPUs of another pool
-        status = self.jobs.signal(pool, serial, self._signal_of(serial, event.ending), self.now)
-        if status in FINAL:
-            self.holds.release(serial, self.now)
-            pool.report(serial, event.steps, event.at)
-            if is_loan(serial):
-                self.loans.ended(serial, Status(status), self.now)
-            else:
-                self.loans.drop(serial, self.now)
-                self.jobs.end(pool, serial, self.now)
-        else:
-            pool.report(serial, event.steps, event.at)
-            pool.book(serial, self.now)
-            self._wait_again(pool, serial)
-            expected = before == STOPPING and event.ending is Ending.STOPPED
-            if is_stillborn:
-                self.jobs.retry_at[home_of(serial)] = self.now + self.setup.acknowledge_seconds
-            if not expected or not self.holds.counts_on(pool, event.epoch, lease, self.now):
-                pool.touch(self.now)
-        self.holds.lease_ended(event.epoch, self.now)
-        if self.administration.leaving:
-            self.administration.remove_idle_nodes(self.now)
-
-    def _wait_again(self, pool: Pool, serial: int) -> None:
-        """A job has left its GPUs with work left: it is suspended, moves to what is held for it, or waits."""
-        if is_loan(serial):
-            if serial in self.holds.by_serial:
-                self.jobs.signal(pool, serial, Signal.HOLD, self.now)
-            self.loans.left(serial, self.now)
-            home = self.jobs.live.get(self.jobs.id_of.get(home_of(serial), ""))
-            if home is not None and self.jobs.status(*home) == PENDING:
-                self.administration.see_that_it_fits(*home, self.now)
-        elif serial in self.jobs.to_suspend:
-            self.holds.release(serial, self.now)
-            self.jobs.suspend(pool, serial, self.now)
-        elif serial in self.holds.by_serial:
-            self.jobs.signal(pool, serial, Signal.HOLD, self.now)
-        elif self.administration.has_moved:
-            self.administration.see_that_it_fits(pool, serial, self.now)
-
-    def _signal_of(self, serial: int, ending: Ending) -> Signal:
-        if ending is Ending.FINISHED:
-            return Signal.FINISH
-        if ending is not Ending.FAILED:
-            return Signal.LEAVE
-        failures = self.jobs.failures.get(home_of(serial), 0) + 1
-        self.jobs.failures[home_of(serial)] = failures
-        return Signal.FAIL if failures > self.jobs.job(serial).retries_max else Signal.LEAVE
-
-    def _current(self, job_id: str, epoch: int) -> tuple[Pool, int] | None:
-        found = self.jobs.current(job_id, epoch)
-        self.ignored += found is None
-        return found
-
-    def _on_surveyed(self, event: Surveyed) -> None:
-        """Believe the engine: what it no longer runs has ended, whatever has become of the message."""
-        self.unacknowledged.surveyed(self.now)
-        self.surveys.expect(event, self.administration, self.now)
-        for fact in self.surveys.facts(event):
-            self._handlers[type(fact)](fact)
-        self.surveys.settle(event, self.administration, self.now)
-
-    def _on_adopted(self, event: LeaseAdopted) -> None:
-        self.surveys.adopt(event, self.administration, self.now)
-
     # Beliefs
 
-    def _on_speed(self, event: SpeedRevised) -> None:
+    def _on_speed(self, event: SpeedRevised, now: float) -> bool:
         """Live jobs of the model get the new estimate; jobs that are submitted later bring theirs with them."""
         if not (event.steps_per_second > 0 and isfinite(event.steps_per_second)):
-            self.ignored += 1
-            return
+            return False
         model, shape = self.interned.models.find(event.model), self.interned.shapes.find(event.shape)
         for pool in self.pools:
-            if pool.table.revise(model, shape, event.steps_per_second, self.now):
-                pool.touch(self.now)
+            if pool.table.revise(model, shape, event.steps_per_second, now):
+                pool.touch(now)
+        return True
 
-    def _on_curve(self, event: CurveRevised) -> None:
+    def _on_curve(self, event: CurveRevised, now: float) -> bool:
         found = self.jobs.live.get(event.job_id)
         if found is None or not event.curve.is_sound:
-            self.ignored += 1
-            return
+            return False
         pool, serial = found
         table, row = pool.table, pool.table.row[serial]
         table.curve_rate[row], table.curve_start[row], table.curve_floor[row] = event.curve
-        pool.touch(self.now)
+        pool.touch(now)
+        return True
 
-    def _on_bid(self, event: BidGiven) -> None:
-        if not hear(self.pools.all, event, self.now):
-            self.ignored += 1
+    def _on_bid(self, event: BidGiven, now: float) -> bool:
+        return hear(self.pools.all, event, now)
 
-    # Operators, time
+    # Time
 
-    def _administer(self, change: Callable[[Any, float], bool], event: Event) -> None:
-        if not change(event, self.now):
-            self.ignored += 1
-
-    def _on_tick(self, event: Tick) -> None:
+    def _on_tick(self, event: Tick, now: float) -> bool:
         self.jobs.forget_ended(self.now - self.setup.retention_seconds)
         if self.surveys.awaited:
             self._ask_what_runs()
-            return  # that is not known: nothing may start
+            return True  # that is not known: nothing may start
         if self.holds.by_serial:
             self.holds.release_expired(self.now)
         if self.unacknowledged.open or self.unacknowledged.survey_at <= self.now:
             self._outbox.commands.extend(self.unacknowledged.overdue(self.now, busy=self._is_busy))
         if self.leases.starting:
-            self._stop_overdue()
+            self._facts.stop_overdue(self.now)
         for pool in self.pools.in_turn:
             if self.pools.has_cells:
                 self.pools.recount(self.ledger, self.now)
@@ -513,6 +324,7 @@ class Scheduler:
                     pool.auction = None
             elif pool.newcomers_at <= self.now:
                 self._admit_newcomers(pool)
+        return True
 
     @property
     def _is_busy(self) -> bool:
@@ -529,18 +341,6 @@ class Scheduler:
         if surveys.asked_at + self.setup.acknowledge_seconds <= self.now:
             self._outbox.commands.append(Survey())
             surveys.asked_at = self.now
-
-    def _stop_overdue(self) -> None:
-        """Jobs that did not begin to run in time are stopped, and wait again."""
-        for epoch, due_at in list(self.leases.starting.items()):
-            if due_at > self.now:
-                continue
-            del self.leases.starting[epoch]
-            for serial in self.leases.by_epoch[epoch].bundle:
-                pool = self.jobs.where(serial)
-                if self.jobs.status(pool, serial) == STARTING:
-                    self._notices.append(StartOverdue(self.jobs.id_of[serial], epoch))
-                    self.leases.stop(pool, serial, Overdue(self.setup.start_seconds), self.now)
 
     def _awaits_bids(self, pool: Pool) -> bool:
         """Whether bids are still awaited; agents that have not been called for theirs are called now."""

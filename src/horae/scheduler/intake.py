@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from horae.model.jobs import Job
+from horae.model.reasons import Never
 from horae.model.table import Entry
 from horae.scheduler.interning import Interned
 from horae.scheduler.jobs import CARRIED, Jobs, Suspended, is_loan
@@ -32,8 +33,12 @@ class Intake:
 
     def could_hold(self, pool: Pool, job: Job) -> bool:
         """Whether a job would fit a pool if that were empty."""
+        return self.never(pool, job) is None
+
+    def never(self, pool: Pool, job: Job) -> Never | None:
+        """Why a job can never run in a pool; None if it can."""
         number = self._interned.demands.number(job.demand)
-        return pool.never(number, self._interned.demands.all[number], self._placer) is None
+        return pool.never(number, self._interned.demands.all[number], self._placer)
 
     def reenter(self, pool: Pool, withdrawn: Suspended, now: float) -> None:
         """A job that was in a pool before waits in this one, with all that it has had."""

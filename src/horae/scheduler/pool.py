@@ -23,11 +23,11 @@ from horae.model.view import Auctioneer, Policy, View
 from horae.policies.solve.answers import Unsolved
 from horae.scheduler.apps import AppLedger
 from horae.scheduler.auctions import Auction
+from horae.scheduler.check import check_decision
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.interning import Shapes
 from horae.scheduler.placer import Placer
 
-_HAIR = 1e-6
 _NOTHING: Ints = np.empty(0, dtype=np.int64)
 
 
@@ -57,9 +57,7 @@ class Pool:
         self.pair_serials: tuple[Ints, Ints] = (_NOTHING, _NOTHING)
         self.unsolved = ""  # why the shares in force are old ones, if they are
         self.memory: object = None  # plain data of the last decision, for the next
-        self.retry_at = (
-            inf  # when to decide again though nothing has happened: a start was put off, or cells were declined
-        )
+        self.retry_at = inf  # when to decide again although nothing happens: a start was put off, or cells declined
         self.newcomers: list[int] = []  # serials of jobs that came since the last decision
         self.newcomers_at = inf  # when these may start, if the pool admits jobs between rounds
         self._undo: list[tuple[NDArray[Any], NDArray[Any]]] = []  # columns as they were before the last decision
@@ -206,39 +204,9 @@ class Pool:
             ) from error
         self.unsolved = ""
         self.asked = True
-        if isinstance(decision, Shares):
-            self._check_shares(decision, view)
-        elif isinstance(decision, Grants) and decision.partner is not None and decision.partner_option is not None:
-            both = decision.partner != NOBODY
-            rows, options = (decision.row[both], decision.partner[both]), decision.option[both]
-            self._check_pairs(Pairs(*rows, options, decision.partner_option[both], np.ones(len(options))), view)
+        check_decision(decision, view, self.policy.name)
         self.note(decision, view)
         return decision
-
-    def _check_shares(self, shares: Shares, view: View) -> None:
-        """What is no fraction of time would spoil what jobs are owed for good."""
-        fraction = shares.fraction
-        if fraction.shape != view.jobs.shape.shape or not (
-            fraction.min(initial=0.0) >= -_HAIR and fraction.max(initial=0.0) <= 1 + _HAIR
-        ):
-            raise PolicyError(
-                f"policy {self.policy.name!r} gives shares that are no fractions of time",
-                field="policy",
-                remedy="give one by row and option, from 0 to 1",
-            )
-        if shares.pairs is not None:
-            self._check_pairs(shares.pairs, view)
-
-    def _check_pairs(self, pairs: Pairs, view: View) -> None:
-        models, shape = view.jobs.model, view.jobs.shape[pairs.first, pairs.first_option]
-        if len(pairs.first) and not (
-            view.kept.size and view.kept[models[pairs.first], models[pairs.second], shape].all()
-        ):
-            raise PolicyError(
-                f"policy {self.policy.name!r} pairs jobs that do not fit on the same GPUs",
-                field="policy",
-                remedy="pair those of whom both keep some speed beside the other",
-            )
 
     def carried(self, view: View) -> Shares:
         """The shares in force, for the jobs that there are now; one that has come since has none yet."""
