@@ -72,6 +72,10 @@ def one_pool(gpus: int = 1, policy: str = "fifo", nodes: int = 1, **setup: Any) 
     return Desk(replace(Setup(cluster(nodes=nodes, gpus=gpus), (PoolSpec("all", policy),)), **setup))
 
 
+def leased(desk: Desk, epoch: int) -> Any:
+    return desk.scheduler.leases.by_epoch[epoch].gpus
+
+
 def submitted(
     name: str, at: float = 0.0, gpus: int = 1, level: str = "node", kind: str = ACCELERATOR, **fields: Any
 ) -> JobSubmitted:
@@ -112,6 +116,26 @@ def test_a_job_does_not_start_while_a_run_of_it_is_still_there() -> None:
     desk.tell(submitted("a"), LeaseAdopted(1.0, 99, ("a",), (GPU0, GPU1), (0.0,)))
     assert desk.starts(Tick(1.0)) == []
     assert len(desk.starts(JobEnded(2.0, "a", 99, Ending.STOPPED, 0.0), Tick(2.0))) == 1
+
+
+def test_no_job_is_evicted_for_one_of_which_a_run_is_still_there() -> None:
+    desk = one_pool(gpus=3, policy="srtf")
+    desk.tell(submitted("a", gpus=2), Tick(0.0), JobStarted(0.0, "a", 0), submitted("b", 1.0, gpus=2, steps_total=10.0))
+    free = next(gpu for gpu in (GPU0, GPU1, GPU2) if gpu not in desk.scheduler.ledger.names(leased(desk, 0)))
+    desk.tell(LeaseAdopted(2.0, 99, ("b",), (free,), (0.0,)))  # one GPU, and it accepts two
+    assert desk.tell(Tick(2.0)) == []
+    desk.tell(JobEnded(3.0, "b", 99, Ending.STOPPED, 0.0))
+    assert desk.tell(Tick(3.0)) == [Stop(0, "a", 0.0)]
+
+
+def test_no_job_is_evicted_for_one_that_must_not_be_tried_again_yet() -> None:
+    desk = one_pool(policy="srtf", acknowledge_seconds=20.0)
+    desk.tell(submitted("b", steps_total=10.0), Tick(0.0), JobEnded(1.0, "b", 0, Ending.LOST, 0.0))
+    assert [start.job_ids for start in desk.starts(submitted("a", 1.0), Tick(1.0))] == [("a",)]
+    desk.tell(JobStarted(1.0, "a", 1))
+    assert desk.tell(Tick(2.0)) == []
+    assert desk.scheduler.next_wakeup_at == 21.0
+    assert desk.tell(Tick(21.0)) == [Stop(1, "a", 0.0)]
 
 
 def test_a_job_starts_when_a_run_of_it_on_gpus_of_another_pool_is_gone() -> None:

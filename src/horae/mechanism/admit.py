@@ -75,12 +75,13 @@ class Ground(NamedTuple):
     quota_left: Mapping[str, int] | None = None  # by GPU type: so many more may be used; None: as many as there are
     leaving: frozenset[int] = frozenset()  # epochs of leases whose jobs were told to leave, and are not late
     held: Mapping[int, Ints] = MappingProxyType({})  # by row of a job that waits for others to leave: its GPUs
+    barred: Bools | None = None  # by row: its job must not start now
 
 
 def admit(claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> RoundPlan:
     if claims.option is not None:
         placer.hasten()  # shares make jobs move every round
-    if claims.is_by_turns and not jobs.bundles and ground.quota_left is None:
+    if claims.is_by_turns and not jobs.bundles and ground.quota_left is None and ground.barred is None:
         wanting, standing = _survey(claims, jobs, ground)
         if not len(wanting):
             return RoundPlan()
@@ -89,6 +90,8 @@ def admit(claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> R
         ).run(wanting, ())
     present = _present(claims, jobs)
     wanting = _wanting(claims, jobs, present)
+    if ground.barred is not None:
+        wanting = wanting[~_barred(claims, ground.barred)[wanting]]
     extensions = _extensions(claims, jobs, present)
     if not len(wanting):
         return RoundPlan(extensions=extensions)
@@ -196,6 +199,13 @@ def _wanting(claims: Claims, jobs: JobColumns, present: _Present) -> Ints:
     if claims.partner is not None:
         wanting &= (claims.partner == NOBODY) | (positions < keep[claims.partner])
     return np.flatnonzero(wanting)
+
+
+def _barred(claims: Claims, barred: Bools) -> Bools:
+    """By claim: its job, or the one beside it, must not start now."""
+    if claims.partner is None:
+        return barred[claims.row]
+    return barred[claims.row] | (barred[claims.partner] & (claims.partner != NOBODY))
 
 
 def _extensions(claims: Claims, jobs: JobColumns, present: _Present) -> tuple[tuple[int, float], ...]:
@@ -503,6 +513,8 @@ class _Pass:
             mine = claims.row[position + 1 :] == row
             if claims.partner is not None:
                 mine = self._with_partner_free(mine, row, position + 1)
+            if self.ground.barred is not None:
+                mine = mine & ~_barred(claims, self.ground.barred)[position + 1 :]
             for later in np.flatnonzero(mine).tolist():
                 heapq.heappush(self.displaced, position + 1 + later)
 

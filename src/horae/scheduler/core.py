@@ -187,6 +187,7 @@ class Scheduler:
         usable = self.ledger.usable(pool.open_gpus)
         self.placer.spreads = pool.spec.spreads
         view = self._view(pool, usable)  # 1
+        pool.retry_at = self.jobs.next_retry_at(pool)
         try:
             decision, plan = self._plan(pool, view, usable)
         except Rejected as rejected:
@@ -224,7 +225,9 @@ class Scheduler:
         where = pool.spec.name, usable, ledger.holder, ledger.loads()
         held = self.holds.contested(pool) if self.holds else {}
         leaving = self.leases.leaving(pool) if self.unacknowledged.open else frozenset[int]()
-        return Ground(*where, self.interned.demands.all, pool.table.ids, pool.quota_left(ledger), leaving, held)
+        barred = self.jobs.barred(pool, {job_id for job_id, _ in ledger.squatters}, self.now)
+        limits = pool.quota_left(ledger), leaving, held, barred
+        return Ground(*where, self.interned.demands.all, pool.table.ids, *limits)
 
     def _admit_newcomers(self, pool: Pool) -> None:
         """Between two rounds, jobs that have just come start where GPUs are free; nothing else changes."""
@@ -306,6 +309,8 @@ class Scheduler:
 
     def _on_tick(self, event: Tick, now: float) -> bool:
         self.jobs.forget_ended(self.now - self.setup.retention_seconds)
+        if self.jobs.retry_at:
+            self.jobs.retry_at = {serial: at for serial, at in self.jobs.retry_at.items() if at > self.now}
         if self.surveys.awaited:
             self._ask_what_runs()
             return True  # that is not known: nothing may start

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from math import inf
-
 from horae.model.plans import Departure, Placement, RoundPlan
 from horae.model.reasons import Preempted
 from horae.model.status import HOLDING, RUNNING, STARTING
 from horae.model.table import NOBODY
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
-from horae.scheduler.jobs import Jobs, home_of, is_loan, loan_of
+from horae.scheduler.jobs import Jobs, is_loan, loan_of
 from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
 from horae.scheduler.pool import Pool
@@ -47,10 +45,6 @@ class Execution:
         epochs, row = pool.table.epoch, pool.table.row
         present = set(self._ledger.holder[placement.gpus].tolist())
         present.update(int(epochs[row[serial]]) for serial in placement.bundle)
-        if self._ledger.squatters and self._is_still_there(placement):
-            return  # it starts when its former run is gone
-        if self._jobs.retry_at and self._must_wait(pool, placement, now):
-            return
         if self._jobs.lent and self._returns_home(pool, placement, plan, present, now):
             return
         for serial in placement.bundle:
@@ -70,21 +64,6 @@ class Execution:
             self._leases.start(pool, placement, now)
         for serial in taken_over:  # only now, or cells that were bound for them could be bound elsewhere
             self._holds.release(serial, now)
-
-    def _must_wait(self, pool: Pool, placement: Placement, now: float) -> bool:
-        """Whether a start that was lost before it ran is not to be tried again yet."""
-        serials = map(home_of, placement.bundle)
-        retry_at = max(self._jobs.retry_at.pop(serial, -inf) for serial in serials)
-        if retry_at <= now:
-            return False
-        self._jobs.retry_at[home_of(placement.serial)] = retry_at
-        pool.retry_at = min(pool.retry_at, retry_at)
-        return True
-
-    def _is_still_there(self, placement: Placement) -> bool:
-        """Whether a run of one of the jobs that should be over is not."""
-        names = {self._jobs.id_of[serial] for serial in placement.bundle}
-        return any(job_id in names for job_id, _ in self._ledger.squatters)
 
     def _returns_home(self, pool: Pool, placement: Placement, plan: RoundPlan, present: set[int], now: float) -> bool:
         """Jobs of the bundle that borrow return to their cells: whether there is nothing left to start."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from horae.model.arrays import Bools
 from horae.model.jobs import Job
 from horae.model.reasons import Refusal
 from horae.model.status import HOLDING, ON_GPUS, PENDING, STOPPING, Signal, Status, after
@@ -125,6 +129,24 @@ class Jobs:
             return Status.SUSPENDED
         ended = self.ended.get(job_id)
         return None if ended is None else ended.status
+
+    def barred(self, pool: Pool, squatting: set[str], now: float) -> Bools | None:
+        """By row: its job must not start yet, for a run of it is still there, or a start of it was lost just now.
+
+        None where there is no such job.
+        """
+        if not squatting and not self.retry_at:
+            return None
+        table = pool.table
+        barred = np.zeros(table.count, dtype=bool)
+        for serial, row in table.row.items():
+            barred[row] = table.ids[row] in squatting or self.retry_at.get(home_of(serial), -inf) > now
+        return barred if barred.any() else None
+
+    def next_retry_at(self, pool: Pool) -> float:
+        """When the next start that was lost may be tried again in a pool."""
+        here = pool.table.row
+        return min((at for each, at in self.retry_at.items() if each in here or loan_of(each) in here), default=inf)
 
     # Changes
 
