@@ -137,6 +137,7 @@ class Witness:
         self._hear(event, reaction, scheduler)
         for round_ in reaction.rounds:
             self._judge_round(round_)
+            self._note_downgrades(round_, reaction)
         causes = self._causes(event, reaction)
         for command in reaction.commands:
             match command:
@@ -147,7 +148,7 @@ class Witness:
                 case Extend():
                     self._judge_extension(command)
         for round_ in reaction.rounds:
-            self._note_loans(round_)
+            self._note_promotions(round_)
         self._judge_jobs(event, reaction, scheduler)
 
     def restart(self, now: float) -> None:
@@ -415,7 +416,7 @@ class Witness:
                 self.specs.append(replace(open_pool, name=name, tenants=(name,), nodes=(), cells={}, quota={}))
                 index = len(self.specs) - 1
             spec = self.specs[index]
-            cells = spec.cells if change.cells is None else change.cells
+            cells = spec.cells if change.cells is None else {**dict.fromkeys(spec.cells, 0), **change.cells}
             self.specs[index] = replace(spec, cells=cells, quota=spec.quota if change.quota is None else change.quota)
 
     def _change_policy(self, event: PolicyChanged, reaction: Reaction) -> None:
@@ -496,23 +497,29 @@ class Witness:
         if self.preemptions[job_id] > job.preemptions_max:
             raise Violation(f"no job is preempted more often than it allows: {job_id}")
 
-    def _note_loans(self, round_: Round) -> None:
-        """Jobs on borrowed GPUs may get cells where they are, and lazy ones that lose their cells go on without."""
-        if not self.spec(round_.pool).cells:
-            return
+    def _note_promotions(self, round_: Round) -> None:
+        """Jobs on borrowed GPUs that have won cells may have got them where they are."""
+        if self.spec(round_.pool).cells:
+            name = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
+            placed = [name[serial] for item in round_.plan.placements for serial in item.bundle]
+            for job_id in [job_id for job_id in placed if job_id in self.lease_of]:
+                lease = self.leases[self.lease_of[job_id]]
+                if job_id not in lease.stopping:
+                    lease.pools |= {round_.pool}
+
+    def _note_downgrades(self, round_: Round, reaction: Reaction) -> None:
+        """Lazy jobs that lose their cells go on where they are; all others that are displaced are told to leave."""
         name = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
-        placed = [name[serial] for item in round_.plan.placements for serial in item.bundle]
-        for job_id in [job_id for job_id in placed if job_id in self.lease_of]:
-            lease = self.leases[self.lease_of[job_id]]
-            if job_id not in lease.stopping:
-                lease.pools |= {round_.pool}
+        stopped = {(command.job_id, command.epoch) for command in reaction.commands if isinstance(command, Stop)}
         for departure in round_.plan.departures:
             job_id = name[departure.serial]
             lease = self.leases[self.lease_of[job_id]]
-            if job_id not in lease.stopping:
-                if not self.jobs[job_id].lazy or not isinstance(departure.reason, Preempted):
-                    raise Violation(f"a job that is displaced is told to leave: {job_id}, {departure}")
-                lease.is_guaranteed, lease.pools = False, self._open_pools()
+            if (job_id, lease.epoch) in stopped:
+                continue
+            is_lazy = self.jobs[job_id].lazy and isinstance(departure.reason, Preempted)
+            if not is_lazy or not self.spec(round_.pool).cells:
+                raise Violation(f"a job that is displaced is told to leave: {job_id}, {departure}")
+            lease.is_guaranteed, lease.pools = False, self._open_pools()
 
     def _judge_pool(self, job: Job, pool: str) -> None:
         """A job is served by its tenant's pool; without a guarantee by the open one."""

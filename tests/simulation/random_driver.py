@@ -577,16 +577,23 @@ class History:
     def tenants_change(self) -> None:
         random = self.random
         changes: dict[str, TenantChange] = {}
-        for tenant in random.sample(("t", "u", "v"), random.choice((1, 1, 2))):
+        busy = [tenant for spec in self.witness.specs if self._uses_cells(spec) for tenant in spec.tenants]
+        for tenant in busy[:1] or random.sample(("t", "u", "v"), random.choice((1, 1, 2))):
             own = next((spec for spec in self.witness.specs if tenant in spec.tenants), None)
             cells = quota = None
             if own is not None and own.quota and random.random() < 0.5:
                 quota = {name: random.choice((1, 2, 4, 8)) for name in ("a", "b", "c")}
             elif (own is None or not (own.quota or own.nodes)) and random.random() < self._cells_wanted():
                 cells = make_cells(random, self.witness.cluster)
+            if own is not None and busy and random.random() < 0.8:
+                cells = dict.fromkeys(own.cells, 0)
             weight = random.choice((None, 1.0, 5.0))
             changes[tenant] = TenantChange(cells, weight, quota)
         self.tell(TenantsChanged(self.now, changes))
+
+    def _uses_cells(self, spec: PoolSpec) -> bool:
+        """Whether jobs run in a tenant's cells."""
+        return any(lease.is_guaranteed and spec.name in lease.pools for lease in self.witness.leases.values())
 
     def _cells_wanted(self) -> float:
         """How likely a tenant is given other cells, or its first ones."""
