@@ -160,3 +160,11 @@ def test_no_share_is_given_of_a_type_that_cannot_hold_the_gang(policy: str) -> N
     assert isinstance(after, Shares)
     assert before.fraction[0, 0] > 0
     assert after.fraction[0].tolist() == pytest.approx([0.0, 1.0])
+
+
+@given(pools())
+def test_where_types_have_an_order_no_claim_moves_a_job_against_it(pool: tuple[Shares, JobColumns]) -> None:
+    shares, jobs = pool
+    rules = RoundRules(type_order=("k80",), turn_rounds=1.0)
+    standing = Standing(rules=rules, round_seconds=360.0, elapsed_seconds=0.0, shape_turn=np.array([1, 1, 0]))
+    assert claims_of_shares(shares, jobs, standing).moves is None

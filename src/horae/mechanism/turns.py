@@ -80,7 +80,8 @@ def claims_of_shares(shares: Shares, jobs: JobColumns, standing: Standing) -> Cl
         partner, partner_option = np.concatenate((partner, nobody)), np.concatenate((partner_option, nobody))
         moves = np.concatenate((moves, nobody > NOBODY))
     company = shares.pairs is not None
-    moving = moves if rules.turn_rounds else None
+    # Where types have an order, a job would come back to the first one as soon as it has moved elsewhere.
+    moving = moves if rules.turn_rounds and not rules.type_order else None
     return Claims(row, option, None, True, False, None, partner if company else None, partner_option, moving)
 
 
