@@ -16,7 +16,7 @@ from horae.experiment import simulate
 from horae.hindsight import Hindsight, look_back
 from horae.model.cells import Cluster, Node
 from horae.model.decisions import Limit, Shares
-from horae.model.events import ClusterChanged, JobSubmitted, Tick
+from horae.model.events import ClusterChanged, JobStarted, JobSubmitted, Tick
 from horae.model.explanations import ShapeShare, ShareExplanation, Solve, TypeWorth
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
@@ -190,3 +190,15 @@ def test_json_has_words_for_what_keeps_a_job_from_more(tmp_path: Path) -> None:
     share = json.loads(printed)["share"]
     assert share["solve"]["limit"] == {"kind": "scarce", "text": "GPUs: all of those it could use better are given out"}
     assert [shape["shape"]["accelerator"] for shape in share["shapes"]] == ["v100", "p100"]
+
+
+def test_after_a_gpu_type_is_gone_the_evidence_of_the_last_solve_is_left_out() -> None:
+    scheduler = Scheduler(Setup(LAB, (PoolSpec("all", "max-min"),)))
+    submitted = two_speeds("a", 2.0, 1.0).job
+    for event in (JobSubmitted(0.0, submitted), Tick(0.0), JobStarted(0.0, "a", 0)):
+        scheduler.handle(event)
+    before = scheduler.explain("a")
+    scheduler.handle(ClusterChanged(1.0, (), ("p",)))
+    after = scheduler.explain("a")
+    assert before is not None and before.share is not None and before.share.solve is not None
+    assert after is not None and after.share is not None and after.share.solve is None

@@ -14,6 +14,8 @@ def explain_share(pool: Pool, serial: int, accelerators: tuple[str, ...], now: f
     if not isinstance(pool.decision, Shares):
         return None
     evidence = pool.decision.evidence
+    if evidence is not None and len(evidence.prices) != len(accelerators):
+        evidence = None  # of a cluster with other GPU types
     return ShareExplanation(
         counted_at=now,
         shared_at=pool.shared_at,
