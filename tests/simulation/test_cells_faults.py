@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from builders import handle, job
 
-from horae.model.cells import Cluster, Node
+from horae.model.cells import Cluster, Gpu, Node
 from horae.model.commands import Start, Stop
 from horae.model.events import (
     ClusterChanged,
+    Ending,
     Event,
     Health,
+    JobEnded,
     JobStarted,
     JobSubmitted,
     NodeChanged,
@@ -106,3 +108,27 @@ def test_nothing_starts_on_a_node_that_shall_go_though_cells_there_are_kept_thro
     change = TenantsChanged(1.0, {"t": TenantChange({"a.node": 1})})
     _told(scheduler, ClusterChanged(1.0, (), ("n0",)), change, Tick(1.0))
     assert _told(scheduler, JobSubmitted(2.0, job("second", 2.0, 1, accelerator="a", tenant="t")), Tick(2.0)) == []
+
+
+def test_a_job_that_names_nodes_does_not_follow_another_one_into_a_cell_elsewhere() -> None:
+    cluster = Cluster("lab", tuple(Node(f"n{index}", "a", 2, rack=f"r{index // 2}") for index in range(4)))
+    tenant = PoolSpec("t", tenants=("t",), cells={"a.rack": 1}, borrow=False)
+    scheduler = Scheduler(Setup(cluster, (tenant, PoolSpec("spare"))))
+    anywhere = job("anywhere", 0.0, 2, accelerator="a", tenant="t")
+    there = job("there", 0.0, 2, accelerator="a", tenant="t", nodes=("n3",))
+    commands = _told(scheduler, JobSubmitted(0.0, anywhere), JobSubmitted(0.0, there), Tick(0.0))
+    assert [each.job_ids for each in commands if isinstance(each, Start)] == [("anywhere",)]
+
+
+def test_cells_of_a_lazy_job_are_bound_elsewhere_on_good_hardware_only() -> None:
+    cluster = Cluster("lab", tuple(Node(f"n{index}", "a", 1) for index in range(4)))
+    tenant = PoolSpec("t", "priority", tenants=("t",), cells={"a.gpu": 2}, borrow=False)
+    scheduler = Scheduler(Setup(cluster, (tenant, PoolSpec("spare"))))
+    low = job("low", 0.0, 2, accelerator="a", level="cluster", tenant="t", lazy=True)
+    _told(scheduler, JobSubmitted(0.0, low), Tick(0.0))
+    bad = [(node, Health.FAILED) for node in ("n2", "n3")] + [("n0", Health.DRAINING)]
+    _told(scheduler, *(NodeChanged(1.0, *each) for each in bad), Tick(1.0))
+    high = job("high", 2.0, 1, accelerator="a", tenant="t", priority=1)
+    assert [type(each) for each in _told(scheduler, JobSubmitted(2.0, high), Tick(2.0))] == [Stop]
+    commands = _told(scheduler, JobEnded(3.0, "low", 0, Ending.STOPPED, 1.0), Tick(3.0))
+    assert [each.gpus for each in commands if isinstance(each, Start)] == [(Gpu("n1", 0),)]

@@ -7,11 +7,15 @@ have to leave. GPUs that are in use already stay where they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, islice, product
 
 import numpy as np
 
 from horae.model.arrays import Bools, Ints
+from horae.model.chains import Chain
+
+_COVERINGS_MAX = 256
 
 
 def map_cell(sizes: Sequence[int], present: Ints, fixed: Bools, wanted: Bools, has_guest: Bools, top: int) -> Ints:
@@ -61,3 +65,21 @@ def _map_children(
 
 def _idle(has_guest: Bools, first: int, size: int) -> int:
     return size - int(np.count_nonzero(has_guest[first : first + size]))
+
+
+def coverings(
+    chain: Chain, levels: Sequence[int], places: Sequence[int], members: Sequence[int]
+) -> Iterator[list[int]]:
+    """By GPU, levels of cells that could cover a gang so that no member is in several cells: one level for all first,
+    then one for each member."""
+    nodes = len({gpu // chain.node_gpus for gpu in places})
+    for level in levels:
+        if len({gpu // chain.gpus[level] for gpu in places}) <= nodes:
+            yield [level] * len(places)
+    if sum(members) != len(places):
+        return
+    ends = list(accumulate(members))
+    parts = [places[end - size : end] for end, size in zip(ends, members, strict=True)]
+    fit = [[each for each in levels if len({gpu // chain.gpus[each] for gpu in part}) == 1] for part in parts]
+    for chosen in islice(product(*fit), _COVERINGS_MAX):
+        yield [level for level, size in zip(chosen, members, strict=True) for _ in range(size)]

@@ -13,23 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import accumulate, islice, product
 from typing import NamedTuple
 
 import numpy as np
 
 from horae.guarantees.cell_allocator import CellAllocator, TenantCells
-from horae.guarantees.cell_mapping import map_cell
+from horae.guarantees.cell_mapping import coverings, map_cell
 from horae.model.arrays import Bools, Ints
 from horae.model.cells import Cluster
-from horae.model.chains import CellKind, Chain
+from horae.model.chains import CellKind
 from horae.model.layout import Layout, layout_of, pinned_nodes, private_nodes
 from horae.model.limits import bounded
 from horae.model.plain import Plain
 from horae.model.pools import PoolSpec
 
 _UNBOUND = -1
-_WAYS_MAX = 256  # to cover a gang with cells, one by one
 
 
 class _Cell(NamedTuple):
@@ -77,6 +75,7 @@ class Tenancy:
         self._bound = [_UNBOUND] * len(self.cells)  # by cell: the real one
         self._claims = [0] * len(self.cells)  # by cell: GPUs in use or held for somebody
         self._claimed = np.zeros(count, dtype=bool)  # by GPU of the wide cluster: in use or held, by tenants and guests
+        self._bad = np.zeros(cluster.gpu_count, dtype=bool)  # by real GPU
         self._doomed: set[int] = set()  # cells that were bound to bad hardware though nobody uses them
         self._place = np.empty((cluster.gpu_count, 2), dtype=np.int64)  # by real GPU: chain, and number in the chain
         for chain, gpus in enumerate(self.layout.gpus):
@@ -188,7 +187,7 @@ class Tenancy:
         levels = sorted({cell.kind.level for cell in self.cells if cell.reserved is reserved})
         types = reserved.chain.types
         had = [[types.index(each) for each in cells]] if cells and {*cells} <= {*types} else []
-        for chosen in (*had, *_ways(reserved.chain, levels, places.tolist(), members)):
+        for chosen in (*had, *coverings(reserved.chain, levels, places.tolist(), members)):
             own = self._bind_these(reserved, chosen, places.tolist(), avoided)
             if own is not None:
                 return own
@@ -249,26 +248,44 @@ class Tenancy:
         return self._wide_of[real]
 
     def bind(self, gpus: Ints, nodes: Collection[str] = ()) -> bool:
-        """See to it that these GPUs of a tenant are real, and on these nodes if any are named; whether that can be."""
+        """Bind these GPUs of a tenant to good hardware, on these nodes if any are named. Returns whether it can be."""
         numbers = [number for number in dict.fromkeys(self._cell[gpus].tolist()) if number >= 0]
-        for number in numbers:
-            if self._bound[number] == _UNBOUND:
-                cell = self.cells[number]
-                if not nodes:
-                    self._map(number, self.allocator.bind_any(cell.reserved, cell.kind.level))
-                    continue
-                inside = np.flatnonzero(np.isin(cell.gpus, gpus)).tolist()
-                found = self._cell_on(cell.reserved, cell.kind.level, nodes, inside)
-                if found is None:
-                    self._settle()
-                    return False
+        if not self._are_as_wanted(gpus, nodes):
+            for number in numbers:
+                if number in self._doomed and not self._claims[number]:
+                    self._unmap(number)  # doomed since it was chosen, where any other of its kind might have been
+        unbound = [number for number in numbers if self._bound[number] == _UNBOUND]
+        for number in unbound:
+            cell = self.cells[number]
+            inside = np.flatnonzero(np.isin(cell.gpus, gpus)).tolist()
+            found = self._cell_on(cell.reserved, cell.kind.level, nodes, inside) if nodes else None
+            if nodes and found is None:
+                break
+            if found is None:
+                found = self.allocator.bind_any(cell.reserved, cell.kind.level)
+            else:
                 self.allocator.bind(cell.reserved, cell.kind.level, found)
-                self._map(number, found)
+            self._map(number, found)
         for number in numbers:
-            self._map_around_guests(number, gpus, keeps_nodes=bool(nodes))
-        self._doomed.difference_update(self._cell[gpus].tolist())  # they are wanted as they are
+            if self._bound[number] != _UNBOUND:
+                self._map_around_guests(number, gpus, keeps_nodes=bool(nodes))
+        is_done = self._are_as_wanted(gpus, nodes)
+        if is_done:
+            self._doomed.difference_update(numbers)  # they are wanted as they are
+        for number in () if is_done else unbound:
+            if self._bound[number] != _UNBOUND:
+                self._unmap(number)
         self._settle()
-        return True
+        return is_done
+
+    def _are_as_wanted(self, gpus: Ints, nodes: Collection[str]) -> bool:
+        """Whether GPUs of a tenant are bound to good hardware, on these nodes if any are named."""
+        real = self.real[gpus]
+        if (real < 0).any():
+            return False
+        if nodes and any(self._cluster.nodes[node].name not in nodes for node in self._cluster.node_of_gpu[real]):
+            return False
+        return not self._bad[real].any()
 
     def _cell_on(
         self, reserved: TenantCells, level: int, nodes: Collection[str], inside: Collection[int] = ()
@@ -384,16 +401,10 @@ class Tenancy:
         if not has_guest[self._offsets(number)][np.isin(cell.gpus, gpus)].any():
             return  # none has to leave as it is
         chain = state.chain
-        fixed = self._claimed[cell.gpus] | self._is_bad(self.real[cell.gpus])
+        fixed = self._claimed[cell.gpus] | self._bad[self.real[cell.gpus]]
         wanted, top = np.isin(cell.gpus, gpus), chain.node_level if keeps_nodes else len(chain.gpus)
         sizes = chain.gpus[: cell.kind.level + 1]
         self._map(number, real_cell, map_cell(sizes, self._offsets(number), fixed, wanted, has_guest, top))
-
-    def _is_bad(self, real: Ints) -> Bools:
-        return np.array(
-            [bool(self.allocator.chains[chain].buddies.bad(0, gpu)) for chain, gpu in self._place[real].tolist()],
-            dtype=bool,
-        )
 
     def _unmap(self, number: int) -> None:
         cell = self.cells[number]
@@ -407,6 +418,7 @@ class Tenancy:
 
     def set_bad(self, real: Ints, *, bad: bool) -> None:
         """Hardware goes down or comes back."""
+        self._bad[real] = bad
         for (chain, node), mask in self._masks(real).items():
             buddies = self.allocator.chains[chain].buddies
             before = buddies.bad_mask[node]
@@ -446,7 +458,7 @@ class Tenancy:
         closed = self.closed.copy()
         closed[virtual] = False
         bound = virtual[self.real[virtual] >= 0]
-        closed[bound] = self._is_bad(self.real[bound])
+        closed[bound] = self._bad[self.real[bound]]
         self.cells_shifted |= bool((closed != self.closed).any())
         self.closed = closed
         self._is_stale = False
@@ -472,19 +484,3 @@ class Tenancy:
             self._doomed.add(number)
         self.allocator.ledger.settle()
         return bool(bad)
-
-
-def _ways(chain: Chain, levels: Sequence[int], places: Sequence[int], members: Sequence[int]) -> Iterator[list[int]]:
-    """By GPU, levels of cells that could cover a gang so that no member is in several cells: one level for all first,
-    then one for each member."""
-    nodes = len({gpu // chain.node_gpus for gpu in places})
-    for level in levels:
-        if len({gpu // chain.gpus[level] for gpu in places}) <= nodes:
-            yield [level] * len(places)
-    if sum(members) != len(places):
-        return
-    ends = list(accumulate(members))
-    parts = [places[end - size : end] for end, size in zip(ends, members, strict=True)]
-    fit = [[each for each in levels if len({gpu // chain.gpus[each] for gpu in part}) == 1] for part in parts]
-    for chosen in islice(product(*fit), _WAYS_MAX):
-        yield [level for level, size in zip(chosen, members, strict=True) for _ in range(size)]

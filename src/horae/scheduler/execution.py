@@ -53,8 +53,9 @@ class Execution:
         present = present.union(placement.leaving) - downgraded
         if self._ledger.tenancy is not None:
             guests = self._evict_guests(pool, placement, now)
-            if guests is None:
-                return  # its cells cannot be bound on nodes that it accepts: it waits
+            if guests is None:  # its cells cannot be bound on nodes that it accepts: it waits
+                pool.retry_at = min(pool.retry_at, now + pool.spec.round_seconds)
+                return
             present.update(guests)
         taken_over = self._holds.on(placement.gpus) if self._holds else ()
         awaited = frozenset(present - {NOBODY})
