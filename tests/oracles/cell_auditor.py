@@ -57,11 +57,14 @@ class Auditor:
         self.leaving: set[str] = set()  # nodes that go when their jobs have ended
         self.jobs: dict[str, Job] = {}  # that were ever submitted
         self.leases: dict[str, Lease] = {}  # by job
-        self.evicted: dict[int, tuple[Lease, dict[str, frozenset[Gpu]]]] = {}  # by epoch: for which jobs, and their GPUs
+        self.evicted: dict[
+            int, tuple[Lease, dict[str, frozenset[Gpu]]]
+        ] = {}  # by epoch: for which jobs, and their GPUs
         self.decided: dict[str, bool] = {}  # by pool: whether it decided since the last fact
         self.seen: Counter[str] = Counter()
         self._estate: Estate | None = None
         self.in_reach: list[bool] = []
+        self.has_changed = False  # with the last event, the cluster or what tenants reserve
 
     # Books
 
@@ -102,6 +105,7 @@ class Auditor:
             if isinstance(notice, DecisionRejected | FactRejected):
                 raise Violation(f"no decision breaks an invariant: {notice}")
         reach_before = self.in_reach
+        self.has_changed = isinstance(event, TenantsChanged | ClusterChanged)
         self._hear(event, reaction)
         self._see_nodes_go(event, scheduler)
         self._follow_rounds(event, reaction)
@@ -163,9 +167,14 @@ class Auditor:
         for name in self.leaving & there:
             self.seen["node needed"] += 1
             others = [node for node in self.nodes.values() if node.name not in gone | {name}]
-            if isinstance(event, ClusterChanged | TenantsChanged) and not self.is_in_use(name) and self._suffice(others):
+            if (
+                isinstance(event, ClusterChanged | TenantsChanged)
+                and not self.is_in_use(name)
+                and self._suffice(others)
+            ):
                 raise Violation(f"a node goes when its jobs have ended: {name}")
         if gone:
+            self.has_changed = True
             self.leaving -= gone
             self.nodes = {name: node for name, node in self.nodes.items() if name not in gone}
             self.health = {name: health for name, health in self.health.items() if name not in gone}
@@ -193,7 +202,7 @@ class Auditor:
             self.leaving.discard(node.name)
         for name in event.removed:
             if name in self.nodes:
-                if (name in in_use) != self.is_in_use(name):
+                if name not in self.leaving and (name in in_use) != self.is_in_use(name):
                     raise Violation(f"a node goes when its jobs have ended: {name}, {reaction.notices}")
                 self.leaving.add(name)
         self._estate = None
@@ -213,12 +222,13 @@ class Auditor:
         for round_ in reaction.rounds:
             self.decided[round_.pool] = True
 
-    def _departed(self, reaction: Reaction) -> dict[str, str]:
-        """By job: the pool that gave its GPUs to another job, or moves it."""
-        found = {}
+    def _departed(self, reaction: Reaction) -> dict[str, list[str]]:
+        """By job: the pools that gave its GPUs to another job, or move it; of a lazy job, first its tenant's."""
+        found: dict[str, list[str]] = {}
         for round_ in reaction.rounds:
             names = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
-            found.update({names[departure.serial]: round_.pool for departure in round_.plan.departures})
+            for departure in round_.plan.departures:
+                found.setdefault(names[departure.serial], []).append(round_.pool)
         return found
 
     def _placed(self, reaction: Reaction) -> dict[str, str]:
@@ -232,7 +242,7 @@ class Auditor:
     # Stops
 
     def _judge_stop(
-        self, command: Stop, event: Event, reaction: Reaction, departed: dict[str, str], before: list[Claim]
+        self, command: Stop, event: Event, reaction: Reaction, departed: dict[str, list[str]], before: list[Claim]
     ) -> None:
         lease = self.leases.get(command.job_id)
         if lease is None or lease.epoch != command.epoch:
@@ -242,13 +252,12 @@ class Auditor:
         lease.is_stopping = True
         if self._is_own_affair(lease, event):
             return
-        pool = departed.get(command.job_id)
-        own = lease.job.tenant if lease.is_guaranteed else self.open_pool
-        if pool in (own, lease.job.tenant):
+        pools = departed.get(command.job_id, [])
+        if lease.job.tenant in pools or (self.open_pool in pools and not lease.is_guaranteed):
             self.seen["preempted by a policy"] += 1
             return
         if lease.is_guaranteed:
-            raise Violation(f"no other tenant takes a guaranteed job's GPUs: {command}, {pool}")
+            raise Violation(f"no other tenant takes a guaranteed job's GPUs: {command}, {pools}")
         winners = {job: pool for job, pool in self._placed(reaction).items() if pool != self.open_pool}
         if not winners:
             raise Violation(f"guests leave for guaranteed jobs only: {command}, {lease}")
@@ -267,9 +276,11 @@ class Auditor:
                 return event.gpu in lease.gpus
         return False
 
-    def _judge_eviction(self, lease: Lease, winners: list[str], departed: dict[str, str], before: list[Claim]) -> None:
+    def _judge_eviction(
+        self, lease: Lease, winners: list[str], departed: dict[str, list[str]], before: list[Claim]
+    ) -> None:
         stopping = any(other.is_stopping for other in self.leases.values() if other.epoch not in self.evicted)
-        if len(winners) > 1 or stopping or any(pool != self.open_pool for pool in departed.values()):
+        if len(winners) > 1 or stopping or any({*pools} != {self.open_pool} for pools in departed.values()):
             return
         guests = {gpu for other in self.leases.values() if not other.is_guaranteed for gpu in other.gpus}
         self.seen["eviction judged"] += 1
@@ -331,7 +342,7 @@ class Auditor:
     # Guarantees
 
     def _label(
-        self, event: Event, reaction: Reaction, scheduler: Scheduler, lost: set[str], departed: dict[str, str]
+        self, event: Event, reaction: Reaction, scheduler: Scheduler, lost: set[str], departed: dict[str, list[str]]
     ) -> None:
         """Take down which jobs have a guarantee; none loses it but by its own pool's policy or a change of cells."""
         started = {command.epoch for command in reaction.commands if isinstance(command, Start)}
@@ -348,8 +359,8 @@ class Auditor:
             is_home = self.reserving(lease.job) is not None and explanation.pool == lease.job.tenant
             now = is_home and not lease.is_outside
             if lease.is_guaranteed and not now:
-                is_lazy = lease.job.lazy and departed.get(job_id) == lease.job.tenant
-                is_told = job_id in lost and isinstance(event, TenantsChanged | ClusterChanged | LeaseAdopted)
+                is_lazy = lease.job.lazy and lease.job.tenant in departed.get(job_id, ())
+                is_told = job_id in lost and self.has_changed
                 if not is_lazy and not is_told and not lease.is_stopping:
                     raise Violation(f"a guaranteed job stays so while its tenant wants it: {lease}, {event}")
                 self.seen["lazily preempted" if is_lazy else "guarantee lost"] += 1
@@ -378,7 +389,9 @@ class Auditor:
         holding = [job_id for job_id, each in status.items() if each is Status.HOLDING]
         if holding:
             raise Violation(f"a job starts when its victims have left: {holding}")
-        waiting = [self.jobs[job_id] for job_id, each in status.items() if each is Status.PENDING and job_id not in self.leases]
+        waiting = [
+            self.jobs[job_id] for job_id, each in status.items() if each is Status.PENDING and job_id not in self.leases
+        ]
         for job in waiting:
             spec = self.reserving(job)
             if spec is not None and not job.nodes and self._is_next(job, spec, waiting):
@@ -401,7 +414,11 @@ class Auditor:
         staying = claims
         if spec.policy == "priority":
             staying = self.claims(
-                [lease for lease in self.leases.values() if lease.job.tenant != spec.name or lease.job.priority >= job.priority]
+                [
+                    lease
+                    for lease in self.leases.values()
+                    if lease.job.tenant != spec.name or lease.job.priority >= job.priority
+                ]
             )
         if self.estate.is_owed_a_start(job, claims, staying, bad):
             raise Violation(f"a job that fits its tenant's cells starts: {job.id}, {scheduler.why(job.id)}, {claims}")

@@ -106,7 +106,9 @@ class Estate:
                 return f"{foreign} are pinned for others, {astray} are not pinned"
             if next(complete(chain, owners), None) is None:
                 found = next(coverings(chain, owners), None)
-                problem = f"no room for the unused cells, e.g. {found}" if found else "more cells are used than reserved"
+                problem = (
+                    f"no room for the unused cells, e.g. {found}" if found else "more cells are used than reserved"
+                )
                 return f"{problem}; {chain.types} of {chain.sizes} GPUs, reserved {chain.reserved}, used {owners}"
         return ""
 
@@ -128,9 +130,7 @@ class Estate:
         those staying are left."""
         return any(self._fits(job, option.shape, claims, staying, bad) for option in job.options)
 
-    def _fits(
-        self, job: Job, shape: Shape, claims: Sequence[Claim], staying: Sequence[Claim], bad: set[Gpu]
-    ) -> bool:
+    def _fits(self, job: Job, shape: Shape, claims: Sequence[Claim], staying: Sequence[Claim], bad: set[Gpu]) -> bool:
         """Every covering has room for a shape."""
         owner = f"{job.tenant}/{job.pinned}" if job.pinned else job.tenant
         mine = [chain for chain, name in zip(self.chains, self.accelerators, strict=True) if name == shape.accelerator]
@@ -240,7 +240,9 @@ def complete(chain: Chain, owners: Mapping[int, str]) -> Iterator[Covering]:
 
 
 def coverings(chain: Chain, owners: Mapping[int, str]) -> Iterator[Covering]:
-    def cover(todo: tuple[tuple[int, int], ...], used: tuple[Cell, ...], left: dict[str, tuple[int, ...]]) -> Iterator[Covering]:
+    def cover(
+        todo: tuple[tuple[int, int], ...], used: tuple[Cell, ...], left: dict[str, tuple[int, ...]]
+    ) -> Iterator[Covering]:
         if not todo:
             covered = {gpu for cell in used for gpu in chain.inside(cell.level, cell.cell)}
             yield Covering(used, left, frozenset(range(len(chain.gpus))) - covered - chain.pinned.keys())

@@ -216,7 +216,9 @@ class History:
         self.tell(NodeChanged(self.now, node, health))
 
     def _sick_node(self) -> str:
-        sick = [name for name in self.auditor.nodes if self.auditor.health.get(name) in (Health.FAILED, Health.DRAINING)]
+        sick = [
+            name for name in self.auditor.nodes if self.auditor.health.get(name) in (Health.FAILED, Health.DRAINING)
+        ]
         return self.random.choice(sick or list(self.auditor.nodes))
 
     def gpu_changes(self) -> None:
@@ -367,7 +369,9 @@ def make_pool(random: Random, cluster: Cluster, tenant: str) -> PoolSpec:
     if random.random() < 0.3:
         node = random.choice(cluster.nodes)
         places = [node.name, f"{node.name}/gpu/{random.randrange(node.gpus)}"]
-        places += [f"{node.name}/{level}/0" for level, _ in node.levels] + [f"{level}/{name}" for level, name in node.groups]
+        places += [f"{node.name}/{level}/0" for level, _ in node.levels] + [
+            f"{level}/{name}" for level, name in node.groups
+        ]
         pinned = {"gold": random.choice(places)}
     return PoolSpec(
         tenant,
@@ -426,7 +430,8 @@ def make_shape(random: Random, cluster: Cluster) -> tuple[Shape, tuple[int, ...]
 
 def _told(setup: Setup) -> str:
     nodes = ", ".join(
-        f"{node.name}:{node.gpus}{''.join(f' {k}={v}' for k, v in (*node.levels, *node.groups))}" for node in setup.cluster.nodes
+        f"{node.name}:{node.gpus}{''.join(f' {k}={v}' for k, v in (*node.levels, *node.groups))}"
+        for node in setup.cluster.nodes
     )
     pools = "; ".join(
         f"{spec.name} {spec.policy} {dict(spec.options) or ''} {spec.cadence.value} cells {dict(spec.cells)} "
