@@ -64,6 +64,7 @@ class Auditor:
         self.seen: Counter[str] = Counter()
         self._estate: Estate | None = None
         self.in_reach: list[bool] = []
+        self.unseen: set[int] = set()  # epochs that began after the last decision of their pool
         self.has_changed = False  # with the last event, the cluster or what tenants reserve
 
     # Books
@@ -219,8 +220,11 @@ class Auditor:
     def _follow_rounds(self, event: Event, reaction: Reaction) -> None:
         if not isinstance(event, Tick):
             self.decided.clear()
-        for round_ in reaction.rounds:
-            self.decided[round_.pool] = True
+        decided = {round_.pool for round_ in reaction.rounds}
+        self.decided.update(dict.fromkeys(decided, True))
+        self.unseen -= {lease.epoch for lease in self.leases.values() if lease.job.tenant in decided}
+        if not decided:
+            self.unseen |= {command.epoch for command in reaction.commands if isinstance(command, Start)}
 
     def _departed(self, reaction: Reaction) -> dict[str, list[str]]:
         """By job: the pools that gave its GPUs to another job, or move it; of a lazy job, first its tenant's."""
@@ -413,11 +417,12 @@ class Auditor:
         claims, bad = self.claims(), self.bad()
         staying = claims
         if spec.policy == "priority":
+            # What began after its last decision, a pool preempts with its next one only.
             staying = self.claims(
                 [
                     lease
                     for lease in self.leases.values()
-                    if lease.job.tenant != spec.name or lease.job.priority >= job.priority
+                    if lease.job.tenant != spec.name or lease.job.priority >= job.priority or lease.epoch in self.unseen
                 ]
             )
         if self.estate.is_owed_a_start(job, claims, staying, bad):

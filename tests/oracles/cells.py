@@ -126,9 +126,9 @@ class Estate:
     # Room, as on a private cluster
 
     def is_owed_a_start(self, job: Job, claims: Sequence[Claim], staying: Sequence[Claim], bad: set[Gpu]) -> bool:
-        """Whether the job fits its tenant's cells on good hardware wherever these claims may have theirs, once only
-        those staying are left."""
-        return any(self._fits(job, option.shape, claims, staying, bad) for option in job.options)
+        """Whether the job, in whichever shape, fits its tenant's cells on good hardware wherever these claims may have
+        theirs, once only those staying are left."""
+        return all(self._fits(job, option.shape, claims, staying, bad) for option in job.options)
 
     def _fits(self, job: Job, shape: Shape, claims: Sequence[Claim], staying: Sequence[Claim], bad: set[Gpu]) -> bool:
         """Every covering has room for a shape."""
@@ -164,47 +164,69 @@ class Estate:
     def is_owed_a_cell(self, job: Job, claims: Sequence[Claim], bad: set[Gpu]) -> bool:
         """Whether every covering has, for a gang inside one node, room in a cell in use or a good cell to bind,
         however scarce good hardware is for the cells of other tenants."""
-        return bool(ways := list(self._ways(job, claims, bad, bad))) and all(
-            in_use or any(idle.values()) for in_use, idle in ways
-        )
+        ways = list(self._ways(job, claims, bad, bad))
+        return bool(ways) and all(way.in_use or any(way.idle.values()) for way in ways)
 
     def needs_no_eviction(self, job: Job, claims: Sequence[Claim], guests: set[Gpu], bad: set[Gpu]) -> bool:
         """Whether every covering has, for a gang inside one node, idle good cells of each kind that the job may use.
 
-        A job that fits what is left of a cell in use is none of this: there, guests are in the way of their host.
+        A job that fits what is left of a cell in use is none of this: there, guests are in the way of their host. Nor
+        is one that fits the good part of a bad cell which the tenant has to put up with.
         """
         ways = list(self._ways(job, claims, guests | bad, bad))
-        return any(idle for _, idle in ways) and all(not in_use and all(idle.values()) for in_use, idle in ways)
+        return any(way.idle for way in ways) and all(
+            not way.in_use and not way.in_bad and all(way.idle.values()) for way in ways
+        )
 
-    def _ways(
-        self, job: Job, claims: Sequence[Claim], avoided: set[Gpu], bad: set[Gpu]
-    ) -> Iterator[tuple[bool, dict[tuple[int, int], bool]]]:
-        """By covering of all chains: whether the gang fits a cell in use, and by kind of unused cell that would hold
-        it whether one can be bound to GPUs that are not avoided, so that all others can still be bound."""
+    def _ways(self, job: Job, claims: Sequence[Claim], avoided: set[Gpu], bad: set[Gpu]) -> Iterator[Way]:
+        """By covering of all chains; none where the gang may not be in one node, or has a choice."""
         if job.pinned or job.nodes or len(job.options) > 1:
             return
         shape = job.options[0].shape
         if shape.level not in self.cluster.levels[: self.cluster.node_level + 1]:
             return
-        found: list[list[tuple[bool, dict[tuple[int, int], bool]]]] = []
-        for number, (chain, accelerator) in enumerate(zip(self.chains, self.accelerators, strict=True)):
-            if accelerator != shape.accelerator:
-                continue
-            taken = indexes(chain, {gpu for claim in claims for gpu in claim.gpus} | bad)
-            ways = []
-            for covering in islice(complete(chain, owners_of(chain, claims)), COVERINGS_MAX):
-                used = [part(chain, cell, taken) for cell in covering.used if cell.owner == job.tenant]
-                kinds = [Cell(job.tenant, i, 0) for i, n in enumerate(covering.unused.get(job.tenant, ())) if n]
-                idle = {
-                    (number, kind.level): _has_idle(chain, covering, kind, indexes(chain, avoided))
-                    for kind in kinds
-                    if fits(self.cluster, shape, (), [part(chain, kind, set())])
-                }
-                ways.append((fits(self.cluster, shape, (), used), idle))
-            found.append(ways)
+        found = [
+            [
+                self._way(chain, covering, job, claims, avoided, bad)
+                for covering in islice(complete(chain, owners), COVERINGS_MAX)
+            ]
+            for chain, accelerator in zip(self.chains, self.accelerators, strict=True)
+            for owners in [owners_of(chain, claims)]
+            if accelerator == shape.accelerator
+        ]
         if prod(map(len, found)) <= COVERINGS_MAX:
-            for way in product(*found):
-                yield any(in_use for in_use, _ in way), {kind: free for _, idle in way for kind, free in idle.items()}
+            for ways in product(*found):
+                idle = {kind: is_idle for way in ways for kind, is_idle in way.idle.items()}
+                yield Way(any(way.in_use for way in ways), any(way.in_bad for way in ways), idle)
+
+    def _way(
+        self, chain: Chain, covering: Covering, job: Job, claims: Sequence[Claim], avoided: set[Gpu], bad: set[Gpu]
+    ) -> Way:
+        shape, unfit = job.options[0].shape, indexes(chain, bad)
+        taken = indexes(chain, {gpu for claim in claims for gpu in claim.gpus}) | unfit
+        used = [part(chain, cell, taken) for cell in covering.used if cell.owner == job.tenant]
+        kinds = [Cell(job.tenant, level, 0) for level, n in enumerate(covering.unused.get(job.tenant, ())) if n]
+        kinds = [kind for kind in kinds if fits(self.cluster, shape, (), [part(chain, kind, set())])]
+        is_scarce = not can_place(chain, covering.free - unfit, total(covering.unused, chain.top))
+        broken = [
+            part(chain, Cell(job.tenant, kind.level, number), unfit)
+            for kind in kinds
+            for number in chain.cells(kind.level)
+            if is_scarce and not unfit.isdisjoint(chain.inside(kind.level, number))
+        ]
+        return Way(
+            fits(self.cluster, shape, (), used),
+            fits(self.cluster, shape, (), broken),
+            {(chain.gpus[0], kind.level): _has_idle(chain, covering, kind, indexes(chain, avoided)) for kind in kinds},
+        )
+
+
+class Way(NamedTuple):
+    """Where a gang inside one node could be under one covering."""
+
+    in_use: bool  # in what is left of a cell in use
+    in_bad: bool  # in the good part of a cell with bad hardware, where good cells are short
+    idle: Mapping[tuple[Gpu, int], bool]  # by kind of unused cell: whether one can be bound where nothing is avoided
 
 
 def _has_idle(chain: Chain, covering: Covering, kind: Cell, avoided: set[int]) -> bool:
