@@ -223,3 +223,21 @@ def test_a_dump_of_a_changed_cluster_restores_it() -> None:
     assert again.dump() == dumped
     assert replace(again.setup, cluster=desk.scheduler.setup.cluster) != desk.scheduler.setup
     assert again.pools.all[1].policy.name == "las"
+
+
+def test_a_node_that_had_to_stay_and_is_listed_again_takes_jobs_as_before() -> None:
+    desk = Desk(PoolSpec("t", tenants=("t",), cells={"a.node": 3}), PoolSpec("spare"))
+    desk.tell(ClusterChanged(1.0, (), ("n2",)))
+    assert [type(notice) for notice in desk.notices] == [ChangeRefused]
+    desk.tell(ClusterChanged(2.0, (NODES[2],)))
+    desk.submit(3.0, "a", "b", "c", tenant="t")
+    assert desk.status("a", "b", "c") == [Status.RUNNING] * 3
+
+
+def test_cells_that_a_tenant_no_longer_has_keep_no_node_from_going() -> None:
+    nodes = tuple(Node(f"n{index}", "a", 2, rack=f"r{int(index > 0)}") for index in range(3))
+    desk = Desk(PoolSpec("t", tenants=("t",), cells={"ax2r1.rack": 1}), PoolSpec("spare"), nodes=nodes)
+    desk.tell(TenantsChanged(1.0, {"t": TenantChange({"a.node": 1})}))
+    desk.tell(ClusterChanged(2.0, (), ("n2",)))
+    assert desk.notices == []
+    assert [node.name for node in desk.scheduler.ledger.real_cluster.nodes] == ["n0", "n1"]

@@ -249,8 +249,11 @@ class Administration:
             self._changed(self._ledger.of_node(name), False, None, now)
 
     def _reopen(self, name: str, now: float) -> None:
-        if self.leaving.pop(name, _NOT_THERE) is not _NOT_THERE and name in self._ledger.closing:
+        replacement = self.leaving.pop(name, _NOT_THERE)
+        if replacement is not _NOT_THERE and name in self._ledger.closing:
             self._ledger.set_closing(name, on=False)
+            if replacement is None:  # it joins anew, as healthy as one that had gone
+                self._ledger.set_health(name, Health.HEALTHY)
             self._changed(self._ledger.of_node(name), True, None, now)
 
     def remove_idle_nodes(self, now: float) -> None:
