@@ -16,6 +16,7 @@ from horae.model.commands import Start, Stop
 from horae.model.errors import InputError
 from horae.model.events import (
     ClusterChanged,
+    Ending,
     Event,
     GpuChanged,
     GpuState,
@@ -23,6 +24,7 @@ from horae.model.events import (
     JobCancelled,
     JobEnded,
     JobHeld,
+    JobStarted,
     JobSubmitted,
     LeaseAdopted,
     NodeChanged,
@@ -200,7 +202,9 @@ class Auditor:
         in_use = {notice.node for notice in reaction.notices if isinstance(notice, NodeInUse)}
         for node in event.nodes:
             self.nodes[node.name] = node
-            self.leaving.discard(node.name)
+            if node.name in self.leaving:  # it joins anew
+                self.leaving.discard(node.name)
+                self.health.pop(node.name, None)
         for name in event.removed:
             if name in self.nodes:
                 if name not in self.leaving and (name in in_use) != self.is_in_use(name):
@@ -218,8 +222,14 @@ class Auditor:
             self._estate = None
 
     def _follow_rounds(self, event: Event, reaction: Reaction) -> None:
-        if not isinstance(event, Tick):
-            self.decided.clear()
+        match event:
+            case Tick() | JobStarted():
+                pass
+            case JobEnded(ending=Ending.STOPPED):
+                # A pool that has preempted a job need not decide again when that has left.
+                self.decided = dict.fromkeys(self.specs, False)
+            case _:
+                self.decided.clear()
         decided = {round_.pool for round_ in reaction.rounds}
         self.decided.update(dict.fromkeys(decided, True))
         self.unseen -= {lease.epoch for lease in self.leases.values() if lease.job.tenant in decided}
@@ -404,7 +414,7 @@ class Auditor:
 
     def _is_next(self, job: Job, spec: PoolSpec, waiting: list[Job]) -> bool:
         """Whether the tenant's policy lets the job start if there is room."""
-        if spec.cadence is Cadence.ROUNDS and not self.decided.get(spec.name):
+        if not self.decided.get(spec.name, spec.cadence is Cadence.EVENTS):
             return False
         if spec.policy != "fifo" or spec.options.get("backfill"):
             return True
