@@ -356,11 +356,29 @@ def make_setup(random: Random) -> Setup:
         pools.insert(random.randint(0, len(pools)), spare)
         absent = (cluster.nodes[0].name,) if random.random() < 0.05 else ()
         setup = Setup(cluster, tuple(pools), seed=random.randrange(100), absent_nodes=absent)
-        try:
-            Scheduler(setup)
-        except InputError:  # more cells than there are, or pinned cells that overlap
+        if not is_possible(setup):  # more cells than there are, or pinned cells that overlap
             continue
+        for _ in range(random.choice((0, 4, 12))):  # until hardly any more would fit
+            fuller = with_another_cell(random, setup)
+            setup = fuller if is_possible(fuller) else setup
         return setup
+
+
+def is_possible(setup: Setup) -> bool:
+    try:
+        Scheduler(setup)
+    except InputError:
+        return False
+    return True
+
+
+def with_another_cell(random: Random, setup: Setup) -> Setup:
+    chain = random.choice(layout_of(setup.cluster, {}).territory.chains)
+    name = f"{chain.name}.{random.choice(chain.types)}"
+    number = random.choice([number for number, spec in enumerate(setup.pools) if spec.tenants])
+    spec = setup.pools[number]
+    fuller = replace(spec, cells={**spec.cells, name: spec.cells.get(name, 0) + 1})
+    return replace(setup, pools=(*setup.pools[:number], fuller, *setup.pools[number + 1 :]))
 
 
 def make_pool(random: Random, cluster: Cluster, tenant: str) -> PoolSpec:

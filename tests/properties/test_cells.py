@@ -1,0 +1,161 @@
+"""A tenant's cells are as good as a private cluster, whatever other tenants, guests, operators and hardware do."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from profiles import NIGHTLY
+from properties.cells_driver import STEPS, drive
+from world import Violation
+
+from horae.guarantees.buddies import Buddies
+from horae.guarantees.tenancy import Tenancy
+from horae.model.arrays import Ints
+from horae.model.plain import Plain
+from horae.model.plans import Placement
+from horae.model.reasons import Preempted
+from horae.model.shapes import Demand
+from horae.model.status import STARTING
+from horae.model.table import NOBODY
+from horae.scheduler import Scheduler
+from horae.scheduler.gpu_ledger import GpuLedger
+from horae.scheduler.pool import Pool
+
+FIRST_SEED = 1_000_000 * int(os.environ.get("HORAE_SEED", "0"))
+HISTORIES = 40  # in a slice: 2,000 steps
+SLICES = 10 if NIGHTLY else 1
+WANTED = {
+    "LeaseAdopted", "cluster change made", "eviction judged", "guarantee lost", "guaranteed",
+    "guaranteed where it runs", "guest evicted", "lazily preempted", "node needed", "preempted by a policy",
+    "tenants change made", "tenants change refused", "wait judged",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("slice_", range(SLICES))
+def test_every_tenant_can_have_its_cells_after_every_step(slice_: int) -> None:
+    first = FIRST_SEED + slice_ * HISTORIES
+    seen: Counter[str] = Counter()
+    for seed in range(first, first + HISTORIES):
+        seen.update(drive(seed))
+    assert seen["steps"] == HISTORIES * STEPS
+    assert {name for name in WANTED if not seen[name]} == set()
+
+
+# Ways to break a promise, each of which must be found out.
+
+
+def nothing(*_: object, **__: object) -> None:
+    return None
+
+
+def always(*_: object) -> bool:
+    return True
+
+
+def bind_in_whole_cells(self: Buddies, level: int, promised: Sequence[int]) -> int | None:
+    """The good cell that breaks most larger ones, whatever was promised to others."""
+    found = [
+        (sum(not self.bound[above][index] for above, index in self._ancestors(level, cell)), cell)
+        for cell in range(self.chain.cells(level))
+        if self.is_open(level, cell) and not self.bad(level, cell)
+    ]
+    return max(found)[1] if found else None
+
+
+def look_no_further(self: Tenancy, *, forced: bool = False) -> None:
+    """The scheduler does not try for itself whether unused cells can be had."""
+    self.estate.ledger.settle()
+
+
+def bind_among_guests(self: Buddies, level: int, promised: Sequence[int]) -> int | None:
+    """The cell with the most guests instead of that with the fewest."""
+    allowed = [
+        cell
+        for cell in range(self.chain.cells(level))
+        if self.is_open(level, cell) and not self.bad(level, cell) and self.can_take(level, cell, promised)
+    ]
+    return max(allowed, key=lambda cell: (self.guests(level, cell), -cell), default=None)
+
+
+def evict_no_guest(self: Scheduler, pool: Pool, placement: Placement) -> list[int] | None:
+    """Guests stay where a tenant's job starts."""
+    found = self.ledger.guests(placement.gpus, self.leases.demand(pool, placement))
+    return None if found is None else []
+
+
+def wait_for_guests(self: Scheduler, pool: Pool, placement: Placement) -> list[int] | None:
+    """A tenant's job waits until guests have left by themselves."""
+    found = self.ledger.guests(placement.gpus, self.leases.demand(pool, placement))
+    return None if found is None or found[0] or found[1] else []
+
+
+def evict_a_tenant(self: Scheduler, pool: Pool, placement: Placement) -> list[int] | None:
+    """Beside the guests, a job in the cells of another tenant leaves."""
+    guests = ORIGINAL_EVICT(self, pool, placement)
+    for lease in list(self.leases.by_epoch.values()):
+        theirs, serial = self.jobs.where(lease.bundle[0]), lease.bundle[0]
+        if theirs is not pool and theirs.spec.reserves and self.jobs.status(theirs, serial) > STARTING:
+            self.leases.stop(theirs, serial, Preempted("nobody"), self.now)
+            break
+    return guests
+
+
+def evict_the_whole_node(self: GpuLedger, gpus: Ints, demand: Demand) -> tuple[list[int], list[int]] | None:
+    """Guests leave the nodes of a tenant's job rather than its GPUs."""
+    found = ORIGINAL_GUESTS(self, gpus, demand)
+    if found is None or self.tenancy is None or not self.tenancy.is_virtual[gpus[0]]:
+        return found
+    nodes = {int(self.cluster.node_of_gpu[gpu]) for gpu in self.tenancy.guests(gpus)}
+    there = [gpu for gpu in range(self.cluster.gpu_count) if int(self.cluster.node_of_gpu[gpu]) in nodes]
+    return sorted({*found[0], *self.holder[there].tolist()} - {NOBODY}), found[1]
+
+
+def forget_where_cells_are(self: Tenancy) -> Plain:
+    return {**ORIGINAL_DUMP(self), "bound": []}
+
+
+ORIGINAL_EVICT = Scheduler._evict_guests
+ORIGINAL_GUESTS = GpuLedger.guests
+ORIGINAL_DUMP = Tenancy.dump
+# By fault: what is changed, and the promise that is found to be broken.
+MUTATIONS: dict[str, tuple[object, str, object, str]] = {
+    "cells are bound whatever was promised": (Buddies, "choose", bind_in_whole_cells, "have all its cells"),
+    "leases get cells whatever was promised": (Buddies, "can_take", always, "have all its cells"),
+    "cells are bound among guests": (Buddies, "choose", bind_among_guests, "while idle good cells would do"),
+    "guests stay": (Scheduler, "_evict_guests", evict_no_guest, "no GPU has two jobs"),
+    "guests come first": (Scheduler, "_evict_guests", wait_for_guests, "fits its tenant's cells starts"),
+    "tenants evict each other": (Scheduler, "_evict_guests", evict_a_tenant, "no other tenant takes"),
+    "guests leave whole nodes": (GpuLedger, "guests", evict_the_whole_node, "a job that needs its GPUs"),
+    "bad hardware is good": (Tenancy, "set_bad", nothing, "nothing starts on bad hardware"),
+    "a dump forgets where cells are": (Tenancy, "dump", forget_where_cells_are, "a restored scheduler"),
+    "nothing wakes a pool": (Pool, "touch", nothing, "fits its tenant's cells starts"),
+}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_a_broken_promise_is_found_out_when(mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, name, replacement, promise = MUTATIONS[mutation]
+    found: list[str] = []
+    for seed in range(200):
+        with monkeypatch.context() as patch:
+            patch.setattr(target, name, replacement)
+            if target is Buddies:  # or the scheduler would notice before the auditor can
+                patch.setattr(Tenancy, "_settle", look_no_further)
+            problem = _problem(seed)
+        found.append(problem[:90])
+        if promise in problem and promise not in _problem(seed):
+            return
+    pytest.fail(f"not found out, but: {[each for each in found if each]}")
+
+
+def _problem(seed: int) -> str:
+    try:
+        drive(seed)
+    except Violation as violation:
+        return str(violation)
+    except Exception as error:  # what the scheduler itself notices is no finding of the auditor
+        return f"{type(error).__name__}: {error}"
+    return ""
