@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from oracles.cells import Claim, Estate, members_of, pack
 from world import Violation
 
 from horae.model.cells import Cluster, Gpu, Node
@@ -37,6 +36,7 @@ from horae.model.plans import Reaction
 from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.status import FINAL, Status
 from horae.scheduler import Scheduler
+from oracles.cells import Claim, Estate, members_of, pack
 
 
 @dataclass

@@ -14,6 +14,7 @@ from math import prod
 from typing import NamedTuple
 
 from horae.model.cells import Cluster, Gpu
+from horae.model.chains import CellKind
 from horae.model.jobs import Job
 from horae.model.layout import layout_of
 from horae.model.pools import PoolSpec
@@ -87,7 +88,9 @@ class Estate:
             gpus = [Gpu(node, index) for node in chain.nodes for index in range(chain.node_gpus)]
             made = Chain(chain.gpus, chain.types, chain.node_level, gpus)
             for each in layout.territory.reservations:
-                made.reserved[each.tenant] = tuple(each.cells.get((number, level), 0) for level in range(made.top + 1))
+                made.reserved[each.tenant] = tuple(
+                    each.cells.get(CellKind(number, level), 0) for level in range(made.top + 1)
+                )
             for pin in layout.territory.pins:
                 if pin.kind.chain == number:
                     made.pins[pin.name] = Cell(pin.name, pin.kind.level, pin.cell)

@@ -31,7 +31,6 @@ from horae.model.events import (
     JobSubmitted,
     LeaseAdopted,
     NodeChanged,
-    Phase,
     TenantChange,
     TenantsChanged,
     Tick,

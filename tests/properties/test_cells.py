@@ -51,10 +51,6 @@ def nothing(*_: object, **__: object) -> None:
     return None
 
 
-def always(*_: object) -> bool:
-    return True
-
-
 def bind_in_whole_cells(self: Buddies, level: int, promised: Sequence[int]) -> int | None:
     """The good cell that breaks most larger ones, whatever was promised to others."""
     found = [
@@ -123,7 +119,6 @@ ORIGINAL_DUMP = Tenancy.dump
 # By fault: what is changed, and the promise that is found to be broken.
 MUTATIONS: dict[str, tuple[object, str, object, str]] = {
     "cells are bound whatever was promised": (Buddies, "choose", bind_in_whole_cells, "have all its cells"),
-    "leases get cells whatever was promised": (Buddies, "can_take", always, "have all its cells"),
     "cells are bound among guests": (Buddies, "choose", bind_among_guests, "while idle good cells would do"),
     "guests stay": (Scheduler, "_evict_guests", evict_no_guest, "no GPU has two jobs"),
     "guests come first": (Scheduler, "_evict_guests", wait_for_guests, "fits its tenant's cells starts"),
