@@ -20,7 +20,7 @@ from horae.model.reasons import Preempted
 from horae.model.shapes import Demand
 from horae.model.status import STARTING
 from horae.model.table import NOBODY
-from horae.scheduler import Scheduler
+from horae.scheduler.execution import Execution
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.pool import Pool
 
@@ -63,7 +63,7 @@ def bind_in_whole_cells(self: Buddies, level: int, promised: Sequence[int]) -> i
 
 def look_no_further(self: Tenancy, *, forced: bool = False) -> None:
     """The scheduler does not try for itself whether unused cells can be had."""
-    self.estate.ledger.settle()
+    self.allocator.ledger.settle()
 
 
 def bind_among_guests(self: Buddies, level: int, promised: Sequence[int]) -> int | None:
@@ -76,25 +76,25 @@ def bind_among_guests(self: Buddies, level: int, promised: Sequence[int]) -> int
     return max(allowed, key=lambda cell: (self.guests(level, cell), -cell), default=None)
 
 
-def evict_no_guest(self: Scheduler, pool: Pool, placement: Placement) -> list[int] | None:
+def evict_no_guest(self: Execution, pool: Pool, placement: Placement, now: float) -> list[int] | None:
     """Guests stay where a tenant's job starts."""
-    found = self.ledger.guests(placement.gpus, self.leases.demand(pool, placement))
+    found = self._ledger.guests(placement.gpus, self._leases.demand(pool, placement))
     return None if found is None else []
 
 
-def wait_for_guests(self: Scheduler, pool: Pool, placement: Placement) -> list[int] | None:
+def wait_for_guests(self: Execution, pool: Pool, placement: Placement, now: float) -> list[int] | None:
     """A tenant's job waits until guests have left by themselves."""
-    found = self.ledger.guests(placement.gpus, self.leases.demand(pool, placement))
+    found = self._ledger.guests(placement.gpus, self._leases.demand(pool, placement))
     return None if found is None or found[0] or found[1] else []
 
 
-def evict_a_tenant(self: Scheduler, pool: Pool, placement: Placement) -> list[int] | None:
+def evict_a_tenant(self: Execution, pool: Pool, placement: Placement, now: float) -> list[int] | None:
     """Beside the guests, a job in the cells of another tenant leaves."""
-    guests = ORIGINAL_EVICT(self, pool, placement)
-    for lease in list(self.leases.by_epoch.values()):
-        theirs, serial = self.jobs.where(lease.bundle[0]), lease.bundle[0]
-        if theirs is not pool and theirs.spec.reserves and self.jobs.status(theirs, serial) > STARTING:
-            self.leases.stop(theirs, serial, Preempted("nobody"), self.now)
+    guests = ORIGINAL_EVICT(self, pool, placement, now)
+    for lease in list(self._leases.by_epoch.values()):
+        theirs, serial = self._jobs.where(lease.bundle[0]), lease.bundle[0]
+        if theirs is not pool and theirs.spec.reserves and self._jobs.status(theirs, serial) > STARTING:
+            self._leases.stop(theirs, serial, Preempted("nobody"), now)
             break
     return guests
 
@@ -113,16 +113,16 @@ def forget_where_cells_are(self: Tenancy) -> Plain:
     return {**ORIGINAL_DUMP(self), "bound": []}
 
 
-ORIGINAL_EVICT = Scheduler._evict_guests
+ORIGINAL_EVICT = Execution._evict_guests
 ORIGINAL_GUESTS = GpuLedger.guests
 ORIGINAL_DUMP = Tenancy.dump
 # By fault: what is changed, and the promise that is found to be broken.
 MUTATIONS: dict[str, tuple[object, str, object, str]] = {
     "cells are bound whatever was promised": (Buddies, "choose", bind_in_whole_cells, "have all its cells"),
     "cells are bound among guests": (Buddies, "choose", bind_among_guests, "while idle good cells would do"),
-    "guests stay": (Scheduler, "_evict_guests", evict_no_guest, "no GPU has two jobs"),
-    "guests come first": (Scheduler, "_evict_guests", wait_for_guests, "fits its tenant's cells starts"),
-    "tenants evict each other": (Scheduler, "_evict_guests", evict_a_tenant, "no other tenant takes"),
+    "guests stay": (Execution, "_evict_guests", evict_no_guest, "no GPU has two jobs"),
+    "guests come first": (Execution, "_evict_guests", wait_for_guests, "fits its tenant's cells starts"),
+    "tenants evict each other": (Execution, "_evict_guests", evict_a_tenant, "no other tenant takes"),
     "guests leave whole nodes": (GpuLedger, "guests", evict_the_whole_node, "a job that needs its GPUs"),
     "bad hardware is good": (Tenancy, "set_bad", nothing, "nothing starts on bad hardware"),
     "a dump forgets where cells are": (Tenancy, "dump", forget_where_cells_are, "a restored scheduler"),
