@@ -23,11 +23,30 @@ class Execution:
         self._loans = loans
 
     def carry_out(self, pool: Pool, plan: RoundPlan, now: float) -> None:
+        if self._jobs.lent:
+            plan = self._without_declined(pool, plan, now)
         downgraded = self._stop_victims(pool, plan, now)
         for placement in plan.placements:
             self._place(pool, placement, plan, downgraded, now)
         for serial, lease_seconds in dict(plan.extensions).items():  # a job may be named twice; the last counts
             self._leases.extend(pool, serial, lease_seconds, now)
+
+    def _without_declined(self, pool: Pool, plan: RoundPlan, now: float) -> RoundPlan:
+        """The plan without cells for jobs that stay on borrowed GPUs anyway, and without preemptions for these."""
+        declined = [each for each in plan.placements if self._loans.declines(pool, each, plan, now)]
+        if not declined:
+            return plan
+        by = {self._jobs.id_of[each.serial] for each in declined}
+        kept = tuple(each for each in plan.placements if not any(each is other for other in declined))
+        needed = {epoch for each in kept for epoch in (*each.leaving, *self._ledger.holder[each.gpus].tolist())}
+        departures = tuple(
+            each
+            for each in plan.departures
+            if not isinstance(each.reason, Preempted)
+            or each.reason.by not in by
+            or int(pool.table.epoch[pool.table.row[each.serial]]) in needed
+        )
+        return plan._replace(placements=kept, departures=departures)
 
     def _stop_victims(self, pool: Pool, plan: RoundPlan, now: float) -> set[int]:
         """Jobs that must leave are told to. Returns the leases of those that may stay, without their guarantee."""
@@ -71,11 +90,10 @@ class Execution:
         borrowing = [each for each in placement.bundle if not is_loan(each) and loan_of(each) in self._jobs.lent]
         if not borrowing:
             return False
-        taken = [gpu for other in plan.placements if other is not placement for gpu in other.gpus.tolist()]
         if len(placement.bundle) > 1:
             for serial in borrowing:
                 self._loans.recall(pool, serial, placement, now)
-        elif self._loans.welcome_home(pool, placement, taken, now):
+        elif self._loans.welcome_home(pool, placement, plan, now):
             return True
         present.update(self._loans.epoch(serial) for serial in borrowing)
         return False

@@ -16,7 +16,7 @@ from dataclasses import replace
 from math import isfinite
 
 from horae.model.arrays import Ints
-from horae.model.plans import Lease, Placement
+from horae.model.plans import Lease, Placement, RoundPlan
 from horae.model.reasons import Moved, Won
 from horae.model.status import HOLDING, ON_GPUS, PENDING, RUNNING, STARTING, Signal, Status
 from horae.model.table import NOBODY
@@ -157,7 +157,7 @@ class Loans:
 
     # Into the tenant's cells, and out of them
 
-    def welcome_home(self, pool: Pool, placement: Placement, taken: Collection[int], now: float) -> bool:
+    def welcome_home(self, pool: Pool, placement: Placement, plan: RoundPlan, now: float) -> bool:
         """A job that borrows has won cells. Whether there is nothing left to start: it is there, or stays where it is.
 
         Otherwise it was told to leave its borrowed GPUs, or only waited for some.
@@ -168,13 +168,32 @@ class Loans:
             return False
         if self._status(loan) not in (STARTING, RUNNING):
             return False  # it is leaving them already
-        if self._promote(pool, placement, taken, now):
+        if self._promote(pool, placement, _taken(plan, placement), now):
             return True
         if self._is_worth_moving(pool, placement):
             self._leases.stop(self._jobs.lent[loan], loan, Moved(placement.shape), now)
             return False
         self._jobs.signal(pool, placement.serial, Signal.LEND, now)  # until it has left, it claims no cells
         pool.retry_at = min(pool.retry_at, now)  # the next job has them
+        return True
+
+    def declines(self, pool: Pool, placement: Placement, plan: RoundPlan, now: float) -> bool:
+        """A job on borrowed GPUs has won cells: whether it stays where it is, and leaves them to the next job."""
+        serial, tenancy = placement.serial, self._ledger.tenancy
+        if len(placement.bundle) > 1 or loan_of(serial) not in self._jobs.lent or tenancy is None:
+            return False
+        if self._status(loan_of(serial)) not in (STARTING, RUNNING) or self._is_worth_moving(pool, placement):
+            return False
+        lease, job = self._leases.by_epoch[self.epoch(serial)], pool.table.jobs[pool.table.row[serial]]
+        with tenancy.trial():  # could its cells be where it is, once others have left theirs?
+            for departure in plan.departures:
+                tenancy.claim(self._leases.by_epoch[self._jobs.epoch(pool, departure.serial)].gpus, claimed=False)
+            taken = _taken(plan, placement)
+            is_promoted = tenancy.adopt(pool.spec.name, tenancy.real[lease.gpus], job.pinned, taken, job.members)
+        if is_promoted is not None and len(lease.bundle) == 1:
+            return False
+        self._jobs.signal(pool, serial, Signal.LEND, now)  # until it has left, it claims no cells
+        pool.retry_at = min(pool.retry_at, now)
         return True
 
     def recall(self, pool: Pool, serial: int, placement: Placement, now: float) -> None:
@@ -299,3 +318,8 @@ class Loans:
 
     def _status(self, loan: int) -> int:
         return self._jobs.status(self._jobs.lent[loan], loan)
+
+
+def _taken(plan: RoundPlan, placement: Placement) -> list[int]:
+    """GPUs that go to other jobs."""
+    return [gpu for other in plan.placements if other is not placement for gpu in other.gpus.tolist()]

@@ -474,9 +474,11 @@ class Pool:
             self.wake_at = max(changes_at, self.spec.boundary_after(now))
         if self.is_at_rest:
             self.wake_at = inf
-        if self.retry_at < inf:
+        if self.retry_at <= now:
+            self.wake_at = now  # cells that a job has declined: the next job has them at once
+        elif self.retry_at < inf:
             self._look_at(self.retry_at)
-            self.retry_at = inf
+        self.retry_at = inf
 
 
 def _claimants(round_: Round) -> frozenset[int]:
