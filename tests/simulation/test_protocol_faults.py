@@ -423,6 +423,16 @@ def test_a_lease_outlasts_the_guarantee_under_which_it_was_given() -> None:
     assert Stop(0, "a", 0.0) in desk.tell(Tick(40.0))
 
 
+def test_one_of_two_jobs_that_start_together_has_a_time_by_which_it_must_run_when_the_other_has_left_or_runs() -> None:
+    for begun in (JobEnded(2.0, "a", 99, Ending.LOST, 0.0), JobStarted(2.0, "a", 99)):
+        desk = one_pool(start_seconds=60.0)
+        desk.tell(submitted("a"), submitted("b"), LeaseAdopted(0.0, 99, ("a", "b"), (GPU0,), (0.0, 0.0)))
+        pool = desk.scheduler.pools.all[0]
+        pool.table.status[:2] = Status.STARTING  # as if they had been started here
+        desk.tell(JobPhase(1.0, "b", 99, Phase.PULLING), begun, Tick(2.0))
+        assert Stop(99, "b", 0.0) in desk.tell(Tick(61.0))
+
+
 # Dumps
 
 

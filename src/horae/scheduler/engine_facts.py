@@ -74,12 +74,13 @@ class EngineFacts:
         if found is None:
             return False
         self._unacknowledged.answered(Start, event.epoch, event.job_id)
-        self._leases.starting.pop(event.epoch, None)
         pool, serial = found
         since = pool.table.since[pool.table.row[serial]]
         pool.confirm(serial, event.at, now)
         if self._jobs.status(pool, serial) == STARTING:
             self._jobs.signal(pool, serial, Signal.ACKNOWLEDGE, now)
+            if self._leases.starting:
+                self._leases.begun(event.epoch)
             if pool.unsettled and now > since:
                 pool.touch(now)  # only now may it be contested
         return True

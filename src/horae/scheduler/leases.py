@@ -8,7 +8,7 @@ from horae.model.plans import Lease, Placement
 from horae.model.reasons import Cancelled, Preempted, StopReason
 from horae.model.shapes import Demand
 from horae.model.speeds import SharingTable
-from horae.model.status import Signal
+from horae.model.status import STARTING, Signal
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.interning import Demands
 from horae.scheduler.jobs import Jobs
@@ -115,6 +115,12 @@ class Leases:
         self._outbox.unacknowledged.answered(Start, epoch, job.id)
         self._outbox.send(Stop(epoch, job.id, job.grace_seconds), now)
 
+    def begun(self, epoch: int) -> None:
+        """One of a bundle has begun to run; until the last has, there is a time by which that must be."""
+        bundle = self.by_epoch[epoch].bundle
+        if all(self._jobs.status(self._jobs.where(serial), serial) != STARTING for serial in bundle):
+            self.starting.pop(epoch, None)
+
     def leave(self, pool: Pool, epoch: int, serial: int, now: float) -> Lease:
         """A job has left its GPUs; they are free when the last of its bundle has."""
         job_id = self._jobs.id_of[serial]
@@ -123,9 +129,9 @@ class Leases:
             raise BrokenInvariant(f"job {job_id} ends lease {epoch}, which is not its own")
         self._outbox.unacknowledged.ended(epoch, job_id)
         del self.by_epoch[epoch]
-        self.starting.pop(epoch, None)
         others = [other for other in lease.bundle if other != serial]
         if not others:
+            self.starting.pop(epoch, None)
             self._ledger.give_back(lease.gpus)
         for other in others:
             pool.table.bundles -= 1
