@@ -38,6 +38,7 @@ from horae.model.events import (
     NodeChanged,
     Phase,
     PolicyChanged,
+    Running,
     Surveyed,
     TenantsChanged,
     Tick,
@@ -271,12 +272,14 @@ class Witness:
                 del self.squatters[key]
         refused = {(job_id, each.epoch) for each in reaction.notices if isinstance(each, AdoptionRefused)
                    for job_id in each.job_ids}  # fmt: skip
-        for key, run in running.items():
-            if key[0] in self.lease_of or key in refused or key[1] in self.epochs:
-                continue
-            if scheduler.status(key[0]) is Status.RUNNING:
-                self.squatters.pop(key, None)
-                self._take_over(run.epoch, (run.job_id,), run.gpus, (run.steps,), event.at)
+        unknown: dict[int, list[Running]] = {}  # by epoch
+        for key, run in sorted(running.items()):
+            if key[1] not in self.epochs and key not in refused and key[0] not in self.lease_of:
+                unknown.setdefault(key[1], []).append(run)
+        for epoch, runs in unknown.items():
+            job_ids = tuple(run.job_id for run in runs)
+            if all(scheduler.status(job_id) is Status.RUNNING for job_id in job_ids):
+                self._take_over(epoch, job_ids, runs[0].gpus, tuple(run.steps for run in runs), event.at)
 
     def _adopt(self, event: LeaseAdopted, reaction: Reaction) -> None:
         refused = any(isinstance(notice, AdoptionRefused) for notice in reaction.notices)

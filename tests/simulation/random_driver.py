@@ -712,8 +712,7 @@ class History:
         for turn in range(400):
             if turn == 200:
                 self._serve_all()
-            self.settle()
-            for run in list(self.world.runs.values()):
+            for run in list(self.world.runs.values()):  # those that have begun to run end before they may be moved
                 if run.is_told_to_stop:
                     self.world.leave(run)
                 elif run.phase is Phase.RUNNING:
@@ -722,7 +721,7 @@ class History:
             if not self._waiting():
                 return
             if any(run.phase is Phase.RUNNING and not run.is_told_to_stop for run in self.world.runs.values()):
-                continue  # they end before they are asked to move again
+                continue
             self._call_off()
             wake_at = self.scheduler.next_wakeup_at
             to = min([wake_at, *(run.leaves_at for run in self.world.runs.values())])
