@@ -179,6 +179,8 @@ class Tenancy:
             pinned = np.array(mine)
             return None if (self._claimed[pinned] | avoided[pinned]).any() else pinned
         chains, places = self._place[real].T
+        if tenant not in self.allocator.tenants:
+            return None  # it has given back all its cells
         by_chain = self.allocator.cells[self.allocator.tenants[tenant]]
         reserved = by_chain.get(int(chains[0]))
         if reserved is None or (chains != chains[0]).any():
