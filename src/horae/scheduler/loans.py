@@ -180,7 +180,9 @@ class Loans:
     def declines(self, pool: Pool, placement: Placement, plan: RoundPlan, now: float) -> bool:
         """A job on borrowed GPUs has won cells: whether it stays where it is, and leaves them to the next job."""
         serial, tenancy = placement.serial, self._ledger.tenancy
-        if len(placement.bundle) > 1 or loan_of(serial) not in self._jobs.lent or tenancy is None:
+        if not pool.spec.reserves or tenancy is None or len(placement.bundle) > 1:
+            return False
+        if loan_of(serial) not in self._jobs.lent:
             return False
         if self._status(loan_of(serial)) not in (STARTING, RUNNING) or self._is_worth_moving(pool, placement):
             return False
