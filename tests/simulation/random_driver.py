@@ -73,7 +73,7 @@ TWIN_EVENTS = 12  # for so many events a restored scheduler must decide as the o
 
 # Beside each policy as it is: variants, and options under which leases and intervals end within a history.
 VARIANTS: tuple[tuple[str, dict[str, object]], ...] = (
-    ("tiresias", {"limits": [20.0, 200.0], "promote_after": 2.0}),
+    ("tiresias", {"limits": [5.0, 200.0], "promote_after": 0.5}),
     ("tiresias", {"variant": "themis-paper", "lease_seconds": 40.0}),
     ("optimus", {"interval_seconds": 30.0}),
     ("optimus", {"variant": "themis-paper", "lease_seconds": 40.0}),
@@ -240,6 +240,7 @@ class History:
             getattr(self, kind)()
             self.settle()
         self.step = steps
+        self.followed()
         self.calm_down()
 
     # One event
