@@ -556,7 +556,8 @@ class Witness:
         if busy:
             raise Violation(f"no GPU held by two bundles: {command} on {busy}")
         self._judge_company(command)
-        pool = self._pool_of(command)
+        pools = self._pools_for(command)
+        pool = pools[0]
         for job_id, steps_done, resumes in zip(command.job_ids, command.steps_done, command.resumes, strict=True):
             self._judge_shape(command, self.jobs[job_id])
             reported = self.reported.get(job_id, 0.0)
@@ -566,7 +567,7 @@ class Witness:
                 raise Violation(f"a job with progress loads its checkpoint: {command}")
             self.lease_of[job_id] = command.epoch
         self._judge_hardware(command, pool)
-        lease = Lease(command.epoch, command.job_ids, command.gpus, frozenset({pool}), bool(self.spec(pool).cells))
+        lease = Lease(command.epoch, command.job_ids, command.gpus, frozenset(pools), bool(self.spec(pool).cells))
         lease.until = command.lease_until
         self.leases[command.epoch] = lease
         self._judge_quota(command, pool)
@@ -574,15 +575,18 @@ class Witness:
         for name, limit in (("cpus_per_gpu", "cpus"), ("memory_bytes_per_gpu", "memory_bytes")):
             self._judge_load(command, name, limit)
 
-    def _pool_of(self, command: Start) -> str:
-        """The pool that has placed a job like that, in its cells or on these GPUs."""
+    def _pools_for(self, command: Start) -> list[str]:
+        """Pools that have placed a job like that, and not started it since: on these GPUs, then in their cells."""
         found = [
             pool for pool, placement in self.placed.get(command.job_ids[0], {}).items()
             if placement.shape == command.shape and (self.spec(pool).cells or placement.gpus == command.gpus)
         ]  # fmt: skip
         if not found:
             raise Violation(f"a job starts where a round has placed it: {command}, {self.placed}")
-        return found[-1]
+        found.sort(key=lambda pool: bool(self.spec(pool).cells))
+        for job_id in command.job_ids:
+            del self.placed[job_id][found[0]]
+        return found
 
     def _busy(self, gpus: tuple[Gpu, ...], runs: Sequence[Key] = ()) -> list[str]:
         """What is on these GPUs, beside these runs themselves."""
