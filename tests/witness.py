@@ -344,7 +344,9 @@ class Witness:
         if refused:
             return
         for node in event.nodes:
-            self.closed.discard(node.name)
+            if node.name in self.closed:  # it joins anew, and is healthy
+                self.closed.discard(node.name)
+                self.health.pop(node.name, None)
             if node.name in waits:
                 self.changes[node.name] = node
             else:
