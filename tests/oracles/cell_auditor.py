@@ -67,6 +67,7 @@ class Auditor:
         self._estate: Estate | None = None
         self.in_reach: list[bool] = []
         self.unseen: set[int] = set()  # epochs that began after the last decision of their pool
+        self.is_held = False  # before the last event, jobs were leaving GPUs that may be held for others
         self.has_changed = False  # with the last event, the cluster or what tenants reserve
 
     # Books
@@ -109,6 +110,7 @@ class Auditor:
                 raise Violation(f"no decision breaks an invariant: {notice}")
         reach_before = self.in_reach
         self.has_changed = isinstance(event, TenantsChanged | ClusterChanged)
+        self.is_held = any(lease.is_stopping for lease in self.leases.values())
         self._hear(event, reaction)
         self._see_nodes_go(event, scheduler)
         self._follow_rounds(event, reaction)
@@ -125,10 +127,7 @@ class Auditor:
                 started.add(command.epoch)
                 self._judge_start(command)
         self._label(event, reaction, scheduler, lost, departed)
-        for epoch, (_, winners) in list(self.evicted.items()):
-            status = [scheduler.status(job_id) for job_id, gpus in winners.items() if not gpus]
-            if not {*status} <= {Status.HOLDING, Status.STOPPING}:
-                del self.evicted[epoch]  # what was held for one of them no longer is
+        self._follow_up(reaction, scheduler)
         problem = self.estate.broken_promise(self.claims())
         if problem:
             raise Violation(f"every tenant can have all its cells: {problem}")
@@ -137,6 +136,19 @@ class Auditor:
             after = self.estate.is_in_reach(self.claims(), self.bad(), surely=False)
             if any(was and not now for was, now in zip(reach_before, after, strict=False)):
                 raise Violation(f"while good hardware suffices, every cell can be had there: {reach_before}, {after}")
+
+    def _follow_up(self, reaction: Reaction, scheduler: Scheduler) -> None:
+        """Winners that start later, or not at all."""
+        for job_id, pool in self._placed(reaction).items():
+            lease = self.leases.get(job_id)
+            if lease is None or pool == self.open_pool or lease.is_guaranteed or lease.is_stopping:
+                continue
+            self.seen["cells declined"] += 1
+            self.decided[pool] = False  # the next job has them with the next decision
+        for epoch, (_, winners) in list(self.evicted.items()):
+            status = [scheduler.status(job_id) for job_id, gpus in winners.items() if not gpus]
+            if not {*status} <= {Status.HOLDING, Status.STOPPING}:
+                del self.evicted[epoch]  # what was held for one of them no longer is
 
     def _hear(self, event: Event, reaction: Reaction) -> None:
         match event:
@@ -293,8 +305,8 @@ class Auditor:
     def _judge_eviction(
         self, lease: Lease, winners: list[str], departed: dict[str, list[str]], before: list[Claim]
     ) -> None:
-        stopping = any(other.is_stopping for other in self.leases.values() if other.epoch not in self.evicted)
-        if len(winners) > 1 or stopping or any({*pools} != {self.open_pool} for pools in departed.values()):
+        preempts = any({*pools} != {self.open_pool} for pools in departed.values())
+        if len(winners) > 1 or self.is_held or preempts:
             return
         guests = {gpu for other in self.leases.values() if not other.is_guaranteed for gpu in other.gpus}
         self.seen["eviction judged"] += 1

@@ -166,7 +166,7 @@ class Estate:
 
     def is_owed_a_cell(self, job: Job, claims: Sequence[Claim], bad: set[Gpu]) -> bool:
         """Whether every covering has, for a gang inside one node, room in a cell in use or a good cell to bind,
-        however scarce good hardware is for the cells of other tenants."""
+        however scarce good hardware is, as long as no good cell is broken that larger reservations are short of."""
         ways = list(self._ways(job, claims, bad, bad))
         return bool(ways) and all(way.in_use or any(way.idle.values()) for way in ways)
 
@@ -220,7 +220,10 @@ class Estate:
         return Way(
             fits(self.cluster, shape, (), used),
             fits(self.cluster, shape, (), broken),
-            {(chain.gpus[0], kind.level): _has_idle(chain, covering, kind, indexes(chain, avoided)) for kind in kinds},
+            {
+                (chain.gpus[0], kind.level): _has_idle(chain, covering, kind, indexes(chain, avoided), unfit)
+                for kind in kinds
+            },
         )
 
 
@@ -232,13 +235,33 @@ class Way(NamedTuple):
     idle: Mapping[tuple[Gpu, int], bool]  # by kind of unused cell: whether one can be bound where nothing is avoided
 
 
-def _has_idle(chain: Chain, covering: Covering, kind: Cell, avoided: set[int]) -> bool:
-    """Whether an unused cell can be bound to GPUs that are not avoided, so that all others can still be bound."""
-    left = [count - (level == kind.level) for level, count in enumerate(total(covering.unused, chain.top))]
-    return any(
-        covering.free.issuperset(cell) and avoided.isdisjoint(cell) and can_place(chain, covering.free - {*cell}, left)
-        for cell in (chain.inside(kind.level, number) for number in chain.cells(kind.level))
-    )
+def _has_idle(chain: Chain, covering: Covering, kind: Cell, avoided: set[int], bad: set[int]) -> bool:
+    """Whether an unused cell can be bound to GPUs that are not avoided, so that all others can still be bound, and so
+    that no larger cell of good hardware is broken of which there are too few."""
+    wanted = total(covering.unused, chain.top)
+    left = [count - (level == kind.level) for level, count in enumerate(wanted)]
+    fit = covering.free - bad
+    whole = [
+        {cell for cell in chain.cells(level) if fit.issuperset(chain.inside(level, cell))}
+        for level in range(chain.top + 1)
+    ]
+    for number in chain.cells(kind.level):
+        cell = chain.inside(kind.level, number)
+        if not covering.free.issuperset(cell) or not avoided.isdisjoint(cell):
+            continue
+        breaks = [
+            above
+            for above in range(kind.level + 1, chain.top + 1)
+            if cell[0] // chain.sizes[above] in whole[above] and len(whole[above]) <= _due(chain, wanted, above)
+        ]
+        if not breaks and can_place(chain, covering.free - {*cell}, left):
+            return True
+    return False
+
+
+def _due(chain: Chain, wanted: Sequence[int], level: int) -> int:
+    """Cells of a level that reservations of that level and above could fill."""
+    return sum(wanted[above] * chain.sizes[above] // chain.sizes[level] for above in range(level, chain.top + 1))
 
 
 # Coverings

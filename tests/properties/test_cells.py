@@ -28,7 +28,7 @@ FIRST_SEED = 1_000_000 * int(os.environ.get("HORAE_SEED", "0"))
 HISTORIES = 40  # in a slice: 2,000 steps
 SLICES = 10 if NIGHTLY else 1
 WANTED = {
-    "LeaseAdopted", "cluster change made", "eviction judged", "guarantee lost", "guaranteed",
+    "LeaseAdopted", "cells declined", "cluster change made", "eviction judged", "guarantee lost", "guaranteed",
     "guaranteed where it runs", "guest evicted", "lazily preempted", "node needed", "preempted by a policy",
     "tenants change made", "tenants change refused", "wait judged",
 }  # fmt: skip
