@@ -367,6 +367,11 @@ class Auditor:
 
     # Guarantees
 
+    def _is_outranked(self, job: Job, event: Event) -> bool:
+        """Whether a job of its tenant with a higher priority was found running: that one has the cells then."""
+        found = event.job_ids if isinstance(event, LeaseAdopted) and event.guaranteed else ()
+        return any(self.jobs[each].tenant == job.tenant and self.jobs[each].priority > job.priority for each in found)
+
     def _label(
         self, event: Event, reaction: Reaction, scheduler: Scheduler, lost: set[str], departed: dict[str, list[str]]
     ) -> None:
@@ -387,7 +392,7 @@ class Auditor:
             if lease.is_guaranteed and not now:
                 is_lazy = lease.job.lazy and lease.job.tenant in departed.get(job_id, ())
                 is_told = job_id in lost and self.has_changed
-                if not is_lazy and not is_told and not lease.is_stopping:
+                if not is_lazy and not is_told and not lease.is_stopping and not self._is_outranked(lease.job, event):
                     raise Violation(f"a guaranteed job stays so while its tenant wants it: {lease}, {event}")
                 self.seen["lazily preempted" if is_lazy else "guarantee lost"] += 1
                 if job_id in lost and not is_lazy:
