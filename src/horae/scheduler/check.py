@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from horae.guarantees.pools import Pools
-from horae.model.arrays import Bools
+from horae.model.arrays import Bools, Ints
 from horae.model.decisions import Decision, Grants, Pairs, Shares
 from horae.model.errors import BrokenInvariant, PolicyError
 from horae.model.plans import RoundPlan
@@ -59,7 +59,7 @@ def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, ledger: GpuLedger, usa
         return
     levels = ledger.cluster.levels
     row, epoch = pool.table.row, pool.table.epoch
-    departing = {int(epoch[row[departure.serial]]) for departure in plan.departures} | set(pool.leaving_epochs())
+    departing = {int(epoch[row[departure.serial]]) for departure in plan.departures}
     winners = [serial for placement in plan.placements for serial in placement.bundle]
     if len(set(winners)) != len(winners):
         raise BrokenInvariant(f"pool {pool.spec.name}: a job was given GPUs twice")
@@ -69,10 +69,11 @@ def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, ledger: GpuLedger, usa
         raise BrokenInvariant(f"pool {pool.spec.name}: a GPU was given to two jobs")
     if not pools.is_safe(pool.index, claimed):
         raise BrokenInvariant(f"pool {pool.spec.name}: a GPU of another pool was given away")
-    contested = np.isin(ledger.held_for[claimed], pool.holding_serials())  # they yield to jobs that rank before
-    if not (usable[claimed] | contested).all():
+    if False in usable[claimed].tolist() and not _is_contested(pool, ledger, claimed[~usable[claimed]]):
         raise BrokenInvariant(f"pool {pool.spec.name}: a GPU that is down or held for another job was given away")
     present = set(ledger.holder[claimed].tolist()) - {NOBODY}
+    if ledger.riding or not present <= departing:
+        departing.update(pool.leaving_epochs())
     if not present <= departing:
         raise BrokenInvariant(f"pool {pool.spec.name}: a GPU was given away while its holder stays")
     _check_riders(plan, pool, ledger, departing)
@@ -84,6 +85,11 @@ def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, ledger: GpuLedger, usa
             asked = pool.table.jobs[row[serial]].options[option].shape
             if shape[:2] != asked[:2] or levels.index(shape.level) > levels.index(asked.level):
                 raise BrokenInvariant(f"pool {pool.spec.name}: {placement.shape} is not what the job accepts")
+
+
+def _is_contested(pool: Pool, ledger: GpuLedger, gpus: Ints) -> bool:
+    """Whether these GPUs are held for jobs of the pool that have none yet: they yield to jobs that rank before."""
+    return bool(np.isin(ledger.held_for[gpus], pool.holding_serials()).all())
 
 
 def _check_riders(plan: RoundPlan, pool: Pool, ledger: GpuLedger, departing: set[int]) -> None:
