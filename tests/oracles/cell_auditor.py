@@ -285,6 +285,9 @@ class Auditor:
         if lease.is_guaranteed:
             raise Violation(f"no other tenant takes a guaranteed job's GPUs: {command}, {pools}")
         winners = {job: pool for job, pool in self._placed(reaction).items() if pool != self.open_pool}
+        if command.job_id in winners:
+            self.seen["moved into its cells"] += 1
+            return
         if not winners:
             raise Violation(f"guests leave for guaranteed jobs only: {command}, {lease}")
         self.seen["guest evicted"] += 1
@@ -331,7 +334,7 @@ class Auditor:
         self._judge_gang(command, job)
         self.leases[job_id] = Lease(job, command.epoch, gpus)
         for epoch, (victim, winners) in list(self.evicted.items()):
-            if job_id in winners:
+            if job_id in winners and not winners[job_id]:
                 winners[job_id] = gpus
                 if all(winners.values()):
                     del self.evicted[epoch]
