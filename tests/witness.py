@@ -270,16 +270,23 @@ class Witness:
                 self.seen_at[key] = max(self.seen_at[key], event.at)
             elif self.seen_at[key] < event.at:
                 del self.squatters[key]
+        self._survey_unknown(event, reaction, scheduler)
+
+    def _survey_unknown(self, event: Surveyed, reaction: Reaction, scheduler: Scheduler) -> None:
+        """Runs under epochs that were never used here are adopted, if nothing is against it."""
         refused = {(job_id, each.epoch) for each in reaction.notices if isinstance(each, AdoptionRefused)
                    for job_id in each.job_ids}  # fmt: skip
         unknown: dict[int, list[Running]] = {}  # by epoch
-        for key, run in sorted(running.items()):
-            if key[1] not in self.epochs and key not in refused and key[0] not in self.lease_of:
-                unknown.setdefault(key[1], []).append(run)
+        for run in sorted(event.running, key=lambda run: (run.epoch, run.job_id)):
+            if run.epoch not in self.epochs and run.job_id not in self.lease_of:
+                unknown.setdefault(run.epoch, []).append(run)
         for epoch, runs in unknown.items():
-            job_ids = tuple(run.job_id for run in runs)
-            if all(scheduler.status(job_id) is Status.RUNNING for job_id in job_ids):
-                self._take_over(epoch, job_ids, runs[0].gpus, tuple(run.steps for run in runs), event.at)
+            job_ids, steps = tuple(run.job_id for run in runs), tuple(run.steps for run in runs)
+            adopted = all((job_id, epoch) not in refused for job_id in job_ids)
+            if adopted and all(scheduler.status(job_id) is Status.RUNNING for job_id in job_ids):
+                self._take_over(epoch, job_ids, runs[0].gpus, steps, event.at)
+            elif self._must_adopt(LeaseAdopted(event.at, epoch, job_ids, runs[0].gpus, steps)):
+                raise Violation(f"a job that runs is adopted, not stopped: {runs} of {event}, {reaction.notices}")
 
     def _adopt(self, event: LeaseAdopted, reaction: Reaction) -> None:
         refused = any(isinstance(notice, AdoptionRefused) for notice in reaction.notices)
