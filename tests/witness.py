@@ -282,7 +282,7 @@ class Witness:
                 unknown.setdefault(run.epoch, []).append(run)
         for epoch, runs in unknown.items():
             job_ids, steps = tuple(run.job_id for run in runs), tuple(run.steps for run in runs)
-            adopted = all((job_id, epoch) not in refused for job_id in job_ids)
+            adopted = all((job_id, epoch) not in refused and job_id not in self.lease_of for job_id in job_ids)
             if adopted and all(scheduler.status(job_id) is Status.RUNNING for job_id in job_ids):
                 self._take_over(epoch, job_ids, runs[0].gpus, steps, event.at)
             elif self._must_adopt(LeaseAdopted(event.at, epoch, job_ids, runs[0].gpus, steps)):

@@ -188,6 +188,7 @@ class World:
     def adopt(self, run: Run) -> None:
         """A run that this scheduler has not started."""
         for other in self.runs.values():
+            assert other.job_id != run.job_id
             assert other.epoch == run.epoch or set(other.gpus).isdisjoint(run.gpus)
         self.runs[run.key] = run
         self.most_saved[run.job_id] = max(self.most_saved.get(run.job_id, 0.0), run.saved)

@@ -637,6 +637,7 @@ class History:
         """A job that waits here was started by another scheduler; the lease is adopted where it is."""
         random, free = self.random, self._free_gpus()
         under_way = {job_id for letter in self.world.wire for job_id in getattr(letter.command, "job_ids", ())}
+        under_way.update(run.job_id for run in self.world.runs.values())
         waiting = [
             job for job_id, job in self.witness.jobs.items()
             if self.witness.status[job_id] in (Status.PENDING, Status.HOLDING, Status.SUSPENDED)
