@@ -55,7 +55,7 @@ from horae.model.notices import (
     StartOverdue,
     UnknownRun,
 )
-from horae.model.plans import Reaction, Round
+from horae.model.plans import Departure, Reaction, Round
 from horae.model.pools import PoolSpec, Setup
 from horae.model.reasons import Moved, Preempted
 from horae.model.shapes import Shape
@@ -136,9 +136,9 @@ class Witness:
             if isinstance(notice, DecisionRejected | FactRejected):
                 raise Violation(f"a decision was rejected: {notice}")
         self._hear(event, reaction, scheduler)
-        for round_ in reaction.rounds:
+        for number, round_ in enumerate(reaction.rounds):
             self._judge_round(round_)
-            self._note_downgrades(round_, reaction)
+            self._note_downgrades(round_, reaction.rounds[number + 1 :], reaction)
         causes = self._causes(event, reaction)
         for command in reaction.commands:
             match command:
@@ -519,14 +519,16 @@ class Witness:
                 if job_id not in lease.stopping:
                     lease.pools |= {round_.pool}
 
-    def _note_downgrades(self, round_: Round, reaction: Reaction) -> None:
-        """Lazy jobs that lose their cells go on where they are; all others that are displaced are told to leave."""
-        name = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
+    def _note_downgrades(self, round_: Round, later: Sequence[Round], reaction: Reaction) -> None:
+        """Lazy jobs that lose their cells go on where they are; all others that are displaced are told to leave.
+
+        A job that goes on may be displaced once more by a later round of the same moment.
+        """
         stopped = {(command.job_id, command.epoch) for command in reaction.commands if isinstance(command, Stop)}
-        for departure in round_.plan.departures:
-            job_id = name[departure.serial]
+        again = {job_id for other in later for job_id, _ in _departures(other)}
+        for job_id, departure in _departures(round_):
             lease = self.leases[self.lease_of[job_id]]
-            if (job_id, lease.epoch) in stopped:
+            if (job_id, lease.epoch) in stopped and job_id not in again:
                 continue
             is_lazy = self.jobs[job_id].lazy and isinstance(departure.reason, Preempted)
             if not is_lazy or not self.spec(round_.pool).cells:
@@ -795,3 +797,9 @@ class Witness:
         if isinstance(event, Tick) and self.now >= self.placed_at[job_id] + self.setup.acknowledge_seconds:
             return
         raise Violation(f"a preemptor starts, or its hold expires: {job_id} at {event}")
+
+
+def _departures(round_: Round) -> list[tuple[str, Departure]]:
+    """By job: how it leaves."""
+    name = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
+    return [(name[departure.serial], departure) for departure in round_.plan.departures]
