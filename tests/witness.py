@@ -534,6 +534,7 @@ class Witness:
             if not is_lazy or not self.spec(round_.pool).cells:
                 raise Violation(f"a job that is displaced is told to leave: {job_id}, {departure}")
             lease.is_guaranteed, lease.pools = False, self._open_pools()
+            self.preemptions[job_id] -= 1  # it has lost its cells, and no work
 
     def _judge_pool(self, job: Job, pool: str) -> None:
         """A job is served by its tenant's pool; without a guarantee by the open one."""
