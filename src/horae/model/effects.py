@@ -132,6 +132,7 @@ def plan_to_plain(round_: Round) -> Plain:
         "extend": [[job_id[serial], to_plain(seconds)] for serial, seconds in plan.extensions],
         "wait": [[demand, to_plain(reason)] for demand, reason in sorted(plan.blocked.items())],
         "head": to_plain(plan.head) if plan.head else None,
+        "decline": [job_id[serial] for serial in plan.declined],
     }
     return {key: value for key, value in plain.items() if value}
 
@@ -268,4 +269,5 @@ def plan_from_plain(plain: Plain, serial_of: Mapping[str, int], cluster: Cluster
         tuple((serial_of[job_id], float(seconds)) for job_id, seconds in plain.get("extend", ())),
         {demand: from_plain(NoRoom, reason) for demand, reason in plain.get("wait", ())},
         None if head is None else from_plain(BehindHead, head),
+        tuple(serial_of[job_id] for job_id in plain.get("decline", ())),
     )

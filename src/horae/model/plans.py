@@ -112,6 +112,7 @@ class RoundPlan(NamedTuple):
     extensions: tuple[tuple[int, float], ...] = ()  # (serial, lease seconds) of holders that won again
     blocked: Mapping[int, NoRoom] = MappingProxyType({})  # by demand
     head: BehindHead | None = None  # for all others, where the policy lets nobody pass
+    declined: tuple[int, ...] = ()  # serials of jobs on borrowed GPUs that have won cells and stay where they are
 
 
 class Lease(NamedTuple):

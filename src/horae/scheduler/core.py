@@ -215,6 +215,8 @@ class Scheduler:
             claims = claim(decision, view.jobs, pool.standing(view, decision))  # 3
             plan = admit(claims, view.jobs, self._ground(pool, usable), self.placer)  # 4 and 5
             check_plan(plan, pool, self.pools.layout, self.ledger, usable)
+            if self.jobs.lent:
+                plan = self.loans.without_declined(pool, plan)
         except HoraeError as error:
             is_bug = isinstance(error, BrokenInvariant)
             raise Rejected(DecisionRejected(pool.spec.name, pool.policy.name, str(error), is_bug)) from error

@@ -134,7 +134,7 @@ class EngineFacts:
             expected = before == STOPPING and event.ending is Ending.STOPPED
             if is_stillborn:
                 self._jobs.retry_at[home_of(serial)] = now + self._acknowledge_seconds
-            if not expected or not self._holds.counts_on(pool, event.epoch, lease, now):
+            if not expected or not self._holds.counts_on(pool, event.epoch, now):
                 pool.touch(now)
         self._holds.lease_ended(event.epoch, now)
         if self._administration.leaving:

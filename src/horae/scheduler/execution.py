@@ -8,7 +8,7 @@ from horae.model.status import HOLDING, RUNNING, STARTING
 from horae.model.table import NOBODY
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
-from horae.scheduler.jobs import Jobs, is_loan, loan_of
+from horae.scheduler.jobs import Jobs, home_of, is_loan, loan_of
 from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
 from horae.scheduler.pool import Pool
@@ -23,30 +23,13 @@ class Execution:
         self._loans = loans
 
     def carry_out(self, pool: Pool, plan: RoundPlan, now: float) -> None:
-        if self._jobs.lent:
-            plan = self._without_declined(pool, plan, now)
+        for serial in plan.declined:
+            self._loans.stay(pool, serial, now)
         downgraded = self._stop_victims(pool, plan, now)
         for placement in plan.placements:
             self._place(pool, placement, plan, downgraded, now)
         for serial, lease_seconds in dict(plan.extensions).items():  # a job may be named twice; the last counts
             self._leases.extend(pool, serial, lease_seconds, now)
-
-    def _without_declined(self, pool: Pool, plan: RoundPlan, now: float) -> RoundPlan:
-        """The plan without cells for jobs that stay on borrowed GPUs anyway, and without preemptions for these."""
-        declined = [each for each in plan.placements if self._loans.declines(pool, each, plan, now)]
-        if not declined:
-            return plan
-        by = {self._jobs.id_of[each.serial] for each in declined}
-        kept = tuple(each for each in plan.placements if not any(each is other for other in declined))
-        needed = {epoch for each in kept for epoch in (*each.leaving, *self._ledger.holder[each.gpus].tolist())}
-        departures = tuple(
-            each
-            for each in plan.departures
-            if not isinstance(each.reason, Preempted)
-            or each.reason.by not in by
-            or int(pool.table.epoch[pool.table.row[each.serial]]) in needed
-        )
-        return plan._replace(placements=kept, departures=departures)
 
     def _stop_victims(self, pool: Pool, plan: RoundPlan, now: float) -> set[int]:
         """Jobs that must leave are told to. Returns the leases of those that may stay, without their guarantee."""
@@ -72,8 +55,10 @@ class Execution:
         present = present.union(placement.leaving) - downgraded
         if self._ledger.tenancy is not None:
             guests = self._evict_guests(pool, placement, now)
-            if guests is None:  # its cells cannot be bound on nodes that it accepts: it waits
-                pool.retry_at = min(pool.retry_at, now + pool.spec.round_seconds)
+            if guests is None:  # its cells cannot be bound on nodes that it accepts: it waits, and others have them
+                for serial in placement.bundle:
+                    self._jobs.retry_at[home_of(serial)] = now + pool.spec.round_seconds
+                pool.retry_at = min(pool.retry_at, now)
                 return
             present.update(guests)
         taken_over = self._holds.on(placement.gpus) if self._holds else ()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from math import inf
 
 from horae.model.arrays import Ints
-from horae.model.plans import Hold, Lease, Placement
+from horae.model.plans import Hold, Placement
 from horae.model.status import HOLDING, PENDING, Signal
 from horae.model.table import NOBODY
 from horae.scheduler.gpu_ledger import GpuLedger
@@ -94,13 +94,17 @@ class Holds:
         serials = set(self._ledger.held_for[gpus].tolist())
         return sorted(serials - {NOBODY})
 
-    def counts_on(self, pool: Pool, epoch: int, lease: Lease, now: float) -> bool:
+    def counts_on(self, pool: Pool, epoch: int, now: float) -> bool:
         """Whether the pool's last decision knew that this lease would end, so that its end is no news to it.
 
-        It is news if jobs may have come after that decision while some of the GPUs are kept for no job.
+        It is news if that decision was made before, and some GPUs are kept for no job: those of the lease, which jobs
+        that have come since might have, or others, which the job that has left might have.
         """
         if not any(
             epoch in hold.awaited and self._jobs.where(serial) is pool for serial, hold in self.by_serial.items()
         ):
             return False
-        return now <= pool.decided_at or bool((self._ledger.held_for[lease.gpus] != NOBODY).all())
+        if now <= pool.decided_at:
+            return True
+        ledger = self._ledger
+        return not (pool.open_gpus & (ledger.holder == NOBODY) & (ledger.held_for == NOBODY)).any()

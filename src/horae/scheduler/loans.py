@@ -17,7 +17,7 @@ from math import isfinite
 
 from horae.model.arrays import Ints
 from horae.model.plans import Lease, Placement, RoundPlan
-from horae.model.reasons import Moved, Won
+from horae.model.reasons import Moved, Preempted, Won
 from horae.model.status import HOLDING, ON_GPUS, PENDING, RUNNING, STARTING, Signal, Status
 from horae.model.table import NOBODY
 from horae.scheduler.gpu_ledger import GpuLedger
@@ -173,11 +173,32 @@ class Loans:
         if self._is_worth_moving(pool, placement):
             self._leases.stop(self._jobs.lent[loan], loan, Moved(placement.shape), now)
             return False
-        self._jobs.signal(pool, placement.serial, Signal.LEND, now)  # until it has left, it claims no cells
-        pool.retry_at = min(pool.retry_at, now)  # the next job has them
+        self.stay(pool, placement.serial, now)
         return True
 
-    def declines(self, pool: Pool, placement: Placement, plan: RoundPlan, now: float) -> bool:
+    def without_declined(self, pool: Pool, plan: RoundPlan) -> RoundPlan:
+        """The plan without cells for jobs that stay on borrowed GPUs anyway, and without preemptions for these."""
+        declined = [each for each in plan.placements if self._declines(pool, each, plan)]
+        if not declined:
+            return plan
+        serials = tuple(each.serial for each in declined)
+        by = {self._jobs.id_of[serial] for serial in serials}
+        kept = tuple(each for each in plan.placements if each.serial not in serials)
+        heirs = {  # by lease: a winner that needs its GPUs all the same
+            epoch: self._jobs.id_of[each.serial]
+            for each in reversed(kept)
+            for epoch in (*each.leaving, *self._ledger.holder[each.gpus].tolist())
+        }
+        departures = []
+        for each in plan.departures:
+            epoch = self._jobs.epoch(pool, each.serial)
+            if not isinstance(each.reason, Preempted) or each.reason.by not in by:
+                departures.append(each)
+            elif epoch in heirs:
+                departures.append(each._replace(reason=Preempted(heirs[epoch])))
+        return plan._replace(placements=kept, departures=tuple(departures), declined=serials)
+
+    def _declines(self, pool: Pool, placement: Placement, plan: RoundPlan) -> bool:
         """A job on borrowed GPUs has won cells: whether it stays where it is, and leaves them to the next job."""
         serial, tenancy = placement.serial, self._ledger.tenancy
         if not pool.spec.reserves or tenancy is None or len(placement.bundle) > 1:
@@ -187,16 +208,18 @@ class Loans:
         if self._status(loan_of(serial)) not in (STARTING, RUNNING) or self._is_worth_moving(pool, placement):
             return False
         lease, job = self._leases.by_epoch[self.epoch(serial)], pool.table.jobs[pool.table.row[serial]]
+        if len(lease.bundle) > 1:
+            return True
         with tenancy.trial():  # could its cells be where it is, once others have left theirs?
             for departure in plan.departures:
                 tenancy.claim(self._leases.by_epoch[self._jobs.epoch(pool, departure.serial)].gpus, claimed=False)
-            taken = _taken(plan, placement)
-            is_promoted = tenancy.adopt(pool.spec.name, tenancy.real[lease.gpus], job.pinned, taken, job.members)
-        if is_promoted is not None and len(lease.bundle) == 1:
-            return False
-        self._jobs.signal(pool, serial, Signal.LEND, now)  # until it has left, it claims no cells
+            real, taken = tenancy.real[lease.gpus], _taken(plan, placement)
+            return tenancy.adopt(pool.spec.name, real, job.pinned, taken, job.members) is None
+
+    def stay(self, pool: Pool, serial: int, now: float) -> None:
+        """A job stays on borrowed GPUs: until it has left them, it claims no cells. The next job has them at once."""
+        self._jobs.signal(pool, serial, Signal.LEND, now)
         pool.retry_at = min(pool.retry_at, now)
-        return True
 
     def recall(self, pool: Pool, serial: int, placement: Placement, now: float) -> None:
         """One of two jobs that are to share GPUs borrows: it leaves what it has, or no longer waits for it."""
