@@ -208,6 +208,8 @@ class Surveys:
         mine = [self._jobs.live[job_id][1] for job_id in event.job_ids]
         for serial in (*held_for.tolist(), *mine, *map(loan_of, mine)):
             self._holds.release(serial, now)
+        if self._pools.has_quotas:  # what is held counted on a part of the quota that this lease has
+            self._holds.release_all(now)
 
     def _problem(self, event: LeaseAdopted) -> str:
         """Why a lease cannot be taken over; empty: it can."""
