@@ -20,6 +20,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from pickle import loads
+from types import FunctionType
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -27,6 +28,8 @@ import numba
 import numpy as np
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
+from numba.core.types import Array
+from numba.extending import overload_method
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -53,6 +56,40 @@ def kernel(**options: Any) -> Callable[[Function], Function]:
         return made
 
     return compiled
+
+
+def part(function: Function) -> Function:
+    """A plain function compiled for kernels to call; so are the functions of its module that it calls in turn.
+
+    The module need not know of numba: its functions may be called as they are, too.
+    """
+    scope = _compiled(function.__module__)
+    known = scope.get(function.__name__)
+    return known if known is not None else _njit(function, scope)
+
+
+@cache
+def _compiled(module: str) -> dict[str, Any]:
+    """What a module has, its functions compiled."""
+    scope = dict(vars(sys.modules[module]))
+    for name, each in scope.items():
+        if isinstance(each, FunctionType) and each.__module__ == module:
+            scope[name] = _njit(each, scope)
+    return scope
+
+
+def _njit(function: Any, scope: dict[str, Any]) -> Any:
+    return numba.njit(error_model="numpy")(FunctionType(function.__code__, scope, None, None, function.__closure__))
+
+
+@overload_method(Array, "tolist")
+def _tolist(array: Any) -> Callable[[Any], Any] | None:
+    """numba lacks it; where there is no compiler, lists are faster than arrays for a handful of values."""
+
+    def listed(array: Any) -> Any:
+        return list(array)
+
+    return listed if array.ndim == 1 else None
 
 
 def sources_of(file: Path) -> list[Path]:

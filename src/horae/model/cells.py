@@ -150,6 +150,12 @@ class Cluster:
         )
 
     @cached_property
+    def node_starts(self) -> Mapping[str, Ints]:
+        """By accelerator: the first GPU of each node, and the end."""
+        first, cells = self.first_gpu[self.node_level], self.chain_cells[self.node_level]
+        return {name: first[start : stop + 1].astype(np.int64) for name, (start, stop) in cells.items()}
+
+    @cached_property
     def largest_cell(self) -> tuple[Mapping[str, int], ...]:
         """By level and accelerator: the GPUs of the largest cell."""
         return tuple(

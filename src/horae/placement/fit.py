@@ -1,8 +1,10 @@
 """Best fit into the lowest common cell.
 
 A gang goes into the smallest cell that can hold it, among those the fullest, and so on up the tree: large cells stay
-whole for large gangs. A gang that must span nodes takes as few as it can. Everything here is a pure function of which
-GPUs are available; where a demand names nodes, the caller makes only those available (see `on_nodes`).
+whole for large gangs. A gang that must span nodes takes as few as it can. How a cell or nodes are chosen is written in
+`rules`; here the cells of all levels are gone through, and CPUs, memory and members of several sizes considered.
+Everything is a pure function of which GPUs are available; where a demand names nodes, the caller makes only those
+available (see `on_nodes`).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from horae.model.cells import Cluster
 from horae.model.plans import Riders, Spot
 from horae.model.shapes import Demand, Shape
 from horae.placement.packing import Packing
+from horae.placement.rules import NOWHERE, find, picked, spread, tightest
 
 
 def on_nodes(cluster: Cluster, names: Collection[str]) -> Bools:
@@ -38,6 +41,11 @@ def place(cluster: Cluster, available: Bools, riders: Riders, demand: Demand, sh
     by_node = _free_by_node(cluster, shape.accelerator, free)
     if demand.cpus_per_gpu or demand.memory_bytes_per_gpu:
         by_node = np.minimum(by_node, _carried(cluster, available, riders, demand, shape.accelerator))
+    if cluster.is_flat and not demand.members:
+        members = min(demand.member_gpus, shape.gpus)
+        level, taken = find(by_node, shape.gpus, members, cluster.level_index(shape.level))
+        starts = cluster.node_starts[shape.accelerator]
+        return None if level == NOWHERE else Spot(picked(available, starts, taken, shape.gpus), level)
     search = _Search(cluster, shape.accelerator, bounds[0], free, by_node)
     # One GPU alone is sought from the cells just above it: all GPUs are alike, their neighbourhoods are not.
     highest = max(cluster.level_index(shape.level), int(shape.gpus == 1))
@@ -61,7 +69,7 @@ def _free_by_node(cluster: Cluster, accelerator: str, free: Bools) -> Ints:
     word = cluster.node_word[accelerator]
     if word is not None:
         # The GPUs of a node are the bytes of one machine word, each 0 or 1: counting its bits counts them.
-        return np.bitwise_count(free.view(word))
+        return np.bitwise_count(free.view(word)).astype(np.int64)
     starts = cluster.chain_starts[cluster.node_level][accelerator]
     return np.add.reduceat(free, starts, dtype=np.int64)
 
@@ -97,31 +105,24 @@ class _Search:
         self.counts: dict[int, Ints] = {self.node_level: by_node}
 
     def in_one_cell(self, level: int, gpus: int) -> Ints | None:
-        counts = self._count(level)
-        if self.cluster.is_flat:
-            # Unsigned, what is too small becomes very large: the least slack is the fullest node that fits.
-            unsigned = counts if counts.dtype.kind == "u" else counts.astype(np.uint64)
-            cell = int((unsigned - gpus).argmin())
-            return self._pick(level, cell, gpus) + self.first_gpu if counts[cell] >= gpus else None
-        candidates = np.flatnonzero(counts >= gpus)
-        if level < self.node_level and len(candidates):
-            candidates = candidates[self.by_node[self._ancestor(level, candidates, self.node_level)] >= gpus]
-        if not len(candidates):
+        room = self._count(level)
+        if level < self.node_level:
+            nodes = self._ancestor(level, np.arange(len(room)), self.node_level)
+            room = np.where(self.by_node[nodes] >= gpus, room, 0)
+        cell = tightest(room, gpus)
+        if cell < 0:
             return None
-        cell = self._fullest(level, candidates)
+        cell = self._in_the_fullest(level, np.flatnonzero(room == room[cell]))
         return self._pick(level, cell, gpus) + self.first_gpu
 
     def across_nodes(self, level: int, gpus: int, member_gpus: int) -> Ints | None:
-        members, remainder = divmod(gpus, member_gpus)
-        self.by_node = self.by_node.astype(np.int64)
-        nodes = np.arange(len(self.by_node))
-        cell_of_node = self._ancestor(self.node_level, nodes, level)
+        cell_of_node = self._ancestor(self.node_level, np.arange(len(self.by_node)), level)
         by_cell = np.bincount(cell_of_node, weights=self.by_node // member_gpus)
-        for cell in self._by_fullness(level, np.flatnonzero(by_cell >= members)):
-            inside = nodes[cell_of_node == cell]
-            taken = self._spread(inside, members, member_gpus, remainder)
-            if taken is not None:
-                return self._picked(taken)
+        for cell in self._by_fullness(level, np.flatnonzero(by_cell >= gpus // member_gpus)):
+            inside = np.flatnonzero(cell_of_node == cell)
+            taken = spread(self.by_node[inside], gpus, member_gpus)
+            if len(taken):
+                return self._picked(inside, taken)
         return None
 
     def in_sizes(self, level: int, packing: Packing) -> Ints | None:
@@ -130,45 +131,16 @@ class _Search:
         by_cell = np.bincount(cell_of_node, weights=self.by_node)
         for cell in self._by_fullness(level, np.flatnonzero(by_cell >= packing.gpus)):
             inside = np.flatnonzero(cell_of_node == cell)
-            packed = packing.into(self.by_node[inside].astype(np.int64))
-            if packed is not None:
-                taken = np.zeros(len(self.by_node), dtype=np.int64)
-                taken[inside] = packed
-                return self._picked(taken)
+            taken = packing.into(self.by_node[inside])
+            if taken is not None:
+                return self._picked(inside, taken)
         return None
 
-    def _picked(self, taken: Ints) -> Ints:
-        """So many GPUs of each node."""
-        picks = [self._pick(self.node_level, int(node), int(taken[node])) for node in np.flatnonzero(taken)]
+    def _picked(self, nodes: Ints, taken: Ints) -> Ints:
+        """So many GPUs of each of these nodes."""
+        each = zip(nodes[taken > 0].tolist(), taken[taken > 0].tolist(), strict=True)
+        picks = [self._pick(self.node_level, node, gpus) for node, gpus in each]
         return np.sort(np.concatenate(picks)) + self.first_gpu
-
-    def _spread(self, nodes: Ints, members: int, member_gpus: int, remainder: int) -> Ints | None:
-        """By node, the GPUs to take: as few nodes as possible, the last part where it fits most tightly."""
-        order = nodes[np.argsort(-self.by_node[nodes], kind="stable")]
-        whole = self.by_node[order] // member_gpus
-        reached = np.cumsum(whole)
-        last = int(np.searchsorted(reached, members))
-        left = members - (int(reached[last - 1]) if last else 0)
-        taken = np.zeros(len(self.by_node), dtype=np.int64)
-        taken[order[:last]] = whole[:last] * member_gpus
-        slack = (self.by_node - taken)[order[:last]]
-        apart = bool(remainder) and bool((slack >= remainder).any())  # it fits beside others, in a node already taken
-        together = left * member_gpus + (0 if apart else remainder)
-        tight = np.sort(order[last:][whole[last:] >= left])
-        if (self.by_node[tight] >= together).any():
-            tight = tight[self.by_node[tight] >= together]
-        else:
-            together, apart = left * member_gpus, bool(remainder)
-        taken[tight[np.argmin(self.by_node[tight])]] += together
-        if not apart:
-            return taken
-        spare = self.by_node - taken
-        fitting = nodes[spare[nodes] >= remainder]
-        if not len(fitting):
-            return None
-        best = np.lexsort((fitting, spare[fitting], taken[fitting] == 0))[0]
-        taken[fitting[best]] += remainder
-        return taken
 
     def _count(self, level: int) -> Ints:
         if level not in self.counts:
@@ -181,16 +153,14 @@ class _Search:
         gpus = self.cluster.chain_starts[level][self.accelerator][cells] + self.first_gpu
         return self.cluster.cell_of_gpu[above][gpus] - self.cluster.chain_cells[above][self.accelerator][0]
 
-    def _fullest(self, level: int, candidates: Ints) -> int:
-        """Among cells that fit: the fullest, then that in the fullest parent, and so on; at last the first."""
-        top = len(self.cluster.levels) - 1
-        for above in range(level, top):
-            if len(candidates) == 1:
+    def _in_the_fullest(self, level: int, cells: Ints) -> int:
+        """Among cells that are equally full: that in the fullest parent, and so on; at last the first."""
+        for above in range(level + 1, len(self.cluster.levels) - 1):
+            if len(cells) == 1:
                 break
-            parents = candidates if above == level else self._ancestor(level, candidates, above)
-            counts = self._count(above)[parents]
-            candidates = candidates[counts == counts.min()]
-        return int(candidates[0])
+            counts = self._count(above)[self._ancestor(level, cells, above)]
+            cells = cells[counts == counts.min()]
+        return int(cells[0])
 
     def _by_fullness(self, level: int, cells: Ints) -> list[int]:
         counts = self._count(level)
@@ -205,17 +175,6 @@ class _Search:
             return inside[:gpus]
         first_child = int(np.searchsorted(self.cluster.chain_starts[level - 1][self.accelerator], starts[cell]))
         last_child = int(np.searchsorted(self.cluster.chain_starts[level - 1][self.accelerator], stop))
-        counts = self._count(level - 1)[first_child:last_child].copy()
-        parts: list[Ints] = []
-        left = gpus
-        for child in np.argsort(-counts, kind="stable"):
-            if not left:
-                break
-            if counts[child] >= left:
-                tight = np.flatnonzero(counts >= left)
-                child = tight[np.argmin(counts[tight])]  # noqa: PLW2901
-            here = min(left, int(counts[child]))
-            parts.append(self._pick(level - 1, first_child + int(child), here))
-            counts[child] = 0
-            left -= here
+        taken = spread(self._count(level - 1)[first_child:last_child], gpus, 1)
+        parts = [self._pick(level - 1, first_child + child, int(taken[child])) for child in taken.nonzero()[0].tolist()]
         return np.sort(np.concatenate(parts))

@@ -1,7 +1,6 @@
-"""Placement in clusters of nodes and nothing between, compiled: the same GPUs as `fit` and `evict` find, sooner.
+"""Placement in clusters of nodes and nothing between, compiled: the rules of `rules`, for one GPU type.
 
-GPUs are those of one type: `starts` has the first GPU of each of its nodes, and the end. Nobody asks for CPUs or
-memory.
+`starts` has the first GPU of each of its nodes, and the end. No job asks for CPUs or memory.
 """
 
 from __future__ import annotations
@@ -11,15 +10,34 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from horae.compiling import kernel
+from horae.compiling import kernel, part
 from horae.model.arrays import Bools, Ints
+from horae.placement.rules import (
+    ACROSS,
+    IN_NODE,
+    NOWHERE,
+    ONE_GPU,
+    find,
+    last_alone,
+    last_of_all,
+    last_of_one_cell,
+    left_by,
+    picked,
+)
 
-NOWHERE, ONE_GPU, IN_NODE, ACROSS = -1, 0, 1, 2  # levels, but for the first
-_FREE = np.iinfo(np.int64).max
+_find, _picked, _left_by = part(find), part(picked), part(left_by)
+_last_alone, _last_of_one_cell = part(last_alone), part(last_of_one_cell)
+
+
+class _Gang(NamedTuple):
+    starts: Ints
+    gpus: int
+    member_gpus: int
+    level: int
 
 
 @njit(error_model="numpy")
-def _count(free: Bools, starts: Ints) -> Ints:
+def _room(free: Bools, starts: Ints) -> Ints:
     """Free GPUs by node."""
     counts = np.zeros(len(starts) - 1, np.int64)
     for node in range(len(counts)):
@@ -29,258 +47,28 @@ def _count(free: Bools, starts: Ints) -> Ints:
 
 
 @njit(error_model="numpy")
-def _tightest(counts: Ints, gpus: int) -> int:
-    """The fullest node with that many free GPUs, the first of equals; -1: none."""
-    best = -1
-    for node in range(len(counts)):
-        if counts[node] >= gpus and (best < 0 or counts[node] < counts[best]):
-            best = node
-    return best
+def _cells(starts: Ints) -> Ints:
+    """The GPUs of each node; the row of a smaller node ends in -1."""
+    cells = np.full((len(starts) - 1, np.diff(starts).max()), -1)
+    for node in range(len(cells)):
+        for gpu in range(starts[node], starts[node + 1]):
+            cells[node, gpu - starts[node]] = gpu
+    return cells
 
 
 @njit(error_model="numpy")
-def _spread(counts: Ints, gpus: int, member_gpus: int, taken: Ints) -> bool:
-    """By node, the GPUs to take: as few nodes as possible, the last part where it fits most tightly."""
-    members, remainder = gpus // member_gpus, gpus % member_gpus
-    taken[:] = 0
-    left = members
-    tight, together, apart = -1, 0, False
-    for node in np.argsort(-counts, kind="mergesort"):
-        whole = counts[node] // member_gpus
-        if whole >= left:
-            tight = node
-            break
-        taken[node] = whole * member_gpus
-        apart = apart or (remainder > 0 and counts[node] - taken[node] >= remainder)  # beside others, in this node
-        left -= whole
-    if tight < 0:
-        return False
-    together = left * member_gpus + (0 if apart else remainder)
-    if not _settle_last(counts, taken, left, member_gpus, together):
-        apart = remainder > 0
-        _settle_last(counts, taken, left, member_gpus, left * member_gpus)
-    if not apart:
-        return True
-    best = -1
-    for node in range(len(counts)):
-        spare = counts[node] - taken[node]
-        if spare < remainder:
-            continue
-        if best >= 0:
-            empty, other = taken[node] == 0, taken[best] == 0
-            if (empty, spare) >= (other, counts[best] - taken[best]):
-                continue
-        best = node
-    if best < 0:
-        return False
-    taken[best] += remainder
-    return True
+def _fits(gang: _Gang, free: Bools) -> bool:
+    return _find(_room(free, gang.starts), gang.gpus, gang.member_gpus, gang.level)[0] != NOWHERE
 
 
-@njit(error_model="numpy")
-def _settle_last(counts: Ints, taken: Ints, left: int, member_gpus: int, together: int) -> bool:
-    """The last members in the fullest of the other nodes that has room for all that they take along."""
-    best = -1
-    for node in range(len(counts)):
-        has_room = taken[node] == 0 and counts[node] // member_gpus >= left and counts[node] >= together
-        if has_room and (best < 0 or counts[node] < counts[best]):
-            best = node
-    if best >= 0:
-        taken[best] += together
-    return best >= 0
-
-
-@njit(error_model="numpy")
-def _find(free: Bools, starts: Ints, gpus: int, member_gpus: int, level: int, taken: Ints) -> int:
-    """By node, how many GPUs to take, and the level at which they lie together."""
-    counts = _count(free, starts)
-    taken[:] = 0
-    if level >= IN_NODE or gpus == 1:
-        node = _tightest(counts, gpus)
-        if node >= 0:
-            taken[node] = gpus
-            return IN_NODE if gpus > 1 else ONE_GPU
-    if level >= ACROSS and _spread(counts, gpus, member_gpus, taken):
-        return ACROSS
-    taken[:] = 0
-    return NOWHERE
-
-
-@njit(error_model="numpy")
-def _picked(free: Bools, starts: Ints, gpus: int, taken: Ints) -> Ints:
-    """The first free GPUs of each node."""
-    picked = np.empty(gpus, np.int64)
-    found = 0
-    for node in range(len(taken)):
-        left = taken[node]
-        gpu = starts[node]
-        while left > 0:
-            if free[gpu]:
-                picked[found] = gpu
-                found += 1
-                left -= 1
-            gpu += 1
-    return picked
+_last_of_all = part(last_of_all(_fits))
 
 
 @kernel(error_model="numpy")
 def place(free: Bools, starts: Ints, gpus: int, member_gpus: int, level: int) -> tuple[int, Ints]:
     """The level and the GPUs."""
-    taken = np.zeros(len(starts) - 1, np.int64)
-    found = _find(free, starts, gpus, member_gpus, level, taken)
-    return found, _picked(free, starts, gpus if found != NOWHERE else 0, taken)
-
-
-@njit(error_model="numpy")
-def _last_alone(free: Bools, yielding: Bools, rank: Ints, start: int, stop: int) -> int:
-    """The GPU whose holder is last in rank, if it is the only one to be last and has no other GPU: nothing to weigh."""
-    best, twins = -1, False
-    for gpu in range(start, stop):
-        if free[gpu]:
-            return -1
-        if yielding[gpu]:
-            if best < 0 or rank[gpu] > rank[best]:
-                best, twins = gpu, False
-            elif rank[gpu] == rank[best]:
-                twins = True
-    return -1 if twins else best
-
-
-@njit(error_model="numpy")
-def _just_enough(yielding: Bools, holder: Ints, rank: Ints, start: int, stop: int, needed: int) -> Ints:
-    """Leases whose end frees that many GPUs of a node: the last in rank, without those that prove superfluous."""
-    epoch, held, worst = np.empty(stop - start, np.int64), np.zeros(stop - start, np.int64), np.zeros(stop - start)
-    count = 0
-    for gpu in range(start, stop):
-        if not yielding[gpu]:
-            continue
-        place = 0
-        while place < count and epoch[place] != holder[gpu]:
-            place += 1
-        if place == count:
-            epoch[count], worst[count] = holder[gpu], rank[gpu]
-            count += 1
-        held[place] += 1
-    order = np.argsort(epoch[:count])
-    order = order[np.argsort(-worst[order], kind="mergesort")]
-    surplus, going = -needed, 0
-    while going < count and surplus < 0:
-        surplus += held[order[going]]
-        going += 1
-    order = order[:going]
-    # The smallest first, so that as many as possible may stay.
-    leaving = np.empty(going, np.int64)
-    left = 0
-    for each in order[np.argsort(held[order], kind="mergesort")]:
-        if held[each] <= surplus:
-            surplus -= held[each]
-        else:
-            leaving[left] = epoch[each]
-            left += 1
-    return np.sort(leaving[:left])
-
-
-@njit(error_model="numpy")
-def _last_of_one_node(free: Bools, yielding: Bools, holder: Ints, rank: Ints, starts: Ints, gpus: int) -> Ints:
-    """The leases that must end in the node where those rank last; of equals, where they are fewest; none: nowhere."""
-    nodes = len(starts) - 1
-    completing = np.full(nodes, -1, np.int64)
-    last = -1
-    for node in range(nodes):
-        size = starts[node + 1] - starts[node]
-        if size < gpus:
-            continue
-        standing = np.full(size, -1, np.int64)
-        for place in range(size):
-            gpu = starts[node] + place
-            if free[gpu]:
-                standing[place] = _FREE
-            elif yielding[gpu]:
-                standing[place] = rank[gpu]
-        # Counted from the last in rank, the GPU that completes the gang: its holder is the best that would have to go.
-        completing[node] = np.sort(standing)[size - gpus]
-        last = max(last, completing[node])
-    best, fewest_free = np.empty(0, np.int64), -1
-    if last < 0:
-        return best
-    for node in range(nodes):
-        if completing[node] != last:
-            continue
-        start, stop = starts[node], starts[node + 1]
-        idle = 0
-        for gpu in range(start, stop):
-            idle += free[gpu]
-        leaving = _just_enough(yielding, holder, rank, start, stop, gpus - idle)
-        if fewest_free < 0 or (len(leaving), idle) < (len(best), fewest_free):
-            best, fewest_free = leaving, idle
-    return best
-
-
-class _Gang(NamedTuple):
-    """What is sought across nodes, and room to work it out."""
-
-    starts: Ints
-    gpus: int
-    member_gpus: int
-    taken: Ints
-    either: Bools
-
-
-@njit(error_model="numpy")
-def _fits(gang: _Gang, free: Bools, gone: Bools) -> bool:
-    for gpu in range(gang.starts[0], gang.starts[-1]):
-        gang.either[gpu] = free[gpu] or gone[gpu]
-    return _find(gang.either, gang.starts, gang.gpus, gang.member_gpus, ACROSS, gang.taken) != NOWHERE
-
-
-@njit(error_model="numpy")
-def _fewest_ranks(gang: _Gang, free: Bools, yielding: Bools, rank: Ints, gone: Bools) -> bool:
-    """The fewest leases, counted from the last in rank, that make the gang fit; found by bisection, left in `gone`."""
-    start, stop = gang.starts[0], gang.starts[-1]
-    ranks = np.unique(rank[start:stop][yielding[start:stop]])[::-1]
-    if len(ranks) == 0 or not _fits(gang, free, yielding):
-        return False
-    low, high = 1, len(ranks)
-    while low < high:
-        middle = (low + high) // 2
-        for gpu in range(start, stop):
-            gone[gpu] = yielding[gpu] and rank[gpu] >= ranks[middle - 1]
-        if _fits(gang, free, gone):
-            high = middle
-        else:
-            low = middle + 1
-    for gpu in range(start, stop):
-        gone[gpu] = yielding[gpu] and rank[gpu] >= ranks[low - 1]
-    return True
-
-
-@njit(error_model="numpy")
-def _mark(gone: Bools, yielding: Bools, holder: Ints, epoch: int, leaves: bool) -> None:
-    for gpu in range(len(gone)):
-        if holder[gpu] == epoch:
-            gone[gpu] = leaves and yielding[gpu]
-
-
-@njit(error_model="numpy")
-def _last_of_all(gang: _Gang, free: Bools, yielding: Bools, holder: Ints, rank: Ints) -> Ints:
-    """The fewest from the last in rank; of those, the best in rank first, who can stay after all does."""
-    gone = np.zeros(len(free), np.bool_)
-    if not _fewest_ranks(gang, free, yielding, rank, gone):
-        return np.empty(0, np.int64)
-    leaving = np.unique(holder[gone])
-    worst = np.full(len(leaving), -1, np.int64)
-    for each in range(len(leaving)):
-        _mark(gone, yielding, holder, leaving[each], True)  # all that it holds
-        for gpu in range(len(free)):
-            if holder[gpu] == leaving[each]:
-                worst[each] = max(worst[each], rank[gpu])
-    stays = np.zeros(len(leaving), np.bool_)
-    for each in np.argsort(worst, kind="mergesort"):
-        _mark(gone, yielding, holder, leaving[each], False)
-        stays[each] = _fits(gang, free, gone)
-        if not stays[each]:
-            _mark(gone, yielding, holder, leaving[each], True)
-    return leaving[~stays]
+    found, taken = _find(_room(free, starts), gpus, member_gpus, level)
+    return found, _picked(free, starts, taken, gpus if found != NOWHERE else 0)
 
 
 @kernel(error_model="numpy")
@@ -288,25 +76,21 @@ def place_over(
     free: Bools, yielding: Bools, holder: Ints, rank: Ints, starts: Ints, gpus: int, member_gpus: int, level: int
 ) -> tuple[int, Ints, Ints]:
     """The level, the GPUs, and the leases that must end."""
+    start, stop = starts[0], starts[-1]
     if gpus == 1:
-        gpu = _last_alone(free, yielding, rank, starts[0], starts[-1])
+        gpu = _last_alone(free[start:stop], yielding[start:stop], rank[start:stop])
         if gpu >= 0:
-            return ONE_GPU, np.array([gpu]), np.array([holder[gpu]])
+            return ONE_GPU, np.array([start + gpu]), np.array([holder[start + gpu]])
     if level <= IN_NODE:
-        leaving = _last_of_one_node(free, yielding, holder, rank, starts, gpus)
+        leaving = _last_of_one_cell(free, yielding, holder, rank, _cells(starts), gpus)
     else:
-        room = np.zeros(len(starts) - 1, np.int64), np.zeros(len(free), np.bool_)
-        leaving = _last_of_all(_Gang(starts, gpus, member_gpus, *room), free, yielding, holder, rank)
-    nobody = np.empty(0, np.int64)
+        mine = np.zeros(len(free), np.bool_)
+        mine[start:stop] = yielding[start:stop]
+        leaving = _last_of_all(_Gang(starts, gpus, member_gpus, ACROSS), free, mine, holder, rank)
     if len(leaving) == 0:
-        return NOWHERE, nobody, nobody
-    either, taken = free.copy(), np.zeros(len(starts) - 1, np.int64)
-    for gpu in range(starts[0], starts[-1]):
-        if yielding[gpu]:
-            for epoch in leaving:
-                either[gpu] = either[gpu] or holder[gpu] == epoch
-    found = _find(either, starts, gpus, member_gpus, level, taken)
-    return found, _picked(either, starts, gpus if found != NOWHERE else 0, taken), leaving
+        return NOWHERE, leaving, leaving
+    found, spot = place(free | _left_by(leaving, yielding, holder), starts, gpus, member_gpus, level)
+    return found, spot, leaving
 
 
 class Sizes(NamedTuple):

@@ -6,6 +6,7 @@ import numpy as np
 
 from horae.model.arrays import Bools, Ints
 from horae.model.cells import Cluster
+from horae.placement.rules import tightest
 
 NONE = -1
 
@@ -31,16 +32,13 @@ def levels_of(cluster: Cluster, free: Bools, accelerator: str, gangs: Ints) -> I
 
 def _take(room: Ints, node_level: int, cells: list[tuple[int, Ints]], gpus: int) -> int:
     """Take that many GPUs from nodes with room for them, and tell the level."""
-    fits = np.where(room >= gpus, room, np.iinfo(np.int64).max)
-    node = int(fits.argmin())
-    if room[node] >= gpus:
+    node = tightest(room, gpus)
+    if node >= 0:
         room[node] -= gpus
         return node_level
     for level, cell in cells:
-        inside = np.bincount(cell, weights=room)
-        large = np.flatnonzero(inside >= gpus)
-        if len(large):
-            chosen = large[inside[large].argmin()]
+        chosen = tightest(np.bincount(cell, weights=room).astype(np.int64), gpus)
+        if chosen >= 0:
             members = np.flatnonzero((cell == chosen) & (room > 0))
             members = members[np.argsort(-room[members], kind="stable")]  # few nodes, as placement has it
             taken = np.minimum(room[members], np.maximum(gpus - (np.cumsum(room[members]) - room[members]), 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,7 +35,7 @@ class Placer:
         tenancy = self._ledger.tenancy
         self._has_pins = tenancy is not None and bool(tenancy.is_pinned.any())
         self._sizes: Sizes | None = None  # of all demands known when a policy last worked by turns
-        self._starts: dict[str, Ints] = {}  # by accelerator, where placement is compiled: the first GPU of each node
+        self._starts: Mapping[str, Ints] = {}  # by accelerator, where placement is compiled: the first GPU of each node
 
     @property
     def cluster(self) -> Cluster:
@@ -44,9 +44,7 @@ class Placer:
     def hasten(self) -> None:
         """From now on placement is compiled where it can be: loading kernels pays for pools that move jobs often."""
         if not self._starts and self.cluster.is_flat:
-            nodes, cells = self.cluster.first_gpu[self.cluster.node_level], self.cluster.chain_cells
-            chains = cells[self.cluster.node_level].items()
-            self._starts = {name: nodes[first : last + 1].astype(np.int64) for name, (first, last) in chains}
+            self._starts = self.cluster.node_starts
 
     def settle(self, turns: Turns, demands: Sequence[Demand]) -> Settlement | None:
         """A whole pass at once; None where that is not possible."""

@@ -1,0 +1,196 @@
+"""The rules of placement: which node, which GPUs of it, how a gang is spread over nodes, and which leases must end.
+
+Plain functions on arrays. `fit` and `evict` call them as they are, for clusters of any kind; `flat_kernel` compiles
+them, for clusters of nodes and nothing between. So every rule is written once, in those words of NumPy that numba
+knows too, and both ways give the same GPUs. What is not a rule, such as counting free GPUs, is done by the callers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+
+from horae.model.arrays import Bools, Ints
+
+NOWHERE, ONE_GPU, IN_NODE, ACROSS = -1, 0, 1, 2  # levels of clusters of nodes and nothing between, but for the first
+STAYS = -1  # in the place of a rank: below every rank
+FREE = np.iinfo(np.int64).max
+
+Gang = TypeVar("Gang")
+
+
+# Free GPUs
+
+
+def tightest(room: Ints, gpus: int) -> int:
+    """The fullest cell with room for that many GPUs, the first of equals; -1: none. `room`: free GPUs by cell."""
+    slack = (room - gpus).view(np.uint64)  # unsigned, what is too small becomes very large
+    cell = int(slack.argmin())
+    return cell if room[cell] >= gpus else -1
+
+
+def spread(room: Ints, gpus: int, member_gpus: int) -> Ints:
+    """GPUs to take by node, each member within one, on as few nodes as possible; empty: there is no room.
+
+    The last members, and what is left over if members do not divide the gang, go where they fit most tightly.
+    """
+    members, remainder = gpus // member_gpus, gpus % member_gpus
+    order = np.argsort(-room, kind="mergesort")
+    whole = room[order] // member_gpus
+    reached = np.cumsum(whole)
+    if reached[-1] < members:
+        return np.zeros(0, np.int64)
+    last = int(np.searchsorted(reached, members))
+    left = members - int(reached[last - 1] if last else 0)
+    taken = np.zeros(len(room), np.int64)
+    taken[order[:last]] = whole[:last] * member_gpus
+    beside = np.where(taken > 0, room - taken, 0)
+    apart = remainder > 0 and bool((beside >= remainder).any())  # it fits beside others, in a node already taken
+    together = left * member_gpus + (0 if apart else remainder)
+    others = np.where(taken > 0, 0, room)
+    node = tightest(others, together)
+    if node < 0:
+        together, apart = left * member_gpus, remainder > 0
+        node = tightest(others, together)
+    taken[node] = together
+    if not apart:
+        return taken
+    spare = room - taken
+    node = tightest(np.where(taken > 0, spare, 0), remainder)
+    if node < 0:
+        node = tightest(spare, remainder)
+    if node < 0:
+        return np.zeros(0, np.int64)
+    taken[node] += remainder
+    return taken
+
+
+def find(room: Ints, gpus: int, member_gpus: int, level: int) -> tuple[int, Ints]:
+    """The level at which a gang lies together, at most the one asked for, and the GPUs to take by node."""
+    if level >= IN_NODE or gpus == 1:
+        node = tightest(room, gpus)
+        if node >= 0:
+            taken = np.zeros(len(room), np.int64)
+            taken[node] = gpus
+            return IN_NODE if gpus > 1 else ONE_GPU, taken
+    if level >= ACROSS:
+        taken = spread(room, gpus, member_gpus)
+        if len(taken):
+            return ACROSS, taken
+    return NOWHERE, np.zeros(0, np.int64)
+
+
+def picked(free: Bools, starts: Ints, taken: Ints, gpus: int) -> Ints:
+    """The first free GPUs of each node. `starts`: the first GPU of each node, and the end."""
+    found, count = np.empty(gpus, np.int64), 0
+    for node in taken.nonzero()[0]:
+        inside = free[starts[node] : starts[node + 1]].nonzero()[0][: taken[node]]
+        found[count : count + len(inside)] = inside + starts[node]
+        count += len(inside)
+    return found
+
+
+# GPUs of leases that yield. The last in rank go first, and of the leases that could go no more than needed do.
+
+
+def last_alone(free: Bools, yielding: Bools, rank: Ints) -> int:
+    """The GPU whose holder is last in rank, if no other GPU is free or has that rank: nothing to weigh; -1: none."""
+    if free.any():
+        return -1
+    standing = np.where(yielding, rank, STAYS)
+    gpu = int(standing.argmax())
+    last = standing[gpu]
+    return -1 if last == STAYS or np.count_nonzero(standing == last) > 1 else gpu
+
+
+def last_of_one_cell(free: Bools, yielding: Bools, holder: Ints, rank: Ints, cells: Ints, gpus: int) -> Ints:
+    """The leases that must end in the cell where those rank last; of equals, where they are fewest; empty: nowhere.
+
+    `cells`: the GPUs of each; the row of a smaller cell ends in -1.
+    """
+    leaving = np.zeros(0, np.int64)
+    spare = cells.shape[1] - gpus
+    if spare < 0:
+        return leaving
+    standing = np.where(yielding, rank, STAYS)
+    standing[free] = FREE
+    standing = np.append(standing, STAYS)[cells]
+    # Counted from the last in rank, the GPU that completes the gang: its holder is the best that would have to go.
+    completing = np.partition(standing, spare)[:, spare]
+    last = completing.max()
+    if last == STAYS:
+        return leaving
+    fewest = (0, -1)  # leases that end, GPUs that are free
+    for cell in (completing == last).nonzero()[0]:
+        inside = cells[cell][cells[cell] >= 0]
+        idle = int(np.count_nonzero(free[inside]))
+        inside = inside[yielding[inside]]
+        ending = just_enough(holder[inside].tolist(), rank[inside].tolist(), gpus - idle)
+        if fewest[1] < 0 or (len(ending), idle) < fewest:
+            leaving, fewest = np.array(ending), (len(ending), idle)
+    return leaving
+
+
+def just_enough(holder: list[int], rank: list[int], needed: int) -> list[int]:
+    """Leases whose end frees that many of these GPUs: the last in rank, without those that prove superfluous.
+
+    A cell has a handful of GPUs: plain lists are faster than arrays.
+    """
+    going: list[int] = []
+    held: list[int] = []
+    surplus = -needed
+    for _, lease in sorted([(-rank[gpu], holder[gpu]) for gpu in range(len(holder))]):
+        if going and going[-1] == lease:
+            held[-1] += 1
+        elif surplus < 0:
+            going.append(lease)
+            held.append(1)
+        else:
+            break
+        surplus += 1
+    leaving: list[int] = []
+    # The smallest first, so that as many as possible may stay.
+    for count, place in sorted([(held[place], place) for place in range(len(held))]):
+        if count <= surplus:
+            surplus -= count
+        else:
+            leaving.append(going[place])
+    return sorted(leaving)
+
+
+def last_of_all(fits: Callable[[Gang, Bools], bool]) -> Callable[[Gang, Bools, Bools, Ints, Ints], Ints]:
+    """The rule for gangs that span nodes, given what tells whether there is room for one on some GPUs."""
+
+    def leaving(gang: Gang, free: Bools, yielding: Bools, holder: Ints, rank: Ints) -> Ints:
+        """The fewest leases from the last in rank; of those, the best in rank first, what can stay after all does."""
+        ranks = np.unique(rank[yielding])[::-1]
+        if len(ranks) == 0 or not fits(gang, free | yielding):
+            return np.zeros(0, np.int64)
+        low, high = 1, len(ranks)
+        while low < high:
+            middle = (low + high) // 2
+            if fits(gang, free | (yielding & (rank >= ranks[middle - 1]))):
+                high = middle
+            else:
+                low = middle + 1
+        leases = np.unique(holder[yielding & (rank >= ranks[low - 1])])
+        gone = left_by(leases, yielding, holder)
+        best = np.array([rank[holder == lease].max() for lease in leases])
+        stays = np.zeros(len(leases), np.bool_)
+        for place in np.argsort(best, kind="mergesort"):
+            rest = gone & (holder != leases[place])
+            if fits(gang, free | rest):
+                stays[place], gone = True, rest
+        return leases[~stays]
+
+    return leaving
+
+
+def left_by(leaving: Ints, yielding: Bools, holder: Ints) -> Bools:
+    """By GPU: whether it becomes free when these leases end."""
+    gone = np.zeros(len(holder), np.bool_)
+    for lease in leaving:
+        gone |= holder == lease
+    return yielding & gone
