@@ -12,7 +12,8 @@ from simulation.random_driver import coverage_of, drive
 from world import AnyPairs, Violation
 
 from horae.guarantees.pools import Pools
-from horae.mechanism.admit import Ground, _Pass, admit
+from horae.mechanism.admit import _Pass, admit
+from horae.mechanism.ground import Ground
 from horae.model import effects
 from horae.model.arrays import Bools
 from horae.model.cells import Cluster

@@ -231,5 +231,5 @@ def test_a_whole_pass_is_compiled_only_where_jobs_ask_for_gpus_alone(fields: dic
     placer, _ = placer_of(1)
     asked = job("a", gpus=4, **fields).demand
     one, none = np.zeros(1, dtype=np.int64), np.full(8, -1)
-    turns = Turns(one, one, one, one, np.full(1, -1), none, np.ones(8, dtype=bool), none)
+    turns = Turns(one, one, np.ones(1, dtype=bool), one, np.full(1, -1), none, np.ones(8, dtype=bool), none)
     assert (placer.settle(turns, [asked]) is not None) == is_compiled

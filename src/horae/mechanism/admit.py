@@ -4,7 +4,8 @@ Whether a claim fits is known only by placing it. A GPU is free, taken, or held 
 before its own. The pass looks only at claims that want something they do not have; a holder that nobody
 displaces keeps its GPUs without being looked at. What a claim may use only shrinks during a pass (GPUs
 that a victim leaves had yielded to every earlier claim already), so once a demand has failed, all later claims of that
-demand fail with it.
+demand fail with it. These rules are written in `pass_rules`; here the pass is run as they say, for claims and clusters
+of any kind: pairs, quotas, CPUs and memory.
 
 Under a preemptive ranking without quotas, GPUs that a job is leaving already yield to claims before its own, and do so
 before any other job is asked to leave; GPUs that are held for a job yield to claims before its own, as if it ran there.
@@ -12,13 +13,25 @@ before any other job is asked to leave; GPUs that are held for a job yield to cl
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
+from horae.mechanism.ground import Ground, Placer
+from horae.mechanism.pass_rules import (
+    STAYS,
+    TAKEN,
+    UNCLAIMED,
+    Sides,
+    kept_by,
+    leavers,
+    new_pass,
+    next_claim,
+    refuse,
+    standings,
+    wanting,
+    win,
+)
 from horae.model.arrays import Bools, Ints
 from horae.model.plans import (
     Claims,
@@ -27,7 +40,6 @@ from horae.model.plans import (
     Placement,
     Riders,
     RoundPlan,
-    Settlement,
     Spot,
     Turns,
 )
@@ -35,93 +47,71 @@ from horae.model.reasons import BehindHead, Moved, NoRoom, Preempted, Won
 from horae.model.shapes import Demand, Shape
 from horae.model.table import NOBODY, JobColumns
 
-TAKEN = -1
 _NO_STANDINGS: Ints = np.empty(0, dtype=np.int64)
-UNCLAIMED = int(np.iinfo(np.int64).max)  # held by a job with no claim: it may stay until somebody needs the room
 _HOLDS = 1 << 62  # holds are told from leases by numbers above every epoch
-
-
-class Placer(Protocol):
-    """What the pass must know of placement."""
-
-    def hasten(self) -> None: ...
-
-    def settle(self, turns: Turns, demands: Sequence[Demand]) -> Settlement | None: ...
-
-    def place(self, free: Bools, riders: Riders, demand: Demand, shape: Shape) -> Spot | None: ...
-
-    def place_over(self, contest: Contest, riders: Riders, demand: Demand, shape: Shape) -> Spot | None: ...
-
-    def obtained(self, spot: Spot, shape: Shape) -> Shape: ...
-
-    def tighter(self, one: Shape, other: Shape) -> Shape: ...
-
-    def count(self, free: Bools, shape: Shape) -> int: ...
-
-    def last_of_type(self, standing: Ints, shape: Shape) -> int: ...
-
-    def sharing(self, gpus: Ints, holder: Ints) -> set[int]: ...
-
-
-class Ground(NamedTuple):
-    """The GPUs of one pool as the pass finds them."""
-
-    pool: str
-    usable: Bools  # of this pool, healthy, and held for nobody
-    holder: Ints  # epoch of the lease on each GPU
-    riders: Riders
-    demands: Sequence[Demand]
-    ids: Sequence[str]  # by row
-    quota_left: Mapping[str, int] | None = None  # by GPU type: so many more may be used; None: as many as there are
-    leaving: frozenset[int] = frozenset()  # epochs of leases whose jobs were told to leave, and are not late
-    held: Mapping[int, Ints] = MappingProxyType({})  # by row of a job that waits for others to leave: its GPUs
-    barred: Bools | None = None  # by row: its job must not start now
+_NO_PAIRS: Ints = np.empty(0, dtype=np.int64)
+_NO_JOBS: Bools = np.empty(0, dtype=bool)
 
 
 def admit(claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> RoundPlan:
     if claims.option is not None:
         placer.hasten()  # shares make jobs move every round
     if claims.is_by_turns and not jobs.bundles and ground.quota_left is None and ground.barred is None:
-        wanting, standing = _survey(claims, jobs, ground)
-        if not len(wanting):
+        waiting, standing = _survey(claims, jobs, ground)
+        if not np.count_nonzero(waiting):
             return RoundPlan()
-        return _at_once(claims, jobs, ground, placer, wanting, standing) or _Pass(
-            claims, jobs, ground, placer, standing
-        ).run(wanting, ())
+        return _at_once(claims, jobs, ground, placer, waiting, standing) or _Pass(
+            claims, jobs, ground, placer, standing, waiting
+        ).run(())
     present = _present(claims, jobs)
-    wanting = _wanting(claims, jobs, present)
-    if ground.barred is not None:
-        wanting = wanting[~_barred(claims, ground.barred)[wanting]]
+    waiting = _wanting(claims, jobs, present)
+    barred = None if ground.barred is None else _barred(claims, ground.barred)
+    if barred is not None:
+        waiting &= ~barred
     extensions = _extensions(claims, jobs, present)
-    if not len(wanting):
+    if not np.count_nonzero(waiting):
         return RoundPlan(extensions=extensions)
-    standing = _standings(jobs, ground, present) if claims.preemptive else _NO_STANDINGS
-    found = _Pass(claims, jobs, ground, placer, standing)
+    standing = _NO_STANDINGS
+    if claims.preemptive:
+        standing = standings(present.contestable, jobs.epoch, present.keep, ground.holder, ground.usable)
+    found = _Pass(claims, jobs, ground, placer, standing, waiting)
+    if barred is not None:
+        found.state.refused[barred] = True
     if claims.preemptive and claims.option is None and ground.quota_left is None:
         found.contest_waiting()
-    return found.run(wanting, extensions)
+    return found.run(extensions)
 
 
-def _survey(claims: Claims, jobs: JobColumns, ground: Ground) -> tuple[Ints, Ints]:
+def _survey(claims: Claims, jobs: JobColumns, ground: Ground) -> tuple[Bools, Ints]:
     """The claims that want something new, and the standings: as below, compiled, for the usual case of shares."""
     assert claims.option is not None
     from horae.mechanism.turns_kernel import survey  # noqa: PLC0415  numba is slow to import
 
     may = jobs.contestable
     held = np.where(jobs.running, jobs.option, NOBODY)
-    moves = np.zeros(len(claims.row), dtype=bool) if claims.moves is None else claims.moves
     where = jobs.epoch.copy(), ground.holder, ground.usable.copy()
-    return survey(claims.row, claims.option, moves, held, jobs.pending | may, may, *where)
+    return survey(claims.row, claims.option, _moves(claims), held, jobs.pending | may, may, *where)
+
+
+def _moves(claims: Claims) -> Bools:
+    return np.zeros(len(claims.row), dtype=bool) if claims.moves is None else claims.moves
 
 
 def _at_once(
-    claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer, wanting: Ints, standing: Ints
+    claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer, waiting: Bools, standing: Ints
 ) -> RoundPlan | None:
     """The pass below as one compiled search; None where there is none."""
     assert claims.option is not None
     free = ground.usable & (ground.holder == NOBODY)
     turns = Turns(
-        claims.row, claims.option, wanting, jobs.demand.copy(), jobs.epoch.copy(), ground.holder, free, standing.copy()
+        claims.row,
+        claims.option,
+        waiting.copy(),
+        jobs.demand.copy(),
+        jobs.epoch.copy(),
+        ground.holder,
+        free,
+        standing.copy(),
     )
     settled = placer.settle(turns, ground.demands)
     if settled is None:
@@ -158,7 +148,8 @@ def _present(claims: Claims, jobs: JobColumns) -> _Present:
     satisfied = _satisfied(claims, jobs)
     if not claims.preemptive:
         return _Present(nobody, satisfied, _NO_STANDINGS)
-    return _Present(jobs.contestable, satisfied, _kept_by(claims, jobs, satisfied))
+    partner = _NO_PAIRS if claims.partner is None else claims.partner
+    return _Present(jobs.contestable, satisfied, kept_by(claims.row, partner, satisfied, len(jobs)))
 
 
 def _satisfied(claims: Claims, jobs: JobColumns) -> Bools:
@@ -173,32 +164,13 @@ def _satisfied(claims: Claims, jobs: JobColumns) -> Bools:
     return held & ((claims.partner == NOBODY) | (jobs.option[claims.partner] == claims.partner_option))
 
 
-def _kept_by(claims: Claims, jobs: JobColumns, satisfied: Bools) -> Ints:
-    """By job: the position of the claim that keeps it where it is."""
-    keep = np.full(len(jobs), UNCLAIMED)
-    positions = np.flatnonzero(satisfied)[::-1]
-    keep[claims.row[positions]] = positions
-    if claims.partner is not None:
-        positions = positions[claims.partner[positions] != NOBODY]
-        keep[claims.partner[positions]] = positions
-    return keep
-
-
-def _wanting(claims: Claims, jobs: JobColumns, present: _Present) -> Ints:
-    """Positions of claims that ask for something new: of pending jobs, and of holders that would rather move."""
+def _wanting(claims: Claims, jobs: JobColumns, present: _Present) -> Bools:
+    """By claim: it asks for something new, for a pending job, or for a holder that would rather move."""
     if claims.option is None or not claims.preemptive:
-        return (jobs.pending[claims.row] & ~present.satisfied).nonzero()[0]
-    # A holder gives up nothing for a claim that ranks below the one that keeps it where it is, unless it says so.
+        return jobs.pending[claims.row] & ~present.satisfied
+    partner = _NO_PAIRS if claims.partner is None else claims.partner
     movable = jobs.pending | present.contestable
-    keep = np.where(movable, present.keep, NOBODY)
-    positions = np.arange(len(claims.row))
-    before = positions < keep[claims.row]
-    if claims.moves is not None:
-        before |= claims.moves & movable[claims.row]
-    wanting = ~present.satisfied & before
-    if claims.partner is not None:
-        wanting &= (claims.partner == NOBODY) | (positions < keep[claims.partner])
-    return np.flatnonzero(wanting)
+    return wanting(claims.row, partner, present.satisfied, present.keep, movable, _moves(claims))
 
 
 def _barred(claims: Claims, barred: Bools) -> Bools:
@@ -222,21 +194,6 @@ def _extensions(claims: Claims, jobs: JobColumns, present: _Present) -> tuple[tu
     return tuple(zip(serials, claims.lease_seconds[won][due].tolist(), strict=True))
 
 
-def _standings(jobs: JobColumns, ground: Ground, present: _Present) -> Ints:
-    """By GPU: the position of the claim that keeps its holder there; only claims before that may have it."""
-    usable, holder = ground.usable, ground.holder
-    standing = np.full(len(holder), TAKEN)
-    rows = np.flatnonzero(present.contestable)
-    if len(rows):
-        rows = rows[np.argsort(jobs.epoch[rows])]
-        epochs = jobs.epoch[rows]
-        held = np.flatnonzero(usable & (holder != NOBODY))
-        index = np.minimum(np.searchsorted(epochs, holder[held]), len(rows) - 1)
-        known = epochs[index] == holder[held]
-        standing[held[known]] = present.keep[rows[index[known]]]
-    return standing
-
-
 class _Room(NamedTuple):
     """What there is of a GPU type, before anything is tried."""
 
@@ -245,22 +202,24 @@ class _Room(NamedTuple):
 
 
 class _Pass:
-    def __init__(self, claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer, standing: Ints) -> None:
+    def __init__(
+        self, claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer, standing: Ints, waiting: Bools
+    ) -> None:
         self.claims = claims
         self.jobs = jobs
         self.ground = ground
         self.placer = placer
         self.holder = ground.holder
-        self.free = ground.usable & (ground.holder == NOBODY)
         self.riders = ground.riders
-        self.standing = standing  # by GPU; only claims before that may have it
-        self.placements: list[Placement] = []
-        self.departures: dict[int, Departure] = {}  # by row
-        self.won: set[int] = set()  # rows
-        self.failed: set[tuple[int, int, tuple[int, ...]]] = set()  # (demand, number of its mate, options tried)
+        partner = _NO_PAIRS if claims.partner is None else claims.partner
+        jobs_now = (jobs.pending, jobs.epoch) if claims.preemptive else (_NO_JOBS, _NO_STANDINGS)
+        self.sides = Sides(claims.row, partner, *jobs_now, ground.holder)
+        self.state = new_pass(len(jobs), ground.usable & (ground.holder == NOBODY), standing, waiting)
+        self.free, self.standing = self.state.free, self.state.standing
+        self.placements: dict[int, Placement] = {}  # by position
         self.every_option: dict[int, tuple[int, ...]] = {}  # by demand
         self.blocked: dict[int, NoRoom] = {}
-        self.room: dict[str, _Room] = {}  # by GPU type; forgotten when somebody wins
+        self.room: dict[str, _Room] = {}  # by GPU type; forgotten when a claim wins
         self.leaving: frozenset[int] = frozenset()  # epochs of leases that end anyway, if GPUs of theirs may be claimed
         self.quota_left = None if ground.quota_left is None else dict(ground.quota_left)
         self.quota_unused = dict(ground.quota_left or {})  # of this, what no departure must free first
@@ -278,45 +237,60 @@ class _Pass:
             if row in position:
                 self.holder[held] = _HOLDS + row
                 self.standing[held] = position[row]
+        self.sides = self.sides._replace(holder=self.holder)
 
-    def run(self, wanting: Ints, extensions: tuple[tuple[int, float], ...]) -> RoundPlan:
-        claims, jobs = self.claims, self.jobs
+    def run(self, extensions: tuple[tuple[int, float], ...]) -> RoundPlan:
+        claims, jobs, state, sides = self.claims, self.jobs, self.state, self.sides
         head: BehindHead | None = None
-        self.displaced: list[int] = []  # positions of claims of those who lost their GPUs, a heap
-        while len(wanting) or self.displaced:
-            if self.displaced and (not len(wanting) or self.displaced[0] < wanting[0]):
-                position = heapq.heappop(self.displaced)
-            else:
-                position = int(wanting[0])
-                wanting = wanting[1:]
-            row, partner = int(claims.row[position]), self._partner(position)
+        kind: Ints | None = None
+        position = next_claim(state, sides, -1)
+        while position >= 0:
+            row = int(claims.row[position])
             demand = int(jobs.demand[row])
-            mate = NOBODY if partner == NOBODY else int(self._mates(np.array(position)))
-            options = self._options(position, row, demand)
-            if row in self.won or partner in self.won or (demand, mate, options) in self.failed:
-                continue
-            if self._try(position, row, options):
-                continue
-            self.failed.add((demand, mate, options))
-            if claims.blocking:
-                head = BehindHead(self.ground.ids[row], self.blocked[demand])
-                break
-            others = jobs.demand[claims.row[wanting]] != demand
-            if claims.option is not None:
-                others |= claims.option[wanting] != options[0]
-            elif claims.allowed is not None:
-                others |= (claims.allowed[claims.row[wanting]] != claims.allowed[row]).any(axis=1)
-            if claims.partner is not None:
-                others |= self._mates(wanting) != mate
-            wanting = wanting[others]
-        stopped = {departure.serial for departure in self.departures.values()}
+            if not self._try(position, row, self._options(position, row, demand)):
+                if claims.blocking:
+                    head = BehindHead(self.ground.ids[row], self.blocked[demand])
+                    break
+                kind = self._kinds() if kind is None else kind
+                refuse(state, kind, position)
+            position = next_claim(state, sides, position)
+        departures = self._departures()
+        if extensions and departures:
+            stopped = {departure.serial for departure in departures}
+            extensions = tuple(item for item in extensions if item[0] not in stopped)
         return RoundPlan(
-            placements=tuple(self.placements),
-            departures=tuple(self.departures.values()),
-            extensions=tuple(item for item in extensions if item[0] not in stopped),
+            placements=tuple(self.placements.values()),
+            departures=departures,
+            extensions=extensions,
             blocked=self.blocked,
             head=head,
         )
+
+    def _kinds(self) -> Ints:
+        """By claim: one number for all that ask for the same."""
+        claims, jobs = self.claims, self.jobs
+        kind: Ints = jobs.demand[claims.row]
+        if claims.option is not None:
+            kind = kind * jobs.shape.shape[1] + claims.option
+        elif claims.allowed is not None:
+            masks, mask = np.unique(claims.allowed, axis=0, return_inverse=True)
+            kind = kind * len(masks) + mask.ravel()[claims.row]
+        if claims.partner is not None:
+            mate = self._mates(np.arange(len(kind)))
+            kind = kind * (mate.max() + 2) + mate + 1
+        return kind
+
+    def _departures(self) -> tuple[Departure, ...]:
+        if not self.claims.preemptive:
+            return ()
+        found = []
+        for row in leavers(self.state).tolist():
+            position = int(self.state.cause[row])
+            winner = int(self.claims.row[position])
+            moves = row in (winner, self._partner(position))
+            reason = Moved(self.placements[position].shape) if moves else Preempted(self.ground.ids[winner])
+            found.append(Departure(int(self.jobs.serial[row]), reason))
+        return tuple(found)
 
     def _partner(self, position: int) -> int:
         return NOBODY if self.claims.partner is None else int(self.claims.partner[position])
@@ -427,40 +401,38 @@ class _Pass:
         jobs, gpus, demand, partner = self.jobs, spot.gpus, self._demand(position), self._partner(position)
         shape = demand.shapes[option]
         lease_seconds = self.claims.lease_seconds
-        winners = (row,) if partner == NOBODY else (row, partner)
-        self.won.update(winners)
-        self.placements.append(
-            Placement(
-                serial=int(jobs.serial[row]),
-                option=option,
-                shape=self.placer.obtained(spot, shape),
-                gpus=gpus,
-                leaving=self._awaited(spot, demand, shape),
-                lease_seconds=0.0 if lease_seconds is None else float(lease_seconds[position]),
-                reason=Won(position),
-                partner=NOBODY if partner == NOBODY else int(jobs.serial[partner]),
-                partner_option=self._partner_option(position),
-            )
+        winners = self.claims.row[position : position + 1] if partner == NOBODY else np.array([row, partner])
+        self.placements[position] = Placement(
+            serial=int(jobs.serial[row]),
+            option=option,
+            shape=self.placer.obtained(spot, shape),
+            gpus=gpus,
+            leaving=self._awaited(spot, demand, shape),
+            lease_seconds=0.0 if lease_seconds is None else float(lease_seconds[position]),
+            reason=Won(position),
+            partner=NOBODY if partner == NOBODY else int(jobs.serial[partner]),
+            partner_option=self._partner_option(position),
         )
-        self.free[gpus] = False
         self.room.clear()
         if self.quota_left is not None:
             self.quota_left[shape.accelerator] = self.quota_left.get(shape.accelerator, 0) - len(gpus)
         self._load(gpus, demand)
-        if not self.claims.preemptive:
-            return
-        self.standing[gpus] = TAKEN
-        for epoch in spot.leaving:
-            self._displace(epoch, position, winners)
-        for winner in winners:
-            if jobs.epoch[winner] == NOBODY:
-                continue
-            if jobs.partner[winner] != NOBODY:
-                self._displace(int(jobs.epoch[winner]), position, winners)  # whom it leaves behind
-            if winner in self.departures:
-                self.departures[winner] = Departure(int(jobs.serial[winner]), Moved(self.placements[-1].shape))
-            else:
-                self._vacate(winner, Moved(self.placements[-1].shape))
+        stayed = None if self.quota_left is None else self.state.departure == STAYS
+        waiting = [epoch for epoch in spot.leaving if epoch >= _HOLDS or epoch in self.leaving]
+        win(self.state, self.sides, position, winners, gpus, tuple(e for e in spot.leaving if e not in waiting))
+        for epoch in waiting:
+            self._take_over(position, epoch)
+        if stayed is not None:
+            self._restore_quota(np.flatnonzero(stayed & (self.state.departure != STAYS)))
+
+    def _take_over(self, position: int, epoch: int) -> None:
+        """What is held for a job, or left by one anyway, is free beyond the winner's needs; the job looks elsewhere."""
+        left = (self.holder == epoch) & (self.standing != TAKEN)
+        self.standing[left] = TAKEN
+        self.free[left] = True
+        if epoch >= _HOLDS:
+            mine = self.claims.row[position + 1 :] == epoch - _HOLDS
+            self.state.waiting[position + 1 :] |= mine & ~self.state.refused[position + 1 :]
 
     def _awaited(self, spot: Spot, demand: Demand, shape: Shape) -> tuple[int, ...]:
         """Leases that must end before a winner starts: on its GPUs, or with CPUs or a part of the quota for it."""
@@ -484,7 +456,7 @@ class _Pass:
 
     @property
     def _departing(self) -> set[int]:
-        return {int(self.jobs.epoch[row]) for row in self.departures}
+        return set(self.jobs.epoch[self.state.departure != STAYS].tolist()) if self.claims.preemptive else set()
 
     def _load(self, gpus: Ints, demand: Demand) -> None:
         """What rides along with a winner is not there for later claims of this pass."""
@@ -494,49 +466,10 @@ class _Pass:
             self.riders.cpus[gpus] = demand.cpus_per_gpu
             self.riders.memory_bytes[gpus] = demand.memory_bytes_per_gpu
 
-    def _displace(self, epoch: int, position: int, winners: tuple[int, ...]) -> None:
-        """The lease must end: what it held beyond the winner's needs is free, and it may try its claims elsewhere."""
-        claims = self.claims
-        if epoch in self.leaving:
-            self._free(self.holder == epoch)
-            return
-        if epoch >= _HOLDS:
-            rows = [epoch - _HOLDS]
-            self._free(self.holder == epoch)
-        else:
-            rows = np.flatnonzero(self.jobs.epoch == epoch).tolist()
-        for row in rows:
-            if row in winners or row in self.departures:
-                continue
-            if epoch < _HOLDS:
-                self._vacate(row, Preempted(self.ground.ids[winners[0]]))
-            mine = claims.row[position + 1 :] == row
-            if claims.partner is not None:
-                mine = self._with_partner_free(mine, row, position + 1)
-            if self.ground.barred is not None:
-                mine = mine & ~_barred(claims, self.ground.barred)[position + 1 :]
-            for later in np.flatnonzero(mine).tolist():
-                heapq.heappush(self.displaced, position + 1 + later)
-
-    def _with_partner_free(self, mine: Bools, row: int, start: int) -> Bools:
-        """Of a displaced job's claims from there on: alone, or beside somebody who waits or has been displaced."""
-        claims = self.claims
-        assert claims.partner is not None
-        idle = self.jobs.pending.copy()
-        idle[[*self.departures]] = True
-        mate = claims.partner[start:]
-        return (mine & ((mate == NOBODY) | idle[mate])) | ((mate == row) & idle[claims.row[start:]])
-
-    def _vacate(self, row: int, reason: Preempted | Moved) -> None:
-        self.departures[row] = Departure(int(self.jobs.serial[row]), reason)
-        held = self.holder == self.jobs.epoch[row]
-        self._free(held)
-        if self.quota_left is not None:
+    def _restore_quota(self, rows: Ints) -> None:
+        """What jobs leave may be used by others of the pool."""
+        assert self.quota_left is not None
+        for row in rows.tolist():
             shape = self.ground.demands[self.jobs.demand[row]].shapes[int(self.jobs.option[row])]
-            self.quota_left[shape.accelerator] += int(np.count_nonzero(held))
-
-    def _free(self, held: Bools) -> None:
-        """Of these GPUs, those that the pass has not given away are there for later claims."""
-        left = held & (self.standing != TAKEN)
-        self.standing[left] = TAKEN
-        self.free |= left
+            held = int(np.count_nonzero(self.holder == self.jobs.epoch[row]))
+            self.quota_left[shape.accelerator] += held

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from horae.compiling import kernel
+from horae.compiling import kernel, part
+from horae.mechanism.pass_rules import kept_by, standings, wanting
 from horae.model.arrays import Bools, Floats, Ints
+
+_kept_by, _wanting, _standings = part(kept_by), part(wanting), part(standings)
 
 
 @kernel()
@@ -64,31 +67,13 @@ def survey(
     epoch: Ints,
     holder: Ints,
     usable: Bools,
-) -> tuple[Ints, Ints]:
-    """Positions of the claims that want something new, and by GPU the claim that keeps its holder there.
+) -> tuple[Bools, Ints]:
+    """By claim whether it wants something new, and by GPU the claim that keeps its holder there.
 
-    What `admit` works out with arrays, for claims that name their options and where nobody shares: `held` is the option
-    of each job that runs, -1 for the others.
+    For claims that name their options and where no jobs share GPUs: `held` is the option of each job that runs, -1 for
+    the others.
     """
-    unclaimed = np.iinfo(np.int64).max
-    keep = np.full(len(held), unclaimed)
-    for position in range(len(row) - 1, -1, -1):
-        if held[row[position]] == option[position]:
-            keep[row[position]] = position
-    wanting = np.empty(len(row), np.int64)
-    count = 0
-    for position in range(len(row)):
-        job = row[position]
-        if movable[job] and held[job] != option[position] and (moves[position] or position < keep[job]):
-            wanting[count] = position
-            count += 1
-    standing = np.full(len(holder), -1)
-    jobs = np.flatnonzero(contestable)
-    jobs = jobs[np.argsort(epoch[jobs])]
-    epochs = epoch[jobs]
-    for gpu in range(len(holder)):
-        if usable[gpu] and holder[gpu] >= 0:
-            place = np.searchsorted(epochs, holder[gpu])
-            if place < len(epochs) and epochs[place] == holder[gpu]:
-                standing[gpu] = keep[jobs[place]]
-    return wanting[:count], standing
+    alone = np.zeros(0, np.int64)
+    satisfied = held[row] == option
+    keep = _kept_by(row, alone, satisfied, len(held))
+    return _wanting(row, alone, satisfied, keep, movable, moves), _standings(contestable, epoch, keep, holder, usable)

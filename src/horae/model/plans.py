@@ -61,11 +61,14 @@ class Contest(NamedTuple):
 
 
 class Turns(NamedTuple):
-    """Claims that name their options, where nobody shares, and the GPUs as a pass finds them; the last two change."""
+    """Claims that name their options, where no jobs share GPUs, and the GPUs as a pass finds them.
+
+    What is to be tried and the last two change.
+    """
 
     row: Ints
     option: Ints
-    wanting: Ints  # positions of the claims that ask for something new
+    waiting: Bools  # by claim: it asks for something new
     demand: Ints  # by job
     epoch: Ints  # by job
     holder: Ints

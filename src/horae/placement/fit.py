@@ -18,7 +18,7 @@ from horae.model.cells import Cluster
 from horae.model.plans import Riders, Spot
 from horae.model.shapes import Demand, Shape
 from horae.placement.packing import Packing
-from horae.placement.rules import NOWHERE, find, picked, spread, tightest
+from horae.placement.rules import NOWHERE, find, spread, tightest
 
 
 def on_nodes(cluster: Cluster, names: Collection[str]) -> Bools:
@@ -43,9 +43,9 @@ def place(cluster: Cluster, available: Bools, riders: Riders, demand: Demand, sh
         by_node = np.minimum(by_node, _carried(cluster, available, riders, demand, shape.accelerator))
     if cluster.is_flat and not demand.members:
         members = min(demand.member_gpus, shape.gpus)
-        level, taken = find(by_node, shape.gpus, members, cluster.level_index(shape.level))
-        starts = cluster.node_starts[shape.accelerator]
-        return None if level == NOWHERE else Spot(picked(available, starts, taken, shape.gpus), level)
+        starts, highest = cluster.node_starts[shape.accelerator], cluster.level_index(shape.level)
+        level, gpus = find(available, starts, by_node, shape.gpus, members, highest)
+        return None if level == NOWHERE else Spot(gpus, level)
     search = _Search(cluster, shape.accelerator, bounds[0], free, by_node)
     # One GPU alone is sought from the cells just above it: all GPUs are alike, their neighbourhoods are not.
     highest = max(cluster.level_index(shape.level), int(shape.gpus == 1))

@@ -6,84 +6,30 @@ Kernels are imported when they are first called, for that takes longer than most
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-import numpy as np
-
 from horae.model.arrays import Bools, Ints
-from horae.model.cells import CLUSTER, GPU, NODE, Cluster
-from horae.model.plans import Contest, Settlement, Spot, Turns
+from horae.model.cells import CLUSTER, GPU, NODE
+from horae.model.plans import Contest, Spot
 from horae.model.shapes import Demand, Shape
 
-if TYPE_CHECKING:
-    from horae.placement.flat_kernel import Sizes
-
-_LEVEL = {GPU: 0, NODE: 1, CLUSTER: 2}
+LEVELS = {GPU: 0, NODE: 1, CLUSTER: 2}
 
 
 def place_flat(starts: Ints, free: Bools, demand: Demand, shape: Shape) -> Spot | None:
     """`starts`: the first GPU of each node of the type, and the end."""
     from horae.placement.flat_kernel import place  # noqa: PLC0415
 
-    if shape.level not in _LEVEL:
+    if shape.level not in LEVELS:
         return None
     member_gpus = min(demand.member_gpus, shape.gpus)
-    level, gpus = place(free, starts, shape.gpus, member_gpus, _LEVEL[shape.level])
+    level, gpus = place(free, starts, shape.gpus, member_gpus, LEVELS[shape.level])
     return Spot(gpus, level) if level >= 0 else None
 
 
 def place_over_flat(starts: Ints, contest: Contest, demand: Demand, shape: Shape) -> Spot | None:
     from horae.placement.flat_kernel import place_over  # noqa: PLC0415
 
-    if shape.level not in _LEVEL:
+    if shape.level not in LEVELS:
         return None
     member_gpus = min(demand.member_gpus, shape.gpus)
-    level, gpus, leaving = place_over(*contest, starts, shape.gpus, member_gpus, _LEVEL[shape.level])
+    level, gpus, leaving = place_over(*contest, starts, shape.gpus, member_gpus, LEVELS[shape.level])
     return Spot(gpus, level, tuple(leaving.tolist())) if level >= 0 else None
-
-
-def sizes_of(cluster: Cluster, demands: Sequence[Demand]) -> Sizes:
-    from horae.placement.flat_kernel import Sizes  # noqa: PLC0415
-
-    chains = {name: number for number, name in enumerate(cluster.accelerators)}
-    wide = max((len(demand.shapes) for demand in demands), default=1)
-    gpus, level, chain = np.zeros((len(demands), wide), np.int64), *np.full((2, len(demands), wide), -1)
-    for number, demand in enumerate(demands):
-        for option, shape in enumerate(demand.shapes):
-            gpus[number, option], chain[number, option] = shape.gpus, chains.get(shape.accelerator, -1)
-            if shape.accelerator in chains:
-                level[number, option] = _LEVEL.get(shape.level, -1)
-    members = np.array([demand.member_gpus for demand in demands], dtype=np.int64)
-    cells = cluster.chain_cells[cluster.node_level]
-    first_node = np.array([*(cells[name][0] for name in cluster.accelerators), len(cluster.nodes)], dtype=np.int64)
-    return Sizes(gpus, level, chain, members, first_node, cluster.first_gpu[cluster.node_level].astype(np.int64))
-
-
-def with_more(former: Sizes, cluster: Cluster, demands: Sequence[Demand]) -> Sizes:
-    """The sizes of all demands, of which the first were known: new ones come one at a time."""
-    more = sizes_of(cluster, demands[len(former.gpus) :])
-    if more.gpus.shape[1] != former.gpus.shape[1]:
-        return sizes_of(cluster, demands)
-    both = [np.concatenate(pair) for pair in zip(former[:4], more[:4], strict=True)]
-    return former._replace(gpus=both[0], level=both[1], chain=both[2], member_gpus=both[3])
-
-
-def settle_flat(sizes: Sizes, turns: Turns) -> Settlement:
-    from horae.placement.flat_kernel import run_pass  # noqa: PLC0415
-
-    won = run_pass(
-        turns.row, turns.option, turns.wanting, turns.demand, turns.epoch, turns.holder, sizes,
-        turns.free, turns.standing,
-    )  # fmt: skip
-    wins, begin, asked = [], 0, 0
-    leaving = won.leaving.tolist()
-    for position, level, count in zip(*map(np.ndarray.tolist, won[:2]), won.leaving_count.tolist(), strict=True):
-        size = int(sizes.gpus[turns.demand[turns.row[position]], turns.option[position]])
-        spot = Spot(won.gpus[begin : begin + size], level, tuple(leaving[asked : asked + count]))
-        wins.append((position, spot))
-        begin, asked = begin + size, asked + count
-    refused = [
-        (kind, int(won.refused[kind]), int(won.free[kind])) for kind in np.flatnonzero(won.refused >= 0).tolist()
-    ]
-    return Settlement(wins, list(zip(won.leaver.tolist(), won.for_whom.tolist(), strict=True)), refused)

@@ -67,29 +67,30 @@ def spread(room: Ints, gpus: int, member_gpus: int) -> Ints:
     return taken
 
 
-def find(room: Ints, gpus: int, member_gpus: int, level: int) -> tuple[int, Ints]:
-    """The level at which a gang lies together, at most the one asked for, and the GPUs to take by node."""
+def find(free: Bools, starts: Ints, room: Ints, gpus: int, member_gpus: int, level: int) -> tuple[int, Ints]:
+    """The level at which a gang lies together, at most the one asked for, and its GPUs.
+
+    `starts`: the first GPU of each node, and the end; `room`: by node, how many of its free GPUs may be taken.
+    """
     if level >= IN_NODE or gpus == 1:
         node = tightest(room, gpus)
         if node >= 0:
-            taken = np.zeros(len(room), np.int64)
-            taken[node] = gpus
-            return IN_NODE if gpus > 1 else ONE_GPU, taken
+            return IN_NODE if gpus > 1 else ONE_GPU, _first_free(free, starts, node, gpus)
+    found = np.empty(gpus, np.int64)
     if level >= ACROSS:
-        taken = spread(room, gpus, member_gpus)
-        if len(taken):
-            return ACROSS, taken
-    return NOWHERE, np.zeros(0, np.int64)
+        taken, count = spread(room, gpus, member_gpus), 0
+        for node in taken.nonzero()[0].tolist():
+            here = int(taken[node])
+            found[count : count + here] = _first_free(free, starts, node, here)
+            count += here
+        if count:
+            return ACROSS, found
+    return NOWHERE, found[:0]
 
 
-def picked(free: Bools, starts: Ints, taken: Ints, gpus: int) -> Ints:
-    """The first free GPUs of each node. `starts`: the first GPU of each node, and the end."""
-    found, count = np.empty(gpus, np.int64), 0
-    for node in taken.nonzero()[0]:
-        inside = free[starts[node] : starts[node + 1]].nonzero()[0][: taken[node]]
-        found[count : count + len(inside)] = inside + starts[node]
-        count += len(inside)
-    return found
+def _first_free(free: Bools, starts: Ints, node: int, gpus: int) -> Ints:
+    start = int(starts[node])
+    return free[start : int(starts[node + 1])].nonzero()[0][:gpus] + start
 
 
 # GPUs of leases that yield. The last in rank go first, and of the leases that could go no more than needed do.

@@ -8,8 +8,9 @@ from functools import partial
 from math import inf, isfinite
 from typing import Any
 
-from horae.mechanism.admit import Ground, admit
+from horae.mechanism.admit import admit
 from horae.mechanism.claims import claim, next_contest_at, rotates, tries_everything
+from horae.mechanism.ground import Ground
 from horae.model.arrays import Bools
 from horae.model.commands import CallForBids, Survey
 from horae.model.decisions import Decision

@@ -14,12 +14,13 @@ from horae.model.shapes import Demand, Shape
 from horae.model.table import NOBODY
 from horae.placement.evict import place_over
 from horae.placement.fit import on_nodes, place
-from horae.placement.flat import place_flat, place_over_flat, settle_flat, sizes_of, with_more
+from horae.placement.flat import place_flat, place_over_flat
 from horae.placement.trial import levels_of
+from horae.scheduler.flat_pass import settle_flat, sizes_of, with_more
 from horae.scheduler.gpu_ledger import GpuLedger
 
 if TYPE_CHECKING:
-    from horae.placement.flat_kernel import Sizes
+    from horae.scheduler.flat_pass_kernel import Sizes
 
 
 class Placer:

@@ -1,0 +1,156 @@
+"""The rules of a pass: which claims are tried, in what order, when one has failed, and what follows from a win.
+
+Plain functions on arrays. `admit` calls them as they are; for clusters and claims of the usual kind the scheduler
+compiles them together with those of placement, so they are written in those words of NumPy that numba knows too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from horae.model.arrays import Bools, Ints
+
+NOBODY = -1  # as in the job table, of which compiled code need not know more
+STAYS = 0
+TAKEN = -1
+UNCLAIMED = np.iinfo(np.int64).max  # held by a job with no claim: it may stay until another needs the room
+
+
+class Sides(NamedTuple):
+    """The claims, the jobs and the GPUs of a pass; nothing of it changes."""
+
+    row: Ints  # by claim
+    partner: Ints  # by claim: the job beside it, NOBODY where there is none; empty: there are no pairs
+    pending: Bools  # by job
+    epoch: Ints  # by job
+    holder: Ints  # by GPU: the epoch of the lease
+
+
+class Pass(NamedTuple):
+    """What changes during a pass."""
+
+    free: Bools  # by GPU
+    standing: Ints  # by GPU: the claim that keeps its holder there, or TAKEN; empty: no holder can be made to leave
+    waiting: Bools  # by claim: to be tried
+    refused: Bools  # by claim: it has failed, or another that asks for the same
+    won: Bools  # by job
+    departure: Ints  # by job: its number among those that leave, from 1, or STAYS
+    cause: Ints  # by job: the claim for which it leaves: its own if it moves
+
+
+def new_pass(jobs: int, free: Bools, standing: Ints, waiting: Bools) -> Pass:
+    refused, won = np.zeros(len(waiting), np.bool_), np.zeros(jobs, np.bool_)
+    departing = jobs if len(standing) else 0
+    return Pass(free, standing, waiting, refused, won, np.zeros(departing, np.int64), np.zeros(departing, np.int64))
+
+
+# Before it
+
+
+def kept_by(row: Ints, partner: Ints, satisfied: Bools, jobs: int) -> Ints:
+    """By job: the position of the first claim that keeps it where it is. `satisfied`: claims for what is held."""
+    keep = np.full(jobs, UNCLAIMED)
+    positions = satisfied.nonzero()[0][::-1]
+    keep[row[positions]] = positions
+    if len(partner):
+        positions = positions[partner[positions] != NOBODY]
+        keep[partner[positions]] = positions
+    return keep
+
+
+def wanting(row: Ints, partner: Ints, satisfied: Bools, keep: Ints, movable: Bools, moves: Bools) -> Bools:
+    """By claim: whether it asks for something new. `moves`: claims to which their jobs would go in any case.
+
+    A holder gives up nothing for a claim that ranks below the one that keeps it where it is, unless it says so.
+    """
+    positions = np.arange(len(row))
+    wants = movable[row] & ~satisfied & (moves | (positions < keep[row]))
+    if len(partner):
+        wants &= (partner == NOBODY) | (movable[partner] & (positions < keep[partner]))
+    return wants
+
+
+def standings(contestable: Bools, epoch: Ints, keep: Ints, holder: Ints, usable: Bools) -> Ints:
+    """By GPU: the position of the claim that keeps its holder there; only claims before that may have it."""
+    standing = np.full(len(holder), TAKEN)
+    jobs = contestable.nonzero()[0]
+    if len(jobs):
+        jobs = jobs[np.argsort(epoch[jobs])]
+        epochs = epoch[jobs]
+        held = (usable & (holder != NOBODY)).nonzero()[0]
+        index = np.minimum(np.searchsorted(epochs, holder[held]), len(jobs) - 1)
+        known = epochs[index] == holder[held]
+        standing[held[known]] = keep[jobs[index[known]]]
+    return standing
+
+
+# The pass
+
+
+def next_claim(state: Pass, sides: Sides, position: int) -> int:
+    """The first claim after this one that is to be tried, for jobs that have not won yet; -1: none."""
+    row, partner, waiting, won = sides.row, sides.partner, state.waiting, state.won
+    while position + 1 < len(waiting):
+        position += 1 + int(waiting[position + 1 :].argmax())
+        if not waiting[position]:
+            break
+        if not won[row[position]] and (len(partner) == 0 or partner[position] == NOBODY or not won[partner[position]]):
+            return position
+    return -1
+
+
+def refuse(state: Pass, kind: Ints, position: int) -> None:
+    """The claim has failed, and with it all that ask for the same: what a claim may use only shrinks during a pass."""
+    alike = kind == kind[position]
+    state.refused[alike] = True
+    state.waiting[alike] = False
+
+
+def win(state: Pass, sides: Sides, position: int, winners: Ints, gpus: Ints, leaving: Iterable[int]) -> None:
+    """The winners get these GPUs, the leases on them end, and what the winners held before is free."""
+    state.free[gpus] = False
+    state.won[winners] = True
+    if len(state.standing) == 0:
+        return
+    state.standing[gpus] = TAKEN
+    for epoch in leaving:
+        _displace(state, sides, position, epoch)
+    for winner in winners:
+        epoch = sides.epoch[winner]
+        if epoch != NOBODY:
+            _displace(state, sides, position, epoch)  # the job that it leaves behind
+            _depart(state, sides, position, winner)
+
+
+def _displace(state: Pass, sides: Sides, position: int, epoch: int) -> None:
+    """A lease must end: its jobs may try their later claims elsewhere."""
+    later = position + 1
+    for job in (sides.epoch == epoch).nonzero()[0]:
+        if state.won[job] or state.departure[job] != STAYS:
+            continue
+        _depart(state, sides, position, job)
+        mine = sides.row[later:] == job
+        if len(sides.partner):  # beside another only if that waits or has been displaced
+            idle, mate = sides.pending | (state.departure != STAYS), sides.partner[later:]
+            mine = (mine & ((mate == NOBODY) | idle[mate])) | ((mate == job) & idle[sides.row[later:]])
+        state.waiting[later:] |= mine & ~state.refused[later:]
+
+
+def _depart(state: Pass, sides: Sides, position: int, job: int) -> None:
+    """What the job held is free, but for what another has won already. One that is displaced may win and move."""
+    state.cause[job] = position
+    if state.departure[job] != STAYS:
+        return
+    state.departure[job] = state.departure.max() + 1
+    left = (sides.holder == sides.epoch[job]) & (state.standing != TAKEN)
+    state.standing[left] = TAKEN
+    state.free[left] = True
+
+
+def leavers(state: Pass) -> Ints:
+    """The jobs that leave, in the order in which that was decided."""
+    jobs = (state.departure != STAYS).nonzero()[0]
+    return jobs[np.argsort(state.departure[jobs])]
