@@ -473,25 +473,27 @@ class Witness:
             self._judge_departure(job_id, round_, isinstance(reason, Preempted), leaving)
 
     def _note_taken_over(self, round_: Round, name: dict[int, str]) -> None:
-        """GPUs that are held for a job go to no job but one that ranks before it under a preemptive ranking."""
+        """GPUs that are held for a job go to others only if one of them ranks before it under a preemptive ranking."""
         ranking = round_.decision
         order = ranking.order.tolist() if isinstance(ranking, Ranking) and ranking.preemptive else []
-        rank = {
-            job_id: order.index(row) for row, job_id in zip(round_.rows, round_.job_ids, strict=True) if row in order
-        }
-        for item in round_.plan.placements:
-            winners = {name[serial] for serial in item.bundle}
-            there = set(round_.cluster.names(item.gpus))
-            for job_id, by_pool in self.placed.items():
-                if self.status.get(job_id) is not Status.HOLDING or list(by_pool)[-1] != round_.pool:
-                    continue
-                if job_id in winners or there.isdisjoint(by_pool[round_.pool].gpus):
-                    continue
-                if self.now >= self.placed_at[job_id] + self.setup.acknowledge_seconds:
-                    continue  # its hold may have expired
-                if any(rank.get(each, inf) >= rank.get(job_id, inf) for each in winners):
-                    raise Violation(f"GPUs held for {job_id} go to jobs that rank before it, not to {winners}")
-                self.taken_over.add(job_id)
+        named = zip(round_.rows.tolist(), round_.job_ids, strict=True)
+        rank = {job_id: order.index(row) for row, job_id in named if row in order}
+        given = [
+            ({name[serial] for serial in item.bundle}, set(round_.cluster.names(item.gpus)))
+            for item in round_.plan.placements
+        ]
+        for job_id, by_pool in self.placed.items():
+            if self.status.get(job_id) is not Status.HOLDING or list(by_pool)[-1] != round_.pool:
+                continue
+            if self.now >= self.placed_at[job_id] + self.setup.acknowledge_seconds:
+                continue  # its hold may have expired
+            held = by_pool[round_.pool].gpus
+            winners = [jobs for jobs, gpus in given if job_id not in jobs and not gpus.isdisjoint(held)]
+            if not winners:
+                continue
+            if all(rank.get(each, inf) >= rank.get(job_id, inf) for jobs in winners for each in jobs):
+                raise Violation(f"GPUs held for {job_id} go to jobs that rank before it, not to {winners}")
+            self.taken_over.add(job_id)
 
     def _judge_departure(self, job_id: str, round_: Round, is_preempted: bool, leaving: set[str]) -> None:
         lease, job = self.leases[self.lease_of[job_id]], self.jobs[job_id]
