@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,6 +82,13 @@ def test_demo_compares_four_policies() -> None:
     table = rows(outcome.out)
     assert [row[0] for row in table] == ["fifo", "sjf", "las", "tiresias"]
     assert all(row[1:3] == ["300/300", "0"] for row in table)
+
+
+def test_the_command_line_imports_nothing_that_few_commands_use() -> None:
+    heavy = {"scipy", "numba", "matplotlib"}
+    script = f"import sys, horae.cli.main; print({heavy!r} & set(sys.modules))"
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert answer.stdout == "set()\n"
 
 
 def test_version() -> None:

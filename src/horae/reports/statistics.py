@@ -7,7 +7,6 @@ from math import inf, nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
 
 from horae.model.arrays import Floats, Ints
 
@@ -40,8 +39,7 @@ def paired(baseline: Sequence[float] | Floats, other: Sequence[float] | Floats, 
     mean = float(differences.mean())
     if count == 1:
         return Difference(mean, -inf, inf, 1)
-    quantile = float(stdtrit(count - 1, (1 + confidence) / 2))
-    margin = quantile * float(differences.std(ddof=1)) / sqrt(count)
+    margin = _student(count - 1, confidence) * float(differences.std(ddof=1)) / sqrt(count)
     return Difference(mean, mean - margin, mean + margin, count)
 
 
@@ -56,7 +54,7 @@ def resampled(estimate: float, draws: Sequence[float] | Floats, confidence: floa
     if count < 2:
         return Difference(estimate, -inf, inf, count)
     if count < DRAWS_MIN:
-        margin = float(stdtrit(count - 1, (1 + confidence) / 2)) * float(values.std(ddof=1))
+        margin = _student(count - 1, confidence) * float(values.std(ddof=1))
         return Difference(estimate, estimate - margin, estimate + margin, count)
     low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
     return Difference(estimate, float(low), float(high), count)
@@ -86,6 +84,13 @@ def paired_by_block(
     means = np.concatenate([_resampled_means(sums, counts, generator) for _ in range(RESAMPLES // CHUNK)])
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
     return Difference(mean, float(low), float(high), len(sums))
+
+
+def _student(freedom: int, confidence: float) -> float:
+    """The quantile of Student's t that bounds a two-sided confidence interval."""
+    from scipy.special import stdtrit  # noqa: PLC0415  (slow to import, which other commands should not pay)
+
+    return float(stdtrit(freedom, (1 + confidence) / 2))
 
 
 def _differences(baseline: Sequence[float] | Floats, other: Sequence[float] | Floats) -> Floats:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from horae.reproduction.themis import POLICIES, Case
 from horae.reproduction.themis_beyond import beyond, liars, searches
@@ -139,13 +138,19 @@ def _knobs(solve: Solve, seeds: Sequence[int]) -> Chapter:
         for rho in RHOS:
             for kind, points, claim in (("f", by_filter, -0.6), ("lease", by_lease, 0.6)):
                 medians = [point.median(rho) for point in points]
-                # Where all are equal there is no rank, and nothing to be seen of the claim.
-                rank = float(spearmanr([point.at for point in points], medians).statistic) if np.ptp(medians) else 0.0
+                rank = _rank_correlation([point.at for point in points], medians)
                 said = f"{workload}, {own}, {rho}: {rank:+.2f} ({', '.join(f'{value:.3f}' for value in medians)})"
                 holds = rank <= claim if claim < 0 else rank >= claim
                 wanted = "at most -0.6" if claim < 0 else "at least 0.6"
                 findings.append(Finding(f"rank correlation of {kind} with max rho {wanted}", said, holds))
     return Chapter(6, "The filter f and the lease", "f, or minutes", lines, tuple(findings))
+
+
+def _rank_correlation(at: Sequence[float], medians: Sequence[float]) -> float:
+    """Spearman's; 0 where all medians are equal, because there is no rank then, and nothing to be seen of the claim."""
+    from scipy.stats import spearmanr  # noqa: PLC0415  (a second to import, which other commands should not pay)
+
+    return float(spearmanr(at, medians).statistic) if np.ptp(medians) else 0.0
 
 
 def _overheads(solve: Solve, seeds: Sequence[int]) -> Chapter:
