@@ -3,7 +3,8 @@
 numba's own cache looks at the file of a kernel alone, and runs old machine code after a change in a module that the
 kernel takes functions or constants from. It also numbers its files, so that two processes that compile a kernel for
 different types at the same time may overwrite each other's. Here the name of a file says all that it depends on, so a
-file is never wrong, and one that is missing or damaged is compiled again.
+file is never wrong, and one that is missing or damaged is compiled again. Of several processes that need the same
+kernel, one compiles it while the others wait.
 
 Where the files are is left to numba: NUMBA_CACHE_DIR, else beside the sources, else the user's cache folder.
 """
@@ -14,8 +15,9 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from fcntl import LOCK_EX, flock
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -27,6 +29,7 @@ from uuid import uuid4
 import numba
 import numpy as np
 from numba.core.caching import FunctionCache
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.serialize import dumps
 from numba.core.types import Array
 from numba.extending import overload_method
@@ -52,7 +55,8 @@ def kernel(**options: Any) -> Callable[[Function], Function]:
         made: Any = numba.njit(**options)(function)
         with suppress(RuntimeError):  # there is no folder that can be written: it is compiled every time
             if hasattr(made, "enable_caching"):  # unless NUMBA_DISABLE_JIT left it as it was
-                made._cache = _KernelCache(function)
+                made._cache = kept = _KernelCache(function)
+                made.compile = _in_one_process(made.compile, kept.files)
         return made
 
     return compiled
@@ -90,6 +94,17 @@ def _tolist(array: Any) -> Callable[[Any], Any] | None:
         return list(array)
 
     return listed if array.ndim == 1 else None
+
+
+def _in_one_process(compile_: Callable[[object], object], files: _Files) -> Callable[[object], object]:
+    """Look for a signature of a kernel on disk, and compile it if need be, while no other process does so."""
+
+    def compile_alone(signature: object) -> object:
+        # First numba's own lock: a thread that has it may wait for other processes, but not for other threads.
+        with global_compiler_lock, files.locked(signature):
+            return compile_(signature)
+
+    return compile_alone
 
 
 def sources_of(file: Path) -> list[Path]:
@@ -136,7 +151,8 @@ class _KernelCache(FunctionCache):
         super().__init__(function)  # type: ignore[no-untyped-call]
         file = Path(function.__code__.co_filename)
         name = f"{file.stem}.{function.__qualname__}"
-        self._cache_file = _Files(Path(self.cache_path), name, _digest(file))  # type: ignore[assignment]
+        self.files = _Files(Path(self.cache_path), name, _digest(file))
+        self._cache_file = self.files  # type: ignore[assignment]
 
     def save_overload(self, sig: Any, data: Any) -> None:
         with suppress(OSError):
@@ -175,6 +191,19 @@ class _Files:
         finally:
             beside.unlink(missing_ok=True)
         self._remove_unused()
+
+    @contextmanager
+    def locked(self, key: object) -> Iterator[None]:
+        """Let one process at a time do something about a key. The end of a process frees what it had locked."""
+        path = self._path(key).with_suffix(".lock")
+        with ExitStack() as stack:
+            with suppress(OSError):  # without a lock several processes do the same, which only takes longer
+                flock(stack.enter_context(path.open("w")), LOCK_EX)
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    path.unlink()  # what this process did is on disk for those that wait for the removed file
 
     def flush(self) -> None:
         for path in self._folder.glob(f"{self._name}-{self._digest}.*"):
