@@ -10,7 +10,8 @@ import shutil
 from math import isnan
 from pathlib import Path
 
-from command_line import horae_process
+import pytest
+from command_line import horae
 
 from horae.reproduction.gavel import read_tables
 from horae.reproduction.published import AWARE_MAX_MIN, POLICIES, published_hours, read_published
@@ -41,7 +42,7 @@ def test_two_jobs_together_keep_no_more_than_all_of_their_speeds(data: Path) -> 
 
 def test_fifo_gains_from_knowing_how_fast_types_are(data: Path, tmp_path: Path) -> None:
     words = ("--policy", "fifo", "--policy", "fifo_perf", "--data", data, "--cache", tmp_path, *QUICK)
-    outcome = horae_process("reproduce", "gavel", *words, "-o", "json")
+    outcome = horae("reproduce", "gavel", *words, "-o", "json")
     assert (outcome.code, outcome.err) == (0, "")
     plain, aware = json.loads(outcome.out)["rows"]
     assert aware["mean_hours"] < plain["mean_hours"]
@@ -55,11 +56,12 @@ def test_a_published_value_that_is_off_ends_with_an_error(data: Path, tmp_path: 
     assert text.count("single_gpu,avg_jct_h,fifo,4.8,99.19") == 1
     path.write_text(text.replace("fifo,4.8,99.19", "fifo,4.8,9.19"))
     words = ("--policy", "fifo", "--policy", "fifo_perf", "--data", tmp_path, "--cache", tmp_path / "kept", *QUICK)
-    outcome = horae_process("reproduce", "gavel", *words)
+    outcome = horae("reproduce", "gavel", *words)
     assert (outcome.code, outcome.err) == (1, "")
     assert "fifo was published below fifo_perf" in outcome.out
 
 
-def test_without_a_folder_it_says_how_to_name_one() -> None:
+def test_without_a_folder_it_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HORAE_DATA", "")
     want = "--data: no data folder was named; use --data DIR or set HORAE_DATA"
-    assert horae_process("reproduce", "gavel", HORAE_DATA="").complaint == want
+    assert horae("reproduce", "gavel").complaint == want

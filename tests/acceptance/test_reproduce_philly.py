@@ -6,7 +6,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from command_line import horae, horae_process
+from command_line import horae
 
 from horae.cli.reproduce import PHILLY_POLICIES, PHILLY_VCS, TOLERANCE, reproduce_philly
 
@@ -23,9 +23,10 @@ def test_all_eight_means_are_within_half_a_percent(data: Path) -> None:
     assert TOLERANCE == 0.005
 
 
-def test_without_a_folder_it_says_how_to_name_one() -> None:
+def test_without_a_folder_it_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HORAE_DATA", "")
     want = "--data: no data folder was named; use --data DIR or set HORAE_DATA"
-    assert horae_process("reproduce", "philly", HORAE_DATA="").complaint == want
+    assert horae("reproduce", "philly").complaint == want
 
 
 def test_a_file_is_no_data_folder(tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_a_published_value_that_is_off_ends_with_an_error(small: Path) -> None:
     (small / "philly/published_vc_results.csv").write_text(published)
     jobs = JOBS.replace(",100\n", ",10000\n")
     (small / "philly/philly_4vc.csv.gz").write_bytes(gzip.compress(jobs.encode()))
-    outcome = horae_process("reproduce", "philly", "--data", small)
+    outcome = horae("reproduce", "philly", "--data", small)
     assert (outcome.code, outcome.err) == (1, "")
     rows = [line for line in outcome.out.splitlines() if "│" in line]
     assert len(rows) == 8

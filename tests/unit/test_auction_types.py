@@ -7,9 +7,10 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from oracles.auction_types import best_of_one_type, best_welfare, kept_parts
+from profiles import examples
 
 from horae.model.arrays import Ints
 from horae.policies.solve import auction_types
@@ -82,7 +83,7 @@ def auctions(draw: st.DrawFn) -> tuple[list[Bid], Ints]:
 
 
 @pytest.mark.parametrize("way", ways())
-@settings(max_examples=40)
+@examples(quick=20, nightly=200)
 @given(auction=auctions())
 def test_whatever_the_bids_welfare_and_payments_are_those_of_integer_programs(
     way: str, auction: tuple[list[Bid], Ints]
@@ -101,10 +102,14 @@ def test_bids_by_finish_time_are_settled_as_by_integer_programs(way: str, seed: 
         check(bids, offer, settle_types(bids, offer))
 
 
-def test_prices_alone_are_exact_on_a_middling_auction() -> None:
-    offer = np.array([60, 40, 24])
-    bids = finish_time_bids(7, 20, offer)
-    outcome = settle_types(bids, offer)
+@pytest.mark.parametrize(
+    ("apps", "gpus"), [(10, (30, 20, 12)), pytest.param(20, (60, 40, 24), marks=pytest.mark.nightly)]
+)
+def test_prices_alone_are_exact_on_a_middling_auction(apps: int, gpus: tuple[int, ...]) -> None:
+    offer = np.array(gpus)
+    bids = finish_time_bids(7, apps, offer)
+    with by("prices"):
+        outcome = settle_types(bids, offer)
     assert outcome.is_exact
     check(bids, offer, outcome)
 

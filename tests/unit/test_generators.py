@@ -254,13 +254,13 @@ def test_themis_counts_jobs_and_gpu_hours_as_defined() -> None:
 
 @pytest.mark.parametrize(("workload", "want"), [("w1", {1: 0.5, 2: 0.5}), ("w2", {1: 0.4, 2: 0.25, 4: 0.25, 8: 0.1})])
 def test_themis_gangs_have_their_shares(workload: str, want: dict[int, float]) -> None:
-    gpus = column(Themis(workload, apps=2000).trace(0).table, "gpus")
+    gpus = column(Themis(workload, apps=1000).trace(0).table, "gpus")
     assert {size: float((gpus == size).mean()) for size in want} == pytest.approx(want, abs=0.01)
 
 
 def test_two_fifths_of_the_themis_apps_are_network_intensive() -> None:
     # The kind of an app shows in its gangs; apps that have none are left out.
-    table = Themis("w2", apps=2000).trace(0).table.drop_nulls("slowdown")
+    table = Themis("w2", apps=1000).trace(0).table.drop_nulls("slowdown")
     kinds = Counter(dict(table.select("app", "slowdown").iter_rows()).values())
     assert set(kinds) == {NETWORK_INTENSIVE, COMPUTE_INTENSIVE}
     assert kinds[NETWORK_INTENSIVE] / kinds.total() == pytest.approx(0.4, abs=0.01)
