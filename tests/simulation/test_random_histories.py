@@ -33,6 +33,7 @@ from horae.scheduler.holds import Holds
 from horae.scheduler.jobs import Jobs
 from horae.scheduler.placer import Placer
 from horae.scheduler.pool import Pool
+from horae.scheduler.requests import Requests
 from horae.scheduler.surveys import Surveys
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
@@ -83,10 +84,11 @@ def own_everything(self: Pools, cluster: Cluster, specs: Sequence[PoolSpec], *, 
     self.gpus = tuple(np.ones(self.cluster.gpu_count, dtype=bool) for _ in self.gpus)
 
 
-def forget_a_pending_job(self: Scheduler, event: JobCancelled) -> None:
-    found = self.jobs.live.pop(event.job_id, None)
+def forget_a_pending_job(self: Requests, event: JobCancelled, now: float) -> bool:
+    found = self._jobs.live.pop(event.job_id, None)
     if found is not None:
         found[0].table.remove(found[1])
+    return True
 
 
 def believe_late_surveys(self: Surveys, event: Surveyed) -> list[Event]:
@@ -135,7 +137,7 @@ MUTATIONS: dict[str, tuple[object, str, object, tuple[str, ...]]] = {
     "a waiting job has no reason": (core, "blocker", nothing, ("every pending job has a reason",)),
     "CPUs are given away twice": (_Pass, "_load", nothing, (REJECTED, "no node carries more")),
     "nothing wakes a pool": (Pool, "touch", nothing, ("every accepted job ends",)),
-    "a job is lost": (Scheduler, "_on_cancelled", forget_a_pending_job, ("no accepted job is ever lost",)),
+    "a job is lost": (Requests, "on_cancelled", forget_a_pending_job, ("no accepted job is ever lost",)),
     "a late survey ends what began after it": (
         Surveys,
         "facts",
