@@ -1,4 +1,8 @@
-"""The profiles of hypothesis, the tests that only `make nightly` runs, and the folder with the published traces."""
+"""The profiles of hypothesis, the tests that only `make nightly` runs, and the folder with the published traces.
+
+Linear algebra gets one thread: the matrices are small, and threads that spin while they wait for each other cost more
+than the algebra. The variable has to be set before numpy is imported; processes that a test starts inherit it.
+"""
 
 import os
 from pathlib import Path
@@ -6,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from profiles import NIGHTLY, PROFILE
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # On a busy machine any example may take long, and drawing it as well: neither is a failure.
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
