@@ -158,13 +158,16 @@ MUTATIONS: dict[str, tuple[object, str, object, tuple[str, ...]]] = {
         ("is as the original", "crash changes"),
     ),
 }
+# Faults that few histories find, by the seed of one that does. It is tried first; all others are tried if it no longer
+# finds the fault because histories are drawn otherwise.
+FOUND_BY = {"CPUs are given away twice": 20, "a dump forgets a column": 13, "effects lose promotions": 258}
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_a_broken_promise_is_found_out_when(mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, name, replacement, promises = MUTATIONS[mutation]
     found: list[str] = []
-    for seed in range(300):
+    for seed in (FOUND_BY.get(mutation, 0), *range(300)):
         with monkeypatch.context() as patch:
             patch.setattr(target, name, replacement)
             problem = _problem(seed)
