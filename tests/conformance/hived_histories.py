@@ -476,7 +476,7 @@ def _go_on_with(replayer: Replayer, step: Mapping[str, Any]) -> None:
         allocator.reserve(request, suggested)
     if decision.kind is not Kind.BIND:
         return
-    if not allocator.states().get(request.name, "").startswith("Allocated"):
+    if not allocator.states().get(request.name, "").startswith(("Allocated", "BeingPreempted")):
         for gang in decision.cancelled:
             replayer.forget(gang)
         for gang in decision.downgraded:

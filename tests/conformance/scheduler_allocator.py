@@ -114,6 +114,8 @@ class SchedulerAllocator:
         )
 
     def reserve(self, request: Request, suggested: Suggested) -> None:
+        if request.name in self.gangs:
+            return  # it has its GPUs, and waits for the gangs on them
         gang = self._enter(request, suggested)
         self._tell(Tick(self.now))
         assert self.scheduler.status(gang.job_id) is Status.HOLDING, self.scheduler.why(gang.job_id)

@@ -15,12 +15,12 @@ CRASHES = [name for name, each in histories().items() if each["end"] != "full"]
 
 @recorded
 @pytest.mark.parametrize("name", histories() or ["none"])
-def test_a_history_is_followed_to_its_end_and_every_difference_is_known(name: str) -> None:
+def test_every_difference_to_a_history_is_known(name: str) -> None:
     replay = best_replay(histories()[name], SchedulerAllocator)
     worse = {each.step: str(each) for each in replay.of(Class.WORSE)}
     assert worse.keys() == WORSE.get(name, {}).keys(), worse
     assert len(replay.of(Class.LESS_LOCAL)) == LESS_LOCAL.get(name, 0), replay.of(Class.LESS_LOCAL)
-    assert not replay.ended, replay.ended
+    assert not replay.is_artefact, replay.ended  # it may end where both have decided otherwise for a good reason
 
 
 @recorded
