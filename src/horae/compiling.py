@@ -82,6 +82,11 @@ def _compiled(module: str) -> dict[str, Any]:
     return scope
 
 
+def forget_parts() -> None:
+    """Parts that are asked for from now on are compiled anew."""
+    _compiled.cache_clear()
+
+
 def _njit(function: Any, scope: dict[str, Any]) -> Any:
     return numba.njit(error_model="numpy")(FunctionType(function.__code__, scope, None, None, function.__closure__))
 

@@ -1,12 +1,24 @@
-"""The compiled pass does what the written one does: whole runs, command by command and reason by reason."""
+"""The compiled pass does what the plain one does: whole runs, command by command and reason by reason.
+
+Both are made of the same rules. The pass that is compiled is also run as it is written, without the compiler: if that
+differs, numba does something else than NumPy; if the plain pass differs, what is around the rules does.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from types import FunctionType, ModuleType
 from unittest.mock import patch
 
+import numba
 from hypothesis import given
 from hypothesis import strategies as st
 
+from horae import compiling
 from horae.experiment import simulate
 from horae.model.cells import CLUSTER, NODE, Cluster, Node
 from horae.model.events import Event, Health, NodeChanged
@@ -17,6 +29,7 @@ from horae.model.shapes import Option, Shape
 from horae.scheduler.placer import Placer
 
 TYPES = ("v100", "k80")
+KERNELS = ("horae.mechanism.turns_kernel", "horae.placement.flat_kernel", "horae.scheduler.flat_pass_kernel")
 
 
 @st.composite
@@ -77,11 +90,38 @@ def transcript(setup: Setup, made: list[Arrival], outside: list[Event]) -> list[
     return seen.lines
 
 
+@cache
+def uncompiled_kernels() -> dict[str, ModuleType]:
+    """The modules of the kernels, imported once more without the compiler."""
+    with patch.dict(sys.modules), patch.object(numba.config, "DISABLE_JIT", 1):
+        for name in KERNELS:
+            sys.modules.pop(name, None)
+        compiling.forget_parts()
+        modules = {name: import_module(name) for name in KERNELS}
+    compiling.forget_parts()
+    return modules
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    with patch.dict(sys.modules, uncompiled_kernels()):
+        yield
+
+
+def test_kernels_can_be_run_uncompiled() -> None:
+    (settles,) = (module for name, module in uncompiled_kernels().items() if name.endswith("flat_pass_kernel"))
+    for name in ("run_pass", "place", "place_over", "_win", "_search"):
+        assert isinstance(getattr(settles, name), FunctionType)
+    assert not isinstance(import_module("horae.scheduler.flat_pass_kernel").run_pass, FunctionType)
+
+
 @given(setups(), arrivals(), st.booleans())
 def test_a_run_with_the_compiled_pass_is_the_one_without(setup: Setup, made: list[Arrival], fails: bool) -> None:
     outside: list[Event] = []
     if fails:
         outside = [NodeChanged(200.0, "n0", Health.FAILED), NodeChanged(900.0, "n0", Health.HEALTHY)]
     compiled = transcript(setup, made, outside)
+    with uncompiled():
+        assert transcript(setup, made, outside) == compiled
     with patch.object(Placer, "hasten", lambda self: None):
         assert transcript(setup, made, outside) == compiled

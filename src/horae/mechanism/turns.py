@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from horae.mechanism.turn_rules import head_start, owed_seconds, pays_to_move
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.decisions import Pairs, Shares
 from horae.model.plans import Claims
@@ -34,7 +35,6 @@ class Standing(NamedTuple):
 
 
 BY_PRIORITY = Standing()
-NEWCOMER = 0.5  # of a turn: the head start of a job that has never run
 DEBT_TURNS_MAX = 2.0  # what is owed, or was had beforehand, counts no further back than that
 
 
@@ -94,7 +94,7 @@ def _plain_turns(shares: Shares, jobs: JobColumns, standing: Standing) -> Claims
         np.array((shares.fraction, jobs.deficit, jobs.received_base, jobs.received_mark, jobs.speed)),
         np.array((jobs.since, _turn_seconds(jobs, standing), jobs.restart_seconds)),
         np.array((jobs.option, ahead, jobs.serial)),
-        np.array((jobs.now, standing.elapsed_seconds, NEWCOMER)),
+        np.array((jobs.now, standing.elapsed_seconds)),
     )
     return Claims(row, option, None, True, False, moves=moves)
 
@@ -102,7 +102,7 @@ def _plain_turns(shares: Shares, jobs: JobColumns, standing: Standing) -> Claims
 def _order(lots: _Lots, jobs: JobColumns, standing: Standing) -> Ints:
     ties = (lots.partner, lots.option, jobs.serial[lots.row], -lots.fraction)
     if standing.rules.turn_rounds:
-        owed = lots.deficit + lots.fraction * standing.elapsed_seconds - lots.received
+        owed = owed_seconds(lots.deficit, lots.fraction, standing.elapsed_seconds, lots.received)
         keys: tuple[Floats | Ints, ...] = (*ties, -(owed + lots.ahead))
     else:
         keys = (*ties, -lots.deficit, -round_priorities(lots.fraction, lots.received))
@@ -124,20 +124,19 @@ def _alone(shares: Shares, jobs: JobColumns, standing: Standing) -> _Lots:
     nobody = np.full(len(row), NOBODY)
     held = jobs.running[row] & (jobs.option[row] == option) & (jobs.partner[row] == NOBODY)
     turn = _turn_seconds(jobs, standing)
-    owed = jobs.deficit + shares.fraction * standing.elapsed_seconds - received
+    owed = owed_seconds(jobs.deficit, shares.fraction, standing.elapsed_seconds, received)
     return _Lots(
         row, option, nobody, nobody, shares.fraction[row, option], received[row, option], jobs.deficit[row, option],
-        np.where(held, turn[row], _is_new(jobs)[row] * turn[row] * NEWCOMER), _moves(row, option, owed, jobs, turn),
+        head_start(held, _is_new(jobs)[row], turn[row]), _moves(row, option, owed, jobs, turn),
     )  # fmt: skip
 
 
 def _moves(row: Ints, option: Ints, owed: Floats, jobs: JobColumns, turn: Floats) -> Bools:
-    """By claim: its job runs alone, elsewhere, slower, is owed more here, and a turn makes good for the restart."""
+    """By claim: its job runs alone and elsewhere, and would rather be here."""
     held = jobs.option[row]
-    speed, present = jobs.speed[row, option], jobs.speed[row, held]
-    worth = (speed - present) * turn[row] > jobs.restart_seconds[row] * speed
+    speeds = jobs.speed[row, option], jobs.speed[row, held]
     alone = jobs.running[row] & (jobs.partner[row] == NOBODY) & (held != option)
-    return alone & worth & (owed[row, option] > owed[row, held])
+    return alone & pays_to_move(*speeds, turn[row], jobs.restart_seconds[row], owed[row, option], owed[row, held])
 
 
 def _together(pairs: Pairs, jobs: JobColumns, standing: Standing) -> _Lots:
@@ -149,7 +148,7 @@ def _together(pairs: Pairs, jobs: JobColumns, standing: Standing) -> _Lots:
     is_new = (_is_new(jobs)[first] & ~jobs.on_gpus[second]) | (_is_new(jobs)[second] & ~jobs.on_gpus[first])
     return _Lots(
         first, pairs.first_option, second, pairs.second_option, pairs.fraction, standing.pair_seconds, deficit,
-        np.where(pairs_held(pairs, jobs), turn, is_new * turn * NEWCOMER), np.zeros(len(first), dtype=bool),
+        head_start(pairs_held(pairs, jobs), is_new, turn), np.zeros(len(first), dtype=bool),
     )  # fmt: skip
 
 

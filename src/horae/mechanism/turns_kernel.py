@@ -6,9 +6,11 @@ import numpy as np
 
 from horae.compiling import kernel, part
 from horae.mechanism.pass_rules import kept_by, standings, wanting
+from horae.mechanism.turn_rules import head_start, owed_seconds, pays_to_move
 from horae.model.arrays import Bools, Floats, Ints
 
 _kept_by, _wanting, _standings = part(kept_by), part(wanting), part(standings)
+_owed_seconds, _head_start, _pays_to_move = part(owed_seconds), part(head_start), part(pays_to_move)
 
 
 @kernel()
@@ -17,14 +19,14 @@ def order_of_turns(by_option: Floats, by_job: Floats, numbers: Ints, scales: Flo
 
     The columns come in blocks: fraction, deficit, received before this lease and when the shares were computed, speed;
     since when a lease lasts, the seconds of a turn and of a restart; the option of the lease (-1: none), whether it is
-    held alone (1) or the job has never run (2), and the serial; the time, seconds since the shares were computed, and
-    the head start of newcomers. A call with many arrays, and read-only ones, takes longer than what is done here.
+    held alone (1) or the job has never run (2), and the serial; the time, and seconds since the shares were computed.
+    A call with many arrays, and read-only ones, takes longer than what is done here.
     Sorting by one key after the other, the least important first, is what a stable sort allows.
     """
     fraction, deficit, received_base, received_mark, speed = by_option
     since, turn_seconds, restart_seconds = by_job
     held, ahead, serial = numbers
-    now, elapsed_seconds, newcomer = scales
+    now, elapsed_seconds = scales
     rows, options = fraction.shape
     claim_row, claim_option = np.empty(rows * options, np.int64), np.empty(rows * options, np.int64)
     key, part, moves = np.empty(rows * options), np.empty(rows * options), np.zeros(rows * options, np.bool_)
@@ -33,8 +35,8 @@ def order_of_turns(by_option: Floats, by_job: Floats, numbers: Ints, scales: Flo
     for row in np.argsort(serial):
         here = held[row]
         for option in range(options):
-            owed[option] = deficit[row, option] + fraction[row, option] * elapsed_seconds
-            owed[option] -= received_base[row, option] - received_mark[row, option]
+            received = received_base[row, option] - received_mark[row, option]
+            owed[option] = _owed_seconds(deficit[row, option], fraction[row, option], elapsed_seconds, received)
         if here >= 0:
             owed[here] -= now - since[row]
         for option in range(options):
@@ -42,14 +44,16 @@ def order_of_turns(by_option: Floats, by_job: Floats, numbers: Ints, scales: Flo
             if fraction[row, option] <= 0 and not is_held:
                 continue
             claim_row[count], claim_option[count], part[count] = row, option, -fraction[row, option]
-            key[count] = -owed[option]
-            if is_held:
-                key[count] -= turn_seconds[row]
-            elif ahead[row] == 2:
-                key[count] -= turn_seconds[row] * newcomer
-            elif ahead[row] == 1:
-                worth = (speed[row, option] - speed[row, here]) * turn_seconds[row]
-                moves[count] = worth > restart_seconds[row] * speed[row, option] and owed[option] > owed[here]
+            key[count] = -owed[option] - _head_start(is_held, ahead[row] == 2, turn_seconds[row])
+            if ahead[row] == 1 and not is_held:
+                moves[count] = _pays_to_move(
+                    speed[row, option],
+                    speed[row, here],
+                    turn_seconds[row],
+                    restart_seconds[row],
+                    owed[option],
+                    owed[here],
+                )
             count += 1
     order = np.argsort(part[:count], kind="mergesort")
     order = order[np.argsort(key[:count][order], kind="mergesort")]
