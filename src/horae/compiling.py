@@ -68,7 +68,7 @@ def part(function: Function) -> Function:
     The module need not know of numba: its functions may be called as they are, too.
     """
     scope = _compiled(function.__module__)
-    known = scope.get(function.__name__)
+    known = scope.get(function.__qualname__)  # a function made by another one is compiled by itself
     return known if known is not None else _njit(function, scope)
 
 

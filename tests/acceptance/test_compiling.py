@@ -28,6 +28,19 @@ from horae.inner.part import plus
 def probe(x):
     return plus(x)
 """
+# The same of functions that know nothing of numba.
+PLAIN_PART = "STEP = {step}\n\ndef by(x):\n    return x + STEP\n\ndef plus(x):\n    return by(x)\n"
+KERNEL_OF_PLAIN = """\
+from horae.compiling import kernel, part
+from horae.inner.part import plus
+
+_plus = part(plus)
+assert plus(0.5) == 0.5 + plus(0)  # as it is
+
+@kernel(error_model="numpy")
+def probe(x):
+    return _plus(x)
+"""
 PROBE = """\
 import sys
 from horae.probe import probe
@@ -40,8 +53,8 @@ class Copy(NamedTuple):
 
     root: Path
 
-    def change(self, step: int) -> None:
-        (self.root / "horae/inner/part.py").write_text(PART.format(step=step))
+    def change(self, step: int, part: str = PART) -> None:
+        (self.root / "horae/inner/part.py").write_text(part.format(step=step))
         for compiled in self.root.rglob("part.*.pyc"):
             compiled.unlink()  # Python looks at the size and the second of a source only
 
@@ -90,6 +103,16 @@ def test_a_kernel_is_kept_until_a_part_of_it_changes(copy: Copy) -> None:
     assert copy.run("1") == ["11", "1"]
     copy.change(1)
     assert copy.run("1") == ["2", "1"]  # the former version is still there
+
+
+def test_a_kernel_of_plain_functions_is_kept_until_one_of_them_changes(copy: Copy) -> None:
+    (copy.root / "horae/probe.py").write_text(KERNEL_OF_PLAIN)
+    copy.change(1, PLAIN_PART)
+    assert copy.run("1") == ["2", "0"]
+    assert copy.run("1") == ["2", "1"]
+    copy.change(10, PLAIN_PART)
+    assert copy.run("1") == ["11", "0"]
+    assert copy.run("1") == ["11", "1"]
 
 
 def test_what_was_not_used_for_a_week_is_removed_with_the_next_change(copy: Copy) -> None:
@@ -184,3 +207,5 @@ def test_the_sources_of_a_kernel_are_all_modules_that_it_imports() -> None:
                     assert PACKAGE.parent.joinpath(*node.module.split(".")).with_suffix(".py") in sources
     (levels,) = (path for path in kernels if path.name == "levels_kernel.py")
     assert {"levels_pricing.py", "levels_simplex.py", "compiling.py"} <= {path.name for path in sources_of(levels)}
+    (settles,) = (path for path in kernels if path.name == "flat_pass_kernel.py")
+    assert {"rules.py", "pass_rules.py", "flat_kernel.py"} <= {path.name for path in sources_of(settles)}
