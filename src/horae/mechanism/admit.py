@@ -104,14 +104,7 @@ def _at_once(
     assert claims.option is not None
     free = ground.usable & (ground.holder == NOBODY)
     turns = Turns(
-        claims.row,
-        claims.option,
-        waiting.copy(),
-        jobs.demand.copy(),
-        jobs.epoch.copy(),
-        ground.holder,
-        free,
-        standing.copy(),
+        claims.row, claims.option, waiting, jobs.demand.copy(), jobs.epoch.copy(), ground.holder, free, standing
     )
     settled = placer.settle(turns, ground.demands)
     if settled is None:
