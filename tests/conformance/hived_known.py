@@ -11,11 +11,13 @@ AS_IN_PRIVATE = (
 )
 GPUS_NOT_GANGS = "as good: ours disturbs no more GPUs, of more gangs"
 RESERVED_ELSEWHERE = "artefact: GPUs reserved for a preempting gang are not recorded, and ours are others"
+RETURNS = "by design: a gang that lost its guarantee is still in its tenant's queue, and gets it back before later ones"
 
 # By history and step: why ours waits or preempts more than theirs.
 WORSE = {
     "fuzz-7": {22: TOGETHER},
     "fuzz-15": dict.fromkeys((59, 63, 64, 65, 66, 70), TOGETHER),
+    "fuzz-29": {50: RETURNS},
     "fuzz-34": {41: GPUS_NOT_GANGS},
     "fuzz-36": {27: GOOD_HARDWARE},
     "fuzz-41": {52: TOGETHER},
