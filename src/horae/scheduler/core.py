@@ -228,7 +228,9 @@ class Scheduler:
         where = pool.spec.name, usable, ledger.holder, ledger.loads()
         held = self.holds.contested(pool) if self.holds else {}
         leaving = self.leases.leaving(pool) if self.unacknowledged.open else frozenset[int]()
-        barred = self.jobs.barred(pool, {job_id for job_id, _ in ledger.squatters}, self.now)
+        barred = None
+        if ledger.squatters or self.jobs.retry_at:
+            barred = self.jobs.barred(pool, {job_id for job_id, _ in ledger.squatters}, self.now)
         limits = pool.quota_left(ledger), leaving, held, barred
         return Ground(*where, self.interned.demands.all, pool.table.ids, *limits)
 

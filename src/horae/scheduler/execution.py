@@ -49,7 +49,7 @@ class Execution:
         present.update(int(epochs[row[serial]]) for serial in placement.bundle)
         if self._jobs.lent and self._returns_home(pool, placement, plan, present, now):
             return
-        for serial in placement.bundle:
+        for serial in placement.bundle if self._holds else ():
             if self._jobs.status(pool, serial) == HOLDING:
                 self._holds.release(serial, now)  # its place was taken over, and it has found another one
         present = present.union(placement.leaving) - downgraded

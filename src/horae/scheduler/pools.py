@@ -28,7 +28,7 @@ class PoolSet:
     @property
     def in_turn(self) -> list[Pool]:
         """All pools in the order in which they decide: those with cells first, lest guests be started for nothing."""
-        return sorted(self.all, key=lambda pool: not pool.spec.reserves)
+        return sorted(self.all, key=lambda pool: not pool.spec.reserves) if self.has_cells else self.all
 
     def of(self, job: Job) -> Pool | None:
         index = self.layout.of_job.find(job)
