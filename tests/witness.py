@@ -109,6 +109,7 @@ class Witness:
         self.forgiven: frozenset[str] = frozenset()  # promises that are known to be broken, while others are looked for
         self.placed: dict[str, dict[str, Placement]] = {}  # by job and pool, the latest last: where it was placed
         self.placed_at: dict[str, float] = {}  # by job: when that was
+        self.is_reserving = False  # whether a pool with cells has decided in the present reaction
         self.taken_over: set[str] = set()  # jobs whose GPUs another one was given in the present reaction
         self.reported: dict[str, float] = {}
         self.preemptions: Counter[str] = Counter()
@@ -136,6 +137,7 @@ class Witness:
             if isinstance(notice, DecisionRejected | FactRejected):
                 raise Violation(f"a decision was rejected: {notice}")
         self._hear(event, reaction, scheduler)
+        self.is_reserving = any(map(self._reserves, reaction.rounds))
         for number, round_ in enumerate(reaction.rounds):
             self._judge_round(round_)
             self._note_downgrades(round_, reaction.rounds[number + 1 :], reaction)
@@ -485,8 +487,8 @@ class Witness:
         for job_id, by_pool in self.placed.items():
             if self.status.get(job_id) is not Status.HOLDING or list(by_pool)[-1] != round_.pool:
                 continue
-            if self.now >= self.placed_at[job_id] + self.setup.acknowledge_seconds:
-                continue  # its hold may have expired
+            if self.now >= self.placed_at[job_id] + self.setup.acknowledge_seconds or self.is_reserving:
+                continue  # its hold may have expired, or a tenant's cells may have been bound there just before
             held = by_pool[round_.pool].gpus
             winners = [jobs for jobs, gpus in given if job_id not in jobs and not gpus.isdisjoint(held)]
             if not winners:

@@ -8,7 +8,7 @@ from horae.model.plans import Lease, Placement
 from horae.model.reasons import Cancelled, Preempted, StopReason
 from horae.model.shapes import Demand
 from horae.model.speeds import SharingTable
-from horae.model.status import STARTING, Signal
+from horae.model.status import CANCELLING, STARTING, STOPPING, Signal
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.interning import Demands
 from horae.scheduler.jobs import Jobs
@@ -103,7 +103,10 @@ class Leases:
             for epoch, count in told.items()
             if epoch in self.by_epoch
             and count == len(self.by_epoch[epoch].bundle)
-            and self._jobs.where(self.by_epoch[epoch].bundle[0]) is pool
+            and all(
+                self._jobs.where(serial) is pool and self._jobs.status(pool, serial) in (STOPPING, CANCELLING)
+                for serial in self.by_epoch[epoch].bundle
+            )
         )
 
     def stop(self, pool: Pool, serial: int, reason: StopReason, now: float) -> None:
