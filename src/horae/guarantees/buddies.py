@@ -192,7 +192,7 @@ class Buddies:
                 self._restore(0, gpu)
 
     def _withdraw(self, level: int, cell: int) -> None:
-        """A cell of fit GPUs is fit no more."""
+        """A cell of fit GPUs is no longer fit."""
         put, gpus, fanout = self._put, self.chain.gpus, self.chain.fanout
         for below in range(level + 1):
             put(self.sound, below, self.sound[below] - gpus[level] // gpus[below])

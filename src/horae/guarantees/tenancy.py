@@ -1,9 +1,9 @@
 """Virtual clusters beside the one they stand on: how a tenant's pool can be scheduled just like a private cluster.
 
-The scheduler works on a *wide* cluster: the cells of every tenant as nodes of their own, and the real nodes for whoever
-has no guarantee. So a tenant's pool sees what it would see of a private cluster of that shape, and decides the same. A
-cell gets real GPUs when somebody is placed in it, and loses them when nobody is any more; the guests on those GPUs are
-sent away. Real GPUs that a tenant uses are closed to the others.
+The scheduler works on a *wide* cluster: the cells of every tenant as nodes of their own, and the real nodes for jobs
+without a guarantee. So a tenant's pool sees what it would see of a private cluster of that shape, and decides the same. A
+cell is bound to real GPUs when a job is placed in it, and unbound when its last job has left; guests, jobs without a
+guarantee, are evicted from those GPUs. Real GPUs that a tenant uses are closed to other jobs.
 
 A pinned cell has the same real GPUs for good and is no part of the number of cells. It is one more node (or several) of
 its tenant in the wide cluster, for jobs that ask for it alone: `pins` and `is_pinned` say which GPUs that are.
@@ -73,10 +73,10 @@ class Tenancy:
         for number, cell in enumerate(self.cells):
             self._cell[cell.gpus] = number
         self._bound = [_UNBOUND] * len(self.cells)  # by cell: the real one
-        self._claims = [0] * len(self.cells)  # by cell: GPUs in use or held for somebody
+        self._claims = [0] * len(self.cells)  # by cell: GPUs in use or held for a job
         self._claimed = np.zeros(count, dtype=bool)  # by GPU of the wide cluster: in use or held, by tenants and guests
         self._bad = np.zeros(cluster.gpu_count, dtype=bool)  # by real GPU
-        self._doomed: set[int] = set()  # cells that were bound to bad hardware though nobody uses them
+        self._doomed: set[int] = set()  # unused cells, bound to bad hardware to show that no good one is left
         self._place = np.empty((cluster.gpu_count, 2), dtype=np.int64)  # by real GPU: chain, and number in the chain
         for chain, gpus in enumerate(self.layout.gpus):
             self._place[gpus, 0] = chain
@@ -345,7 +345,7 @@ class Tenancy:
         return self._wide_of[self.real[gpus]]
 
     def claim(self, gpus: Ints, *, claimed: bool) -> None:
-        """These GPUs are in use or held for somebody from now on, or are no longer."""
+        """These GPUs are in use or held for a job from now on, or are no longer."""
         changed = gpus[self._claimed[gpus] != claimed]
         if not len(changed):
             return

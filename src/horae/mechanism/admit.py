@@ -1,7 +1,7 @@
 """Steps 4 and 5: one pass of trial placement over the claims, best first.
 
 Whether a claim fits is known only by placing it. A GPU is free, taken, or held by a lease that yields to claims
-before its own. The pass looks only at claims that want something they do not have; a holder that nobody
+before its own. The pass looks only at claims that want something they do not have; a holder that no claim
 displaces keeps its GPUs without being looked at. What a claim may use only shrinks during a pass (GPUs
 that a victim leaves had yielded to every earlier claim already), so once a demand has failed, all later claims of that
 demand fail with it. These rules are written in `pass_rules`; here the pass is run as they say, for claims and clusters

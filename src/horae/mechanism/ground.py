@@ -37,7 +37,7 @@ class Ground(NamedTuple):
     """The GPUs of one pool as the pass finds them."""
 
     pool: str
-    usable: Bools  # of this pool, healthy, and held for nobody
+    usable: Bools  # of this pool, healthy, and held for no job
     holder: Ints  # epoch of the lease on each GPU
     riders: Riders
     demands: Sequence[Demand]
