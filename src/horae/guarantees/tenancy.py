@@ -1,9 +1,9 @@
 """Virtual clusters beside the one they stand on: how a tenant's pool can be scheduled just like a private cluster.
 
 The scheduler works on a *wide* cluster: the cells of every tenant as nodes of their own, and the real nodes for jobs
-without a guarantee. So a tenant's pool sees what it would see of a private cluster of that shape, and decides the same. A
-cell is bound to real GPUs when a job is placed in it, and unbound when its last job has left; guests, jobs without a
-guarantee, are evicted from those GPUs. Real GPUs that a tenant uses are closed to other jobs.
+without a guarantee. So a tenant's pool sees what it would see of a private cluster of that shape, and decides the
+same. A cell is bound to real GPUs when a job is placed in it, and unbound when its last job has left; guests, jobs
+without a guarantee, are evicted from those GPUs. Real GPUs that a tenant uses are closed to other jobs.
 
 A pinned cell has the same real GPUs for good and is no part of the number of cells. It is one more node (or several) of
 its tenant in the wide cluster, for jobs that ask for it alone: `pins` and `is_pinned` say which GPUs that are.

@@ -55,7 +55,7 @@ def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, ledger: GpuLedger, usa
     """Capacity, gang atomicity, tenant safety, and no preemption without a winner."""
     if not plan.placements:
         if plan.departures:
-            raise BrokenInvariant(f"pool {pool.spec.name}: jobs must leave though nobody starts")
+            raise BrokenInvariant(f"pool {pool.spec.name}: jobs must leave though none starts")
         return
     levels = ledger.cluster.levels
     row, epoch = pool.table.row, pool.table.epoch
