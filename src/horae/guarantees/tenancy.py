@@ -99,8 +99,8 @@ class Tenancy:
             self.bind(np.flatnonzero(self.is_virtual))
 
     def _gpus_of(self, names: Iterable[str]) -> Ints:
-        parts = [np.arange(self.wide.gpu_count)[self.wide.gpus_of_node(name)] for name in names]
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+        ranges = [self.wide.gpus_of_node(name) for name in names]
+        return np.array([gpu for each in ranges for gpu in range(each.start, each.stop)], dtype=np.int64)
 
     def owned(self, spec: PoolSpec) -> Bools:
         """By GPU of the wide cluster: whether a pool may ever use it."""
