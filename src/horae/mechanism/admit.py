@@ -63,7 +63,8 @@ def admit(claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> R
         return _at_once(claims, jobs, ground, placer, waiting, standing) or _Pass(
             claims, jobs, ground, placer, standing, waiting
         ).run(())
-    present = _present(claims, jobs)
+    changes_leases = claims.preemptive or claims.lease_seconds is not None
+    present = _present(claims, jobs) if changes_leases else _ALL_STAY
     waiting = _wanting(claims, jobs, present)
     barred = None if ground.barred is None else _barred(claims, ground.barred)
     if barred is not None:
@@ -136,11 +137,13 @@ class _Present(NamedTuple):
     keep: Ints  # by job: the position of the claim that keeps it where it is
 
 
+_ALL_STAY = _Present(_NO_JOBS, _NO_JOBS, _NO_STANDINGS)  # where claims cannot change what is held
+
+
 def _present(claims: Claims, jobs: JobColumns) -> _Present:
-    nobody = np.zeros(len(jobs), dtype=bool)
     satisfied = _satisfied(claims, jobs)
     if not claims.preemptive:
-        return _Present(nobody, satisfied, _NO_STANDINGS)
+        return _Present(_NO_JOBS, satisfied, _NO_STANDINGS)
     partner = _NO_PAIRS if claims.partner is None else claims.partner
     return _Present(jobs.contestable, satisfied, kept_by(claims.row, partner, satisfied, len(jobs)))
 
@@ -160,7 +163,7 @@ def _satisfied(claims: Claims, jobs: JobColumns) -> Bools:
 def _wanting(claims: Claims, jobs: JobColumns, present: _Present) -> Bools:
     """By claim: it asks for something new, for a pending job, or for a holder that would rather move."""
     if claims.option is None or not claims.preemptive:
-        return jobs.pending[claims.row] & ~present.satisfied
+        return jobs.pending[claims.row]
     partner = _NO_PAIRS if claims.partner is None else claims.partner
     movable = jobs.pending | present.contestable
     return wanting(claims.row, partner, present.satisfied, present.keep, movable, _moves(claims))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isnan, nan
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from horae.model.arrays import Ints
 from horae.model.jobs import Job
@@ -39,6 +41,7 @@ class AppLedger:
         self._counted_at = 0.0
         self._floats = np.zeros((5, 16))  # GPU-seconds, those to come, seconds to come, closed until, the longest chain
         self._gpus: Ints = np.zeros(16, dtype=np.int64)
+        self._read_only = self._frozen()
 
     def __len__(self) -> int:
         return len(self._apps)
@@ -50,18 +53,24 @@ class AppLedger:
     def join(self, job: Job, now: float) -> App:
         self._count(now)
         app = self._apps.get(job.app_id)
+        gpus = job.gpus
         if app is None:
-            app = App(self._next, 0, 0, False, now, self._seconds)
-            self._apps[job.app_id] = app
+            number = self._next
+            app = self._apps[job.app_id] = App(number, 1, gpus, job.bids, now, self._seconds)
             self._next += 1
-            self._make_room()
-            self._floats[3, app.number] = -inf
+            if self._next > len(self._gpus):
+                self._grow()
+            seconds = _seconds(job)
+            chain_seconds = _longer(0.0, seconds + job.later_seconds)
+            self._gpus[number] = gpus
+            self._floats[:, number] = gpus * seconds, job.later_gpu_seconds, job.later_seconds, -inf, chain_seconds
+            return app
         app.jobs += 1
-        app.gpus += job.gpus
+        app.gpus += gpus
         app.bids = job.bids
         number = app.number
         self._gpus[number] = max(self._gpus[number], app.gpus)
-        self._floats[0, number] += job.gpus * _seconds(job)
+        self._floats[0, number] += gpus * _seconds(job)
         self._floats[1:3, number] = job.later_gpu_seconds, job.later_seconds
         self._floats[4, number] = _longer(float(self._floats[4, number]), _chain_seconds(job))
         return app
@@ -98,9 +107,8 @@ class AppLedger:
         self._floats[3, numbers] = until
 
     def columns(self) -> AppColumns:
-        floats, gpus = self._floats[:, : self._next], self._gpus[: self._next]
-        floats.flags.writeable = gpus.flags.writeable = False
-        return AppColumns(floats[0], gpus, floats[1], floats[2], floats[4], floats[3])
+        count = self._next
+        return AppColumns(*[column[:count] for column in self._read_only])
 
     def dump(self) -> Plain:
         return {
@@ -139,13 +147,16 @@ class AppLedger:
         self._seconds = self.seconds(now)
         self._counted_at = now
 
-    def _make_room(self) -> None:
-        if self._next > len(self._gpus):
-            self._grow()
-
     def _grow(self) -> None:
         self._gpus = np.concatenate([self._gpus, np.zeros_like(self._gpus)])
         self._floats = np.concatenate([self._floats, np.zeros_like(self._floats)], axis=1)
+        self._read_only = self._frozen()
+
+    def _frozen(self) -> tuple[NDArray[Any], ...]:
+        """The columns as policies see them, in the order of `AppColumns`."""
+        floats, gpus = self._floats.view(), self._gpus.view()
+        floats.flags.writeable = gpus.flags.writeable = False
+        return floats[0], gpus, floats[1], floats[2], floats[4], floats[3]
 
 
 def _longer(one: float, other: float) -> float:

@@ -17,12 +17,23 @@ class Intake:
         self._placer = placer
         self._jobs = jobs
 
+    def submit(self, pool: Pool, job: Job, now: float) -> Never | None:
+        """A new job waits in a pool, unless it can never run there: returns why, if that is so."""
+        demand = self._interned.demands.number(job.demand)
+        never = pool.never(demand, self._interned.demands.all[demand], self._placer)
+        if never is None:
+            self._enter(pool, job, self._jobs.new_serial(job.id), demand, now)
+        return never
+
     def enter(self, pool: Pool, job: Job, serial: int, now: float) -> None:
-        """A new job waits in a pool."""
+        """A job that has a serial already waits in a pool."""
+        self._enter(pool, job, serial, self._interned.demands.number(job.demand), now)
+
+    def _enter(self, pool: Pool, job: Job, serial: int, demand: int, now: float) -> None:
         app = pool.apps.join(job, now)
         interned = self._interned
         tenant, user = interned.tenants.number(job.tenant), interned.users.number(job.owner)
-        demand, model = interned.demands.number(job.demand), interned.models.number(job.model)
+        model = interned.models.number(job.model)
         shapes = pool.option_shapes(demand, interned.demands.all[demand], interned.shapes, self._placer)
         entry = Entry(app.number, tenant, user, demand, shapes, app.submitted_at, app.integral, model)
         pool.table.add(serial, job, entry)

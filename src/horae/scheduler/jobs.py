@@ -145,6 +145,8 @@ class Jobs:
 
     def next_retry_at(self, pool: Pool) -> float:
         """When the next start that was lost may be tried again in a pool."""
+        if not self.retry_at:
+            return inf
         here = pool.table.row
         return min((at for each, at in self.retry_at.items() if each in here or loan_of(each) in here), default=inf)
 

@@ -319,9 +319,10 @@ class Pool:
 
     def name_round(self, view: View, decision: Decision, plan: RoundPlan, cluster: Cluster) -> Round:
         """A decision and its plan, with names for the rows while they still mean what they meant."""
-        rows = np.arange(len(view.jobs))
         if isinstance(decision, Ranking) and decision.tier is None and decision.allowed is None:
             rows = decision.order
+        else:
+            rows = np.arange(len(view.jobs))
         job_ids = tuple(map(self.table.ids.__getitem__, rows.tolist()))
         serials = view.jobs.serial[rows]
         self.round = Round(

@@ -40,12 +40,9 @@ class Requests:
         if self._jobs.is_known(job.id):
             return False
         pool = self._pools.of(job)
-        never = NoPool(job.tenant) if pool is None else self._intake.never(pool, job)
-        if pool is None or never is not None:
-            assert never is not None
-            self._jobs.refuse(job, never, now)
-        else:
-            self._intake.enter(pool, job, self._jobs.new_serial(job.id), now)
+        refusal = NoPool(job.tenant) if pool is None else self._intake.submit(pool, job, now)
+        if refusal is not None:
+            self._jobs.refuse(job, refusal, now)
         return True
 
     def on_cancelled(self, event: JobCancelled, now: float) -> bool:
