@@ -1,8 +1,8 @@
 """`make bench`: speed and memory, as figures and ratios. Writes bench/results.json and bench/scaling.png.
 
-`python -m bench <case>` runs one case, `python -m bench solve-time-plot` draws docs/images/solve-time.png. `python -m
-bench --gavel` runs the cases of Gavel's policies and leaves the other figures as they are, `--cells` those of cells,
-`--themis` those of auctions, `--simulator` those of whole runs under simple policies.
+`python -m bench CASE` runs one case, `python -m bench solve-time-plot` draws docs/images/solve-time.png. `--part gavel`
+runs the cases of Gavel's policies and leaves the other figures as they are. `--against CHECKOUT` compares with another
+checkout: each case runs three times here and three times there, in turn, and the ratio of the fastest runs is printed.
 
 Every case runs alone in a process of its own, journal off. Seconds are processor time for runs, and of the wall for
 reading, metrics and comparisons. The machine's own speed (a plain Python loop) is measured in the same process, so that
@@ -11,12 +11,14 @@ runs on different or busy machines can be compared by their ratio to it.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from math import inf
 from pathlib import Path
 
 from bench import auction_types, cases, cells, gavel, solve_time, state, themis, workbench
@@ -40,7 +42,12 @@ CASES: dict[str, Callable[[], cases.Result]] = {
     **themis.CASES,
     **auction_types.CASES,
 }
-SIMULATOR = tuple(name for name in CASES if name.startswith(("philly", "itp", "108", "generated")))
+PARTS: dict[str, Iterable[str]] = {
+    "simulator": [name for name in CASES if name.startswith(("philly", "itp", "108", "generated"))],
+    "gavel": gavel.CASES,
+    "cells": [*cells.CASES, *state.CASES],
+    "themis": [*themis.CASES, *auction_types.CASES],
+}
 LIMITS_SECONDS = {
     "philly, 10,879 jobs, fifo on events": 2.0,
     "philly, 10,879 jobs, tiresias in rounds": 10.0,
@@ -55,32 +62,28 @@ LIMITS_SECONDS = {
 }
 CELLS = "cells through the scheduler, 16,384 GPUs, 10 tenants"
 SOLVE_TIME_PLOT = "solve-time-plot"
+RUNS_COMPARED = 3
 
 
 def main() -> None:
-    if len(sys.argv) > 1 and sys.argv[1] == SOLVE_TIME_PLOT:
+    asked = _arguments()
+    if asked.case == SOLVE_TIME_PLOT:
         solve_time.draw(HERE.parent / "docs/images/solve-time.png")
         return
-    if len(sys.argv) > 1 and sys.argv[1] in CASES:
-        print(json.dumps(CASES[sys.argv[1]]().as_dict()))
+    if asked.case:
+        print(json.dumps(CASES[asked.case]().as_dict()))
         return
-    results: dict[str, dict[str, float]] = {}
-    chosen = list(CASES)
-    parts: dict[str, Iterable[str]] = {
-        "--simulator": SIMULATOR,
-        "--gavel": gavel.CASES,
-        "--cells": [*cells.CASES, *state.CASES],
-        "--themis": [*themis.CASES, *auction_types.CASES],
-    }
-    if len(sys.argv) > 1 and sys.argv[1] in parts:
-        results, chosen = json.loads((HERE / "results.json").read_text())["cases"], list(parts[sys.argv[1]])
-    for name in chosen:
-        if name.startswith(("philly", "itp", "gavel")) and "HORAE_DATA" not in os.environ:
+    chosen = list(PARTS[asked.part] if asked.part else CASES)
+    results = json.loads((HERE / "results.json").read_text())["cases"] if asked.part else {}
+    if "HORAE_DATA" not in os.environ:
+        for name in [name for name in chosen if name.startswith(("philly", "itp", "gavel"))]:
             print(f"{name}: skipped, set HORAE_DATA to the folder with the published traces", flush=True)
-            continue
-        command = [sys.executable, "-m", "bench", name]
-        answer = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, check=True)
-        results[name] = json.loads(answer.stdout)
+            chosen.remove(name)
+    if asked.against is not None:
+        _compare(chosen, asked.against.resolve())
+        return
+    for name in chosen:
+        results[name] = _run(name, HERE.parent)
         print(_line(name, results[name]), flush=True)
     ratios = _ratios(results)
     for name, value in ratios.items():
@@ -88,6 +91,41 @@ def main() -> None:
     report = {"python": platform.python_version(), "cases": results, "ratios": ratios}
     (HERE / "results.json").write_text(json.dumps(report, indent=2) + "\n")
     _plot(results)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure speed and memory.")
+    parser.add_argument(
+        "case", nargs="?", choices=[*CASES, SOLVE_TIME_PLOT], help="run this case alone", metavar="CASE"
+    )
+    parser.add_argument("--part", choices=PARTS, help="run these cases, and leave the other figures as they are")
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="compare with another checkout; write nothing")
+    return parser.parse_args()
+
+
+def _run(name: str, checkout: Path) -> dict[str, float]:
+    """One case, in a process of its own, with the code of a checkout."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
+    command = [sys.executable, "-m", "bench", name]
+    answer = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=True)
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+def _compare(names: Iterable[str], other: Path) -> None:
+    """Print the seconds of each case here over those in another checkout."""
+    script = "import json; from bench.__main__ import CASES; print(json.dumps(list(CASES)))"
+    environment = {**os.environ, "PYTHONPATH": str(other / "src")}
+    known = subprocess.run([sys.executable, "-c", script], cwd=other, env=environment, capture_output=True, check=True)
+    for name in names:
+        if name not in json.loads(known.stdout):
+            print(f"{name}: not known to {other}", flush=True)
+            continue
+        fastest = dict.fromkeys((HERE.parent, other), inf)
+        for _ in range(RUNS_COMPARED):
+            for checkout, seconds in fastest.items():
+                fastest[checkout] = min(seconds, _run(name, checkout)["seconds"])
+        ours, theirs = fastest.values()
+        print(f"{name}: {ours / theirs:.2f} ({ours:.3f} s over {theirs:.3f} s)", flush=True)
 
 
 def _line(name: str, result: dict[str, float]) -> str:
