@@ -51,6 +51,7 @@ class Pool:
         self.dirty = False  # something happened since the last decision
         self.wake_at = inf
         self.decided_at = -inf
+        self.found_ending: frozenset[int] = frozenset()  # leases that were about to end before the last decision
         self.shared_at = 0.0  # when the shares in force were computed
         self.pair_seconds: Floats = np.empty(0)  # by pair of these shares: time in company since then
         self.paired_at = 0.0  # when that was last counted
