@@ -15,7 +15,6 @@ from horae.model.commands import Start, Stop
 from horae.model.errors import InputError
 from horae.model.events import (
     ClusterChanged,
-    Ending,
     Event,
     GpuChanged,
     GpuState,
@@ -34,6 +33,7 @@ from horae.model.jobs import Job
 from horae.model.notices import AdoptionRefused, ChangeRefused, DecisionRejected, FactRejected, GuaranteeLost, NodeInUse
 from horae.model.plans import Reaction
 from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.reasons import Preempted
 from horae.model.status import FINAL, Status
 from horae.scheduler import Scheduler
 from oracles.cells import Claim, Estate, members_of, pack
@@ -66,7 +66,6 @@ class Auditor:
         self.seen: Counter[str] = Counter()
         self._estate: Estate | None = None
         self.in_reach: list[bool] = []
-        self.unseen: set[int] = set()  # epochs that began after the last decision of their pool
         self.is_held = False  # before the last event, jobs were leaving GPUs that may be held for others
         self.has_changed = False  # with the last event, the cluster or what tenants reserve
 
@@ -139,16 +138,30 @@ class Auditor:
 
     def _follow_up(self, reaction: Reaction, scheduler: Scheduler) -> None:
         """Winners that start later, or not at all."""
+        self.seen["cells declined"] += sum(len(round_.plan.declined) for round_ in reaction.rounds)
         for job_id, pool in self._placed(reaction).items():
-            lease = self.leases.get(job_id)
-            if lease is None or pool == self.open_pool or lease.is_guaranteed or lease.is_stopping:
-                continue
-            self.seen["cells declined"] += 1
-            self.decided[pool] = False  # the next job has them with the next decision
+            if pool != self.open_pool and not self._has_its_cells(job_id, scheduler):
+                self._judge_waste(job_id, pool, reaction)
         for epoch, (_, winners) in list(self.evicted.items()):
             status = [scheduler.status(job_id) for job_id, gpus in winners.items() if not gpus]
             if not {*status} <= {Status.HOLDING, Status.STOPPING}:
                 del self.evicted[epoch]  # what was held for one of them no longer is
+
+    def _has_its_cells(self, job_id: str, scheduler: Scheduler) -> bool:
+        """Whether a job that was given cells runs there, or will when others have left, or it itself has."""
+        lease = self.leases.get(job_id)
+        if lease is None:
+            return scheduler.status(job_id) is Status.HOLDING
+        return lease.is_guaranteed or lease.is_stopping
+
+    def _judge_waste(self, winner: str, pool: str, reaction: Reaction) -> None:
+        self.seen["cells not taken"] += 1
+        for round_ in reaction.rounds:
+            names = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
+            for departure in round_.plan.departures if round_.pool == pool else ():
+                if isinstance(departure.reason, Preempted) and departure.reason.by == winner:
+                    victim = names[departure.serial]
+                    raise Violation(f"no job is preempted for cells that go to no job: {victim} for {winner}")
 
     def _hear(self, event: Event, reaction: Reaction) -> None:
         match event:
@@ -237,16 +250,9 @@ class Auditor:
         match event:
             case Tick() | JobStarted():
                 pass
-            case JobEnded(ending=Ending.STOPPED):
-                # A pool that has preempted a job need not decide again when that has left.
-                self.decided = dict.fromkeys(self.specs, False)
             case _:
                 self.decided.clear()
-        decided = {round_.pool for round_ in reaction.rounds}
-        self.decided.update(dict.fromkeys(decided, True))
-        self.unseen -= {lease.epoch for lease in self.leases.values() if lease.job.tenant in decided}
-        if not decided:
-            self.unseen |= {command.epoch for command in reaction.commands if isinstance(command, Start)}
+        self.decided.update(dict.fromkeys((round_.pool for round_ in reaction.rounds), True))
 
     def _departed(self, reaction: Reaction) -> dict[str, list[str]]:
         """By job: the pools that gave its GPUs to another job, or move it; of a lazy job, first its tenant's."""
@@ -447,12 +453,11 @@ class Auditor:
         claims, bad = self.claims(), self.bad()
         staying = claims
         if spec.policy == "priority":
-            # What began after its last decision, a pool preempts with its next one only.
             staying = self.claims(
                 [
                     lease
                     for lease in self.leases.values()
-                    if lease.job.tenant != spec.name or lease.job.priority >= job.priority or lease.epoch in self.unseen
+                    if lease.job.tenant != spec.name or lease.job.priority >= job.priority
                 ]
             )
         if self.estate.is_owed_a_start(job, claims, staying, bad):
