@@ -6,7 +6,8 @@ Whether a job runs with a guarantee is what `Scheduler.explain` says: it is in i
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from world import Violation
 
@@ -44,6 +45,7 @@ class Lease:
     job: Job
     epoch: int
     gpus: frozenset[Gpu]
+    levels: Mapping[Gpu, str] = field(default_factory=dict)  # of its tenant's cells, by GPU, while these are as told
     is_guaranteed: bool = False
     is_stopping: bool = False
     is_outside: bool = False  # of its tenant's cells, though its pool is that of its tenant
@@ -80,7 +82,11 @@ class Auditor:
     def claims(self, leases: list[Lease] | None = None) -> list[Claim]:
         """What jobs with a guarantee have of their tenants' cells."""
         return [
-            Claim(f"{lease.job.tenant}/{lease.job.pinned}" if lease.job.pinned else lease.job.tenant, lease.gpus)
+            Claim(
+                f"{lease.job.tenant}/{lease.job.pinned}" if lease.job.pinned else lease.job.tenant,
+                lease.gpus,
+                lease.levels,
+            )
             for lease in (self.leases.values() if leases is None else leases)
             if lease.is_guaranteed
         ]
@@ -338,7 +344,8 @@ class Auditor:
         if not gpus.isdisjoint(self.bad()):
             raise Violation(f"nothing starts on bad hardware: {command}")
         self._judge_gang(command, job)
-        self.leases[job_id] = Lease(job, command.epoch, gpus)
+        levels = dict(zip(command.gpus, command.cells, strict=True)) if command.cells else {}
+        self.leases[job_id] = Lease(job, command.epoch, gpus, levels)
         for epoch, (victim, winners) in list(self.evicted.items()):
             if job_id in winners and not winners[job_id]:
                 winners[job_id] = gpus
@@ -409,6 +416,8 @@ class Auditor:
             if now and not lease.is_guaranteed:
                 self.seen["guaranteed" if lease.epoch in started else "guaranteed where it runs"] += 1
             lease.is_guaranteed = now
+            if not now or self.has_changed:
+                lease.levels = {}  # it may get other cells, where it is
 
     def _judge_loss(self, event: Event, lost: set[str]) -> None:
         """A change of the cluster or of cells that leaves room for all who run takes no guarantee."""
