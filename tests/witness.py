@@ -88,6 +88,14 @@ class Placement(NamedTuple):
     gpus: tuple[Gpu, ...]  # of its tenant's cells, which may be anywhere, or of the cluster
 
 
+class Displaced(NamedTuple):
+    """A job for which GPUs were held, until cells of tenants were bound there: some of these jobs are the reason."""
+
+    job_id: str
+    gpus: tuple[Gpu, ...]
+    winners: frozenset[str]  # that have not started since; in their cells, which may be anywhere
+
+
 class Witness:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -109,7 +117,9 @@ class Witness:
         self.forgiven: frozenset[str] = frozenset()  # promises that are known to be broken, while others are looked for
         self.placed: dict[str, dict[str, Placement]] = {}  # by job and pool, the latest last: where it was placed
         self.placed_at: dict[str, float] = {}  # by job: when that was
-        self.is_reserving = False  # whether a pool with cells has decided in the present reaction
+        self.displaced: list[Displaced] = []
+        self.in_cells: set[str] = set()  # jobs that pools with cells have placed so far in the present reaction
+        self.reserving: set[str] = set()  # pools with cells that have decided so far in the present reaction
         self.taken_over: set[str] = set()  # jobs whose GPUs another one was given in the present reaction
         self.reported: dict[str, float] = {}
         self.preemptions: Counter[str] = Counter()
@@ -137,9 +147,13 @@ class Witness:
             if isinstance(notice, DecisionRejected | FactRejected):
                 raise Violation(f"a decision was rejected: {notice}")
         self._hear(event, reaction, scheduler)
-        self.is_reserving = any(map(self._reserves, reaction.rounds))
+        self.in_cells.clear()
+        self.reserving.clear()
         for number, round_ in enumerate(reaction.rounds):
             self._judge_round(round_)
+            if self._reserves(round_):
+                self.reserving.add(round_.pool)
+                self.in_cells.update(self._placed_by(round_))
             self._note_downgrades(round_, reaction.rounds[number + 1 :], reaction)
         causes = self._causes(event, reaction)
         for command in reaction.commands:
@@ -474,6 +488,10 @@ class Witness:
                 raise Violation(f"no job is preempted unless the preemptor starts: {reason}")
             self._judge_departure(job_id, round_, isinstance(reason, Preempted), leaving)
 
+    def _placed_by(self, round_: Round) -> set[str]:
+        name = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
+        return {name[serial] for item in round_.plan.placements for serial in item.bundle}
+
     def _note_taken_over(self, round_: Round, name: dict[int, str]) -> None:
         """GPUs that are held for a job go to others only if one of them ranks before it under a preemptive ranking."""
         ranking = round_.decision
@@ -487,15 +505,52 @@ class Witness:
         for job_id, by_pool in self.placed.items():
             if self.status.get(job_id) is not Status.HOLDING or list(by_pool)[-1] != round_.pool:
                 continue
-            if self.now >= self.placed_at[job_id] + self.setup.acknowledge_seconds or self.is_reserving:
-                continue  # its hold may have expired, or a tenant's cells may have been bound there just before
+            if self.now >= self.placed_at[job_id] + self.setup.acknowledge_seconds:
+                continue  # its hold may have expired
             held = by_pool[round_.pool].gpus
             winners = [jobs for jobs, gpus in given if job_id not in jobs and not gpus.isdisjoint(held)]
             if not winners:
                 continue
-            if all(rank.get(each, inf) >= rank.get(job_id, inf) for jobs in winners for each in jobs):
+            is_outranked = any(rank.get(each, inf) < rank.get(job_id, inf) for jobs in winners for each in jobs)
+            if not is_outranked and not self._gave_way(job_id):
                 raise Violation(f"GPUs held for {job_id} go to jobs that rank before it, not to {winners}")
             self.taken_over.add(job_id)
+
+    def _gave_way(self, job_id: str) -> bool:
+        """Whether GPUs outside of cells may be held for a job no longer because of a pool with cells: the job's own has
+        decided that it does not borrow, or cells are bound there now, which is seen when their jobs start."""
+        pool, held = list(self.placed[job_id].items())[-1]
+        own = next((spec.name for spec in self.specs if self.jobs[job_id].tenant in spec.tenants), "")
+        if self.spec(pool).cells:
+            return False
+        if own in self.reserving:
+            return True
+        if self.in_cells:
+            self.displaced.append(Displaced(job_id, held.gpus, frozenset(self.in_cells)))
+        return bool(self.in_cells)
+
+    def _judge_displaced(self, reaction: Reaction, scheduler: Scheduler) -> None:
+        """Jobs in cells start on GPUs that others have given up for them, or on their nodes where CPUs are scarce."""
+        started = {command.job_ids[0]: command.gpus for command in reaction.commands if isinstance(command, Start)}
+        waiting = []
+        for job_id, held, winners in self.displaced:
+            nodes = {gpu.node for gpu in held}
+            given = [(winner, gpu) for winner in winners for gpu in started.get(winner, ())]
+            if any(gpu in held or (gpu.node in nodes and self._needs_cpus(winner)) for winner, gpu in given):
+                continue
+            left = winners - {winner for winner, _ in given}
+            late = {winner for winner in left if winner not in self.lease_of or winner in self._stopping()}
+            if not late:
+                raise Violation(f"a hold gives way to cells on its GPUs only: {job_id}, {held}, not for {given}")
+            if all(scheduler.status(winner) in (Status.HOLDING, Status.STOPPING) for winner in late):
+                waiting.append(Displaced(job_id, held, frozenset(late)))
+        self.displaced = waiting  # of others it is never seen where their cells were
+
+    def _stopping(self) -> set[str]:
+        return {job_id for lease in self.leases.values() for job_id in lease.stopping}
+
+    def _needs_cpus(self, job_id: str) -> bool:
+        return bool(self.jobs[job_id].cpus_per_gpu or self.jobs[job_id].memory_bytes_per_gpu)
 
     def _judge_departure(self, job_id: str, round_: Round, is_preempted: bool, leaving: set[str]) -> None:
         lease, job = self.leases[self.lease_of[job_id]], self.jobs[job_id]
@@ -765,9 +820,10 @@ class Witness:
             status, before = scheduler.status(job_id), self.status.get(job_id)
             self._judge_status(job_id, status, before, scheduler)
             if before is Status.HOLDING and status is Status.PENDING:
-                self._judge_release(job_id, event, reaction)
+                self._judge_release(job_id, event)
             self.status[job_id] = status
         self.taken_over.clear()
+        self._judge_displaced(reaction, scheduler)
         if isinstance(event, JobCancelled) and self.status.get(event.job_id) not in (*FINAL, Status.CANCELLING, None):
             raise Violation(f"a job that is cancelled ends: {event.job_id} is {self.status[event.job_id]}")
 
@@ -793,15 +849,16 @@ class Witness:
         if status in _WAITS and not str(scheduler.why(job_id) or ""):
             raise Violation(f"every pending job has a reason: {job_id} is {status.name}")
 
-    def _judge_release(self, job_id: str, event: Event, reaction: Reaction) -> None:
+    def _judge_release(self, job_id: str, event: Event) -> None:
         """What is held for a job stays so until it starts, the hold expires, or something else needs the GPUs."""
-        if isinstance(event, _RELEASES) or any(map(self._reserves, reaction.rounds)) or job_id in self.taken_over:
+        if isinstance(event, _RELEASES) or job_id in self.taken_over:
             return
         if isinstance(event, JobCancelled | JobHeld):
             return  # of the job itself, or of the one with which it was to share GPUs
         if isinstance(event, Tick) and self.now >= self.placed_at[job_id] + self.setup.acknowledge_seconds:
             return
-        raise Violation(f"a preemptor starts, or its hold expires: {job_id} at {event}")
+        if not self._gave_way(job_id):
+            raise Violation(f"a preemptor starts, or its hold expires: {job_id} at {event}")
 
 
 def _departures(round_: Round) -> list[tuple[str, Departure]]:

@@ -6,7 +6,8 @@ Whether a job runs with a guarantee is what `Scheduler.explain` says: it is in i
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from world import Violation
 
@@ -15,7 +16,6 @@ from horae.model.commands import Start, Stop
 from horae.model.errors import InputError
 from horae.model.events import (
     ClusterChanged,
-    Ending,
     Event,
     GpuChanged,
     GpuState,
@@ -34,6 +34,7 @@ from horae.model.jobs import Job
 from horae.model.notices import AdoptionRefused, ChangeRefused, DecisionRejected, FactRejected, GuaranteeLost, NodeInUse
 from horae.model.plans import Reaction
 from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.reasons import Preempted
 from horae.model.status import FINAL, Status
 from horae.scheduler import Scheduler
 from oracles.cells import Claim, Estate, members_of, pack
@@ -44,6 +45,7 @@ class Lease:
     job: Job
     epoch: int
     gpus: frozenset[Gpu]
+    levels: Mapping[Gpu, str] = field(default_factory=dict)  # of its tenant's cells, by GPU, while these are as told
     is_guaranteed: bool = False
     is_stopping: bool = False
     is_outside: bool = False  # of its tenant's cells, though its pool is that of its tenant
@@ -66,7 +68,6 @@ class Auditor:
         self.seen: Counter[str] = Counter()
         self._estate: Estate | None = None
         self.in_reach: list[bool] = []
-        self.unseen: set[int] = set()  # epochs that began after the last decision of their pool
         self.is_held = False  # before the last event, jobs were leaving GPUs that may be held for others
         self.has_changed = False  # with the last event, the cluster or what tenants reserve
 
@@ -81,7 +82,11 @@ class Auditor:
     def claims(self, leases: list[Lease] | None = None) -> list[Claim]:
         """What jobs with a guarantee have of their tenants' cells."""
         return [
-            Claim(f"{lease.job.tenant}/{lease.job.pinned}" if lease.job.pinned else lease.job.tenant, lease.gpus)
+            Claim(
+                f"{lease.job.tenant}/{lease.job.pinned}" if lease.job.pinned else lease.job.tenant,
+                lease.gpus,
+                lease.levels,
+            )
             for lease in (self.leases.values() if leases is None else leases)
             if lease.is_guaranteed
         ]
@@ -139,16 +144,30 @@ class Auditor:
 
     def _follow_up(self, reaction: Reaction, scheduler: Scheduler) -> None:
         """Winners that start later, or not at all."""
+        self.seen["cells declined"] += sum(len(round_.plan.declined) for round_ in reaction.rounds)
         for job_id, pool in self._placed(reaction).items():
-            lease = self.leases.get(job_id)
-            if lease is None or pool == self.open_pool or lease.is_guaranteed or lease.is_stopping:
-                continue
-            self.seen["cells declined"] += 1
-            self.decided[pool] = False  # the next job has them with the next decision
+            if pool != self.open_pool and not self._has_its_cells(job_id, scheduler):
+                self._judge_waste(job_id, pool, reaction)
         for epoch, (_, winners) in list(self.evicted.items()):
             status = [scheduler.status(job_id) for job_id, gpus in winners.items() if not gpus]
             if not {*status} <= {Status.HOLDING, Status.STOPPING}:
                 del self.evicted[epoch]  # what was held for one of them no longer is
+
+    def _has_its_cells(self, job_id: str, scheduler: Scheduler) -> bool:
+        """Whether a job that was given cells runs there, or will when others have left, or it itself has."""
+        lease = self.leases.get(job_id)
+        if lease is None:
+            return scheduler.status(job_id) is Status.HOLDING
+        return lease.is_guaranteed or lease.is_stopping
+
+    def _judge_waste(self, winner: str, pool: str, reaction: Reaction) -> None:
+        self.seen["cells not taken"] += 1
+        for round_ in reaction.rounds:
+            names = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
+            for departure in round_.plan.departures if round_.pool == pool else ():
+                if isinstance(departure.reason, Preempted) and departure.reason.by == winner:
+                    victim = names[departure.serial]
+                    raise Violation(f"no job is preempted for cells that go to no job: {victim} for {winner}")
 
     def _hear(self, event: Event, reaction: Reaction) -> None:
         match event:
@@ -237,16 +256,9 @@ class Auditor:
         match event:
             case Tick() | JobStarted():
                 pass
-            case JobEnded(ending=Ending.STOPPED):
-                # A pool that has preempted a job need not decide again when that has left.
-                self.decided = dict.fromkeys(self.specs, False)
             case _:
                 self.decided.clear()
-        decided = {round_.pool for round_ in reaction.rounds}
-        self.decided.update(dict.fromkeys(decided, True))
-        self.unseen -= {lease.epoch for lease in self.leases.values() if lease.job.tenant in decided}
-        if not decided:
-            self.unseen |= {command.epoch for command in reaction.commands if isinstance(command, Start)}
+        self.decided.update(dict.fromkeys((round_.pool for round_ in reaction.rounds), True))
 
     def _departed(self, reaction: Reaction) -> dict[str, list[str]]:
         """By job: the pools that gave its GPUs to another job, or move it; of a lazy job, first its tenant's."""
@@ -332,7 +344,8 @@ class Auditor:
         if not gpus.isdisjoint(self.bad()):
             raise Violation(f"nothing starts on bad hardware: {command}")
         self._judge_gang(command, job)
-        self.leases[job_id] = Lease(job, command.epoch, gpus)
+        levels = dict(zip(command.gpus, command.cells, strict=True)) if command.cells else {}
+        self.leases[job_id] = Lease(job, command.epoch, gpus, levels)
         for epoch, (victim, winners) in list(self.evicted.items()):
             if job_id in winners and not winners[job_id]:
                 winners[job_id] = gpus
@@ -403,6 +416,8 @@ class Auditor:
             if now and not lease.is_guaranteed:
                 self.seen["guaranteed" if lease.epoch in started else "guaranteed where it runs"] += 1
             lease.is_guaranteed = now
+            if not now or self.has_changed:
+                lease.levels = {}  # it may get other cells, where it is
 
     def _judge_loss(self, event: Event, lost: set[str]) -> None:
         """A change of the cluster or of cells that leaves room for all who run takes no guarantee."""
@@ -447,12 +462,11 @@ class Auditor:
         claims, bad = self.claims(), self.bad()
         staying = claims
         if spec.policy == "priority":
-            # What began after its last decision, a pool preempts with its next one only.
             staying = self.claims(
                 [
                     lease
                     for lease in self.leases.values()
-                    if lease.job.tenant != spec.name or lease.job.priority >= job.priority or lease.epoch in self.unseen
+                    if lease.job.tenant != spec.name or lease.job.priority >= job.priority
                 ]
             )
         if self.estate.is_owed_a_start(job, claims, staying, bad):

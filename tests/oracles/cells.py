@@ -1,8 +1,9 @@
 """What tenants' cells are worth, by exhaustive search over all ways to lay them on a small cluster.
 
 A *covering* is one way in which the cells that tenants use may lie: each GPU of a guaranteed job is in a cell of its
-tenant, and no tenant has more cells than it reserves. Which covering the scheduler has in mind cannot be seen from
-outside, so a promise is broken if no covering keeps it, and a job is owed a start if every covering has room for it.
+tenant, and no tenant has more cells than it reserves. Of a job that was started in its cells, the levels of these are
+known. Otherwise, which covering the scheduler has in mind cannot be seen from outside, so a promise is broken if no
+covering keeps it, and a job is owed a start if every covering has room for it.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class Claim(NamedTuple):
 
     owner: str  # its tenant, or "tenant/name" of its pinned cell
     gpus: frozenset[Gpu]
+    levels: Mapping[Gpu, str] = {}  # by GPU: the level of its cell, where that was told
 
 
 class Estate:
@@ -107,8 +109,8 @@ class Estate:
             astray = [str(chain.gpus[gpu]) for gpu, owner in owners.items() if "/" in owner and gpu not in chain.pinned]
             if foreign or astray:
                 return f"{foreign} are pinned for others, {astray} are not pinned"
-            if next(complete(chain, owners), None) is None:
-                found = next(coverings(chain, owners), None)
+            if next(complete(chain, claims), None) is None:
+                found = next(coverings(chain, claims), None)
                 problem = (
                     f"no room for the unused cells, e.g. {found}" if found else "more cells are used than reserved"
                 )
@@ -121,7 +123,7 @@ class Estate:
         for chain in self.chains:
             answers = [
                 can_place(chain, covering.free - indexes(chain, bad), total(covering.unused, chain.top))
-                for covering in islice(complete(chain, owners_of(chain, claims)), COVERINGS_MAX)
+                for covering in islice(complete(chain, claims), COVERINGS_MAX)
             ]
             found.append(all(answers) if surely else any(answers))
         return found
@@ -145,7 +147,7 @@ class Estate:
                 found.append([[part(chain, pin, taken) for name, pin in chain.pins.items() if name == owner]])
                 continue
             options = []
-            for covering in islice(complete(chain, owners_of(chain, claims)), COVERINGS_MAX + 1):
+            for covering in islice(complete(chain, claims), COVERINGS_MAX + 1):
                 if not can_place(chain, covering.free - unfit, total(covering.unused, chain.top)):
                     return False  # hardware is scarce: which tenant loses depends on which came first
                 options.append(
@@ -191,10 +193,9 @@ class Estate:
         found = [
             [
                 self._way(chain, covering, job, claims, avoided, bad)
-                for covering in islice(complete(chain, owners), COVERINGS_MAX)
+                for covering in islice(complete(chain, claims), COVERINGS_MAX)
             ]
             for chain, accelerator in zip(self.chains, self.accelerators, strict=True)
-            for owners in [owners_of(chain, claims)]
             if accelerator == shape.accelerator
         ]
         if prod(map(len, found)) <= COVERINGS_MAX:
@@ -272,6 +273,16 @@ def owners_of(chain: Chain, claims: Iterable[Claim]) -> dict[int, str]:
     return {chain.index[gpu]: claim.owner for claim in claims for gpu in claim.gpus if gpu in chain.index}
 
 
+def levels_of(chain: Chain, claims: Iterable[Claim]) -> dict[int, int]:
+    """By GPU of the chain: the level of the cell in which its job has it, where that was told."""
+    return {
+        chain.index[gpu]: chain.types.index(level)
+        for claim in claims
+        for gpu, level in claim.levels.items()
+        if gpu in chain.index and chain.index[gpu] not in chain.pinned
+    }
+
+
 def indexes(chain: Chain, gpus: Iterable[Gpu]) -> set[int]:
     return {chain.index[gpu] for gpu in gpus if gpu in chain.index}
 
@@ -280,14 +291,16 @@ def total(unused: Mapping[str, Sequence[int]], top: int) -> list[int]:
     return [sum(counts[level] for counts in unused.values()) for level in range(top + 1)]
 
 
-def complete(chain: Chain, owners: Mapping[int, str]) -> Iterator[Covering]:
+def complete(chain: Chain, claims: Sequence[Claim]) -> Iterator[Covering]:
     """The coverings with which all unused cells of all tenants can be had as well."""
-    for covering in coverings(chain, owners):
+    for covering in coverings(chain, claims):
         if can_place(chain, set(covering.free), total(covering.unused, chain.top)):
             yield covering
 
 
-def coverings(chain: Chain, owners: Mapping[int, str]) -> Iterator[Covering]:
+def coverings(chain: Chain, claims: Sequence[Claim]) -> Iterator[Covering]:
+    owners, levels = owners_of(chain, claims), levels_of(chain, claims)
+
     def cover(
         todo: tuple[tuple[int, int], ...], used: tuple[Cell, ...], left: dict[str, tuple[int, ...]]
     ) -> Iterator[Covering]:
@@ -304,7 +317,7 @@ def coverings(chain: Chain, owners: Mapping[int, str]) -> Iterator[Covering]:
         if len(inside) == 1 and chain.pinned.keys().isdisjoint(here):
             owner = next(iter(inside))
             counts = left.get(owner, (0,) * (chain.top + 1))
-            if counts[level]:
+            if counts[level] and all(levels.get(gpu, level) == level for gpu in here):
                 fewer = (*counts[:level], counts[level] - 1, *counts[level + 1 :])
                 yield from cover(tuple(rest), (*used, Cell(owner, level, cell)), {**left, owner: fewer})
         if level:

@@ -15,13 +15,15 @@ from horae.guarantees.buddies import Buddies
 from horae.guarantees.tenancy import Tenancy
 from horae.model.arrays import Ints
 from horae.model.plain import Plain
-from horae.model.plans import Placement
+from horae.model.plans import Placement, RoundPlan
 from horae.model.reasons import Preempted
 from horae.model.shapes import Demand
 from horae.model.status import STARTING
 from horae.model.table import NOBODY
 from horae.scheduler.execution import Execution
 from horae.scheduler.gpu_ledger import GpuLedger
+from horae.scheduler.holds import Holds
+from horae.scheduler.loans import Loans
 from horae.scheduler.pool import Pool
 
 FIRST_SEED = 1_000_000 * int(os.environ.get("HORAE_SEED", "0"))
@@ -76,6 +78,11 @@ def bind_among_guests(self: Buddies, level: int, promised: Sequence[int]) -> int
     return max(allowed, key=lambda cell: (self.guests(level, cell), -cell), default=None)
 
 
+def take_any_cell(self: Buddies, level: int, cell: int, promised: Sequence[int]) -> bool:
+    """Where jobs name nodes, run already, or good hardware is short, larger cells are broken that were promised."""
+    return True
+
+
 def evict_no_guest(self: Execution, pool: Pool, placement: Placement, now: float) -> list[int] | None:
     """Guests stay where a tenant's job starts."""
     found = self._ledger.guests(placement.gpus, self._leases.demand(pool, placement))
@@ -109,6 +116,16 @@ def evict_the_whole_node(self: GpuLedger, gpus: Ints, demand: Demand) -> tuple[l
     return sorted({*found[0], *self.holder[there].tolist()} - {NOBODY}), found[1]
 
 
+def preempt_all_the_same(self: Loans, pool: Pool, plan: RoundPlan) -> RoundPlan:
+    """Jobs leave cells for a job that stays on borrowed GPUs."""
+    return plan
+
+
+def count_on_every_end(self: Holds, pool: Pool, epoch: int, now: float) -> bool:
+    """A pool does not look at what is left over when a job has left for another one."""
+    return epoch in self.awaited()
+
+
 def forget_where_cells_are(self: Tenancy) -> Plain:
     return {**ORIGINAL_DUMP(self), "bound": []}
 
@@ -120,21 +137,27 @@ ORIGINAL_DUMP = Tenancy.dump
 MUTATIONS: dict[str, tuple[object, str, object, str]] = {
     "cells are bound whatever was promised": (Buddies, "choose", bind_in_whole_cells, "have all its cells"),
     "cells are bound among guests": (Buddies, "choose", bind_among_guests, "while idle good cells would do"),
+    "larger cells are broken": (Buddies, "can_take", take_any_cell, "have all its cells"),
     "guests stay": (Execution, "_evict_guests", evict_no_guest, "no GPU has two jobs"),
     "guests come first": (Execution, "_evict_guests", wait_for_guests, "fits its tenant's cells starts"),
     "tenants evict each other": (Execution, "_evict_guests", evict_a_tenant, "no other tenant takes"),
     "guests leave whole nodes": (GpuLedger, "guests", evict_the_whole_node, "a job that needs its GPUs"),
     "bad hardware is good": (Tenancy, "set_bad", nothing, "nothing starts on bad hardware"),
     "a dump forgets where cells are": (Tenancy, "dump", forget_where_cells_are, "a restored scheduler"),
+    "cells are declined too late": (Loans, "without_declined", preempt_all_the_same, "cells that go to no job"),
+    "nothing is left over": (Holds, "counts_on", count_on_every_end, "fits its tenant's cells starts"),
     "nothing wakes a pool": (Pool, "touch", nothing, "fits its tenant's cells starts"),
 }
+# Faults that few histories find, by the seed of one that does. It is tried first; all others are tried if it no longer
+# finds the fault because histories are drawn otherwise.
+FOUND_BY = {"larger cells are broken": 74, "nothing is left over": 173}
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_a_broken_promise_is_found_out_when(mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, name, replacement, promise = MUTATIONS[mutation]
     found: list[str] = []
-    for seed in range(200):
+    for seed in (FOUND_BY.get(mutation, 0), *range(200)):
         with monkeypatch.context() as patch:
             patch.setattr(target, name, replacement)
             if target is Buddies:  # or the scheduler would notice before the auditor can

@@ -28,6 +28,7 @@ from horae.model.table import JobColumns
 from horae.placement.fit import place
 from horae.policies.registry import POLICIES
 from horae.scheduler import Scheduler, core, dump
+from horae.scheduler.execution import Execution
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
 from horae.scheduler.jobs import Jobs
@@ -114,6 +115,16 @@ def forget_promotions(ranking: Ranking, names: Mapping[int, str]) -> Any:
     return ORIGINAL_RANKING(ranking._replace(promoted=ranking.promoted[:0]), names)
 
 
+def release_every_hold(self: Execution, pool: Pool, placement: Placement, now: float) -> list[int] | None:
+    """Where a tenant's cells are bound, GPUs elsewhere are no longer held for jobs of other pools either."""
+    guests = ORIGINAL_EVICT(self, pool, placement, now)
+    for serial in list(self._holds.by_serial) if pool.spec.reserves else ():
+        if serial in self._holds.by_serial and self._jobs.where(serial) is not pool:
+            self._holds.release(serial, now)
+    return guests
+
+
+ORIGINAL_EVICT = Execution._evict_guests
 ORIGINAL_POOLS = Pools.__init__
 ORIGINAL_POOL_DUMP = dump._pool
 ORIGINAL_RANKING = effects._ranking_to_plain
@@ -123,6 +134,12 @@ REJECTED = "a decision was rejected"
 MUTATIONS: dict[str, tuple[object, str, object, tuple[str, ...]]] = {
     "a lease does not occupy its GPUs": (GpuLedger, "take", nothing, (TWICE,)),
     "a winner starts before its victims have left": (Holds, "keep", start_without_waiting, (TWICE,)),
+    "cells release every hold": (
+        Execution,
+        "_evict_guests",
+        release_every_hold,
+        ("a preemptor starts", "a hold gives way to cells on its GPUs only"),
+    ),
     "an old message ends a new lease": (
         Jobs,
         "current",
@@ -160,7 +177,12 @@ MUTATIONS: dict[str, tuple[object, str, object, tuple[str, ...]]] = {
 }
 # Faults that few histories find, by the seed of one that does. It is tried first; all others are tried if it no longer
 # finds the fault because histories are drawn otherwise.
-FOUND_BY = {"CPUs are given away twice": 20, "a dump forgets a column": 13, "effects lose promotions": 258}
+FOUND_BY = {
+    "CPUs are given away twice": 20,
+    "a dump forgets a column": 13,
+    "cells release every hold": 155,
+    "effects lose promotions": 258,
+}
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS)

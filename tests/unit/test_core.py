@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -175,6 +176,34 @@ def test_a_job_is_not_preempted_before_it_has_run_as_long_as_a_restart_costs() -
     assert tell(scheduler, JobSubmitted(100.0, job("c", at=100.0))) == []
 
 
+@pytest.mark.parametrize("cadence", list(Cadence))
+def test_a_job_is_not_preempted_before_it_has_run_as_long_as_its_start_took(cadence: Cadence) -> None:
+    scheduler = Scheduler(replace(lab("las", cadence), acknowledge_seconds=1000.0))
+    for name in "ab":
+        handle(scheduler, JobSubmitted(0.0, job(name, 8, "cluster")))
+    handle(scheduler, Tick(0.0))
+    tell(scheduler, JobStarted(60.0, "a", 0))
+    stopped = {at for at in range(60, 150, 10) for each in tell(scheduler, Tick(float(at))) if isinstance(each, Stop)}
+    assert min(stopped) == 120
+
+
+@pytest.mark.parametrize("cadence", list(Cadence))
+def test_a_job_does_not_move_under_shares_before_it_has_run_as_long_as_its_start_took(cadence: Cadence) -> None:
+    nodes = (Node("fast", "a", 1), Node("slow", "b", 1))
+    pool = PoolSpec("all", "max-min", cadence=cadence, round_seconds=10.0)
+    scheduler = Scheduler(Setup(Cluster("lab", nodes), (pool,), acknowledge_seconds=1000.0))
+    options = (Option(Shape("a", 1, "gpu"), 2.0), Option(Shape("b", 1, "gpu"), 1.0))
+    for name in "xy":
+        handle(scheduler, JobSubmitted(0.0, Job(name, 0.0, options, steps_total=1e6)))
+    begun = [each for each in handle(scheduler, Tick(0.0)).commands if isinstance(each, Start)]
+    fast, slow = sorted(begun, key=lambda start: start.shape.accelerator)
+    tell(scheduler, JobStarted(20.0, fast.job_ids[0], fast.epoch))
+    tell(scheduler, JobEnded(30.0, fast.job_ids[0], fast.epoch, Ending.FINISHED, 1e6))
+    tell(scheduler, JobStarted(60.0, slow.job_ids[0], slow.epoch))
+    stopped = {at for at in range(60, 150, 10) for each in tell(scheduler, Tick(float(at))) if isinstance(each, Stop)}
+    assert min(stopped) == 120
+
+
 def test_a_budget_of_preemptions_is_kept() -> None:
     scheduler = full_house(preemptions_max=0.0)
     assert tell(scheduler, JobSubmitted(100.0, job("c", at=100.0))) == []
@@ -316,12 +345,14 @@ def test_a_message_about_no_lease_at_all_is_ignored() -> None:
     assert scheduler.status("c") is Status.PENDING
 
 
-def test_who_is_confirmed_late_may_be_contested_then() -> None:
+def test_a_job_that_is_confirmed_late_may_be_contested_when_it_has_run_as_long_as_its_start_took() -> None:
     scheduler = Scheduler(lab("srtf"))
     for each in (job("a", 8, "cluster", steps_total=100.0), job("b", 8, "cluster", at=1.0, steps_total=10.0)):
         tell(scheduler, JobSubmitted(each.submitted_at, each))
     assert scheduler.status("b") is Status.PENDING
-    assert tell(scheduler, JobStarted(5.0, "a", 0)) == [Stop(0, "a", 0.0)]
+    assert tell(scheduler, JobStarted(5.0, "a", 0)) == []
+    assert scheduler.next_wakeup_at == 10.0
+    assert tell(scheduler, Tick(10.0)) == [Stop(0, "a", 0.0)]
 
 
 def test_the_time_until_a_start_is_confirmed_is_not_charged() -> None:

@@ -12,6 +12,8 @@ from horae.model.commands import Command, Start, Stop
 from horae.model.events import (
     Ending,
     Event,
+    GpuChanged,
+    GpuState,
     JobCancelled,
     JobEnded,
     JobHeld,
@@ -233,6 +235,25 @@ def test_cells_that_a_job_on_borrowed_gpus_declines_go_to_the_next_job() -> None
     assert (desk.borrows("declines"), desk.borrows("waits")) == (True, False)
 
 
+def test_a_job_on_borrowed_gpus_preempts_no_job_that_has_its_cells_until_it_has_left() -> None:
+    desk = Desk(policy="priority")
+    desk.submit("low", min_runtime_seconds=100.0)
+    desk.at(10.0).submit("high", priority=5)
+    assert desk.borrows("high")
+    assert desk.at(100.0).tell() == []  # cells can be where the job runs only when the other one has left
+    assert (desk.status("low", "high"), desk.borrows("high")) == (["running", "running"], True)
+
+
+def test_a_job_on_borrowed_gpus_has_the_cells_of_a_lazy_job_at_once() -> None:
+    desk = Desk(policy="priority")
+    desk.submit("low", min_runtime_seconds=100.0, lazy=True)
+    desk.at(10.0).submit("high", priority=5)
+    assert desk.borrows("high")
+    assert desk.at(100.0).tell() == []
+    assert desk.status("low", "high") == ["running", "running"]
+    assert (desk.borrows("low"), desk.borrows("high")) == (True, False)
+
+
 # Lazy preemption
 
 
@@ -258,6 +279,17 @@ def test_a_lazy_job_is_stopped_when_its_gpus_are_needed() -> None:
     victim = next(each.job_id for each in commands if isinstance(each, Stop))
     desk.at(11.0).end(victim, Ending.STOPPED, 1.0)
     assert desk.status("high", victim) == ["running", "pending"]
+
+
+def test_the_cells_of_a_lazy_job_are_had_on_what_good_hardware_there_is() -> None:
+    desk = Desk(policy="priority", cells=4)
+    desk.submit("low", gpus=1, lazy=True)
+    assert desk.where["low"] == (Gpu("n0", 0),)
+    bad = [Gpu(node.name, number) for node in NODES for number in range(2)][1:]
+    desk.at(5.0).tell(*(GpuChanged(5.0, gpu, GpuState.FAILED) for gpu in bad))
+    commands = desk.at(10.0).submit("high", gpus=1, priority=5)
+    assert [each.job_id for each in commands if isinstance(each, Stop)] == ["low"]
+    assert desk.status("high") == ["holding"]
 
 
 def test_a_job_that_is_not_lazy_is_stopped() -> None:

@@ -78,13 +78,15 @@ def test_gpus_that_a_job_leaves_anyway_are_taken_before_another_job_is_asked_to_
     assert desk.status("first", "second", "third") == ["HOLDING"] * 3
 
 
-def test_a_job_that_ranks_behind_a_leaving_one_does_not_get_its_gpus() -> None:
+@pytest.mark.parametrize("later_seconds", [0.0, 10.0])
+def test_a_job_that_ranks_behind_a_leaving_one_gets_what_is_left_over_when_that_has_left(later_seconds: float) -> None:
     desk = plain(nodes=1)
     desk.submit("wide", 2, 1)
     assert desk.submit("high", 1, 2) == ["wide"]
     assert desk.submit("low", 1, 0) == []
     assert desk.status("wide", "high", "low") == ["STOPPING", "HOLDING", "PENDING"]
-    assert desk.leave("wide") == ["high"]
+    desk.now += later_seconds  # or in the instant of the decision that passed over the job of low rank
+    assert desk.leave("wide") == ["high", "low"]
 
 
 def test_a_job_whose_place_was_taken_over_finds_another_one_in_the_same_round() -> None:

@@ -253,9 +253,7 @@ class Tenancy:
         """Bind these GPUs of a tenant to good hardware, on these nodes if any are named. Returns whether it can be."""
         numbers = [number for number in dict.fromkeys(self._cell[gpus].tolist()) if number >= 0]
         if not self._are_as_wanted(gpus, nodes):
-            for number in numbers:
-                if number in self._doomed and not self._claims[number]:
-                    self._unmap(number)  # doomed since it was chosen, where any other of its kind might have been
+            self._hide_doomed_like(numbers)  # since a cell was chosen, another of its kind may have got what it had
         unbound = [number for number in numbers if self._bound[number] == _UNBOUND]
         for number in unbound:
             cell = self.cells[number]
@@ -443,6 +441,14 @@ class Tenancy:
         """Cells that no job uses are not bound to bad hardware for show."""
         for number in sorted(self._doomed):
             if not self._claims[number]:
+                self._unmap(number)
+
+    def _hide_doomed_like(self, numbers: Sequence[int]) -> None:
+        """The same for the cells of a kind of which one of these is doomed."""
+        doomed = [each for each in sorted(self._doomed) if not self._claims[each]]
+        kinds = {(id(self.cells[each].reserved), self.cells[each].kind) for each in doomed if each in numbers}
+        for number in doomed:
+            if (id(self.cells[number].reserved), self.cells[number].kind) in kinds:
                 self._unmap(number)
 
     def _show_doomed(self, short: Sequence[int]) -> None:

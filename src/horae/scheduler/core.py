@@ -196,6 +196,7 @@ class Scheduler:
             pool.reject(self.now)  # it stands on its last plan, and the next round tries again
             return
         pool.close_apps(decision, plan)
+        pool.found_ending = self.holds.awaited()
         self._rounds.append(pool.name_round(view, decision, plan, self.ledger.cluster))
         self._execution.carry_out(pool, plan, self.now)  # 6
         pool.decision, pool.plan = decision, plan

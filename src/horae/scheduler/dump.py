@@ -139,6 +139,7 @@ def _pool(pool: Pool, scheduler: Scheduler) -> Plain:
         "auction": None if pool.auction is None else _auction(pool.auction),
         "wake_at": to_plain(pool.wake_at),
         "decided_at": to_plain(pool.decided_at),
+        "found_ending": sorted(pool.found_ending),
         "dirty": pool.dirty,
         "unsettled": pool.unsettled,
         "newcomers": [list(pool.newcomers), to_plain(pool.newcomers_at)],
@@ -310,6 +311,7 @@ def _restore_pool(scheduler: Scheduler, pool: Pool, plain: Plain) -> None:
         said = {app: (tuple(gpus), tuple(map(float, rho))) for app, gpus, rho in bids}
         pool.auction = Auction(number, closes_at, frozenset(asked), said)
     pool.wake_at, pool.decided_at = float(plain["wake_at"]), float(plain["decided_at"])
+    pool.found_ending = frozenset(plain.get("found_ending", ()))
     pool.dirty, pool.unsettled, pool.memory = plain["dirty"], plain["unsettled"], plain["memory"]
     pool.newcomers, pool.newcomers_at = list(plain["newcomers"][0]), float(plain["newcomers"][1])
     shares = plain["shares"]

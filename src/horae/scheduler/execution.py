@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horae.model.plans import Departure, Placement, RoundPlan
+from horae.model.plans import Placement, RoundPlan
 from horae.model.reasons import Preempted
 from horae.model.status import HOLDING, RUNNING, STARTING
 from horae.model.table import NOBODY
@@ -36,7 +36,7 @@ class Execution:
         downgraded = set()
         for departure in plan.departures:
             epoch = int(pool.table.epoch[pool.table.row[departure.serial]])
-            if _is_lazy(pool, departure) and self._loans.downgrade(pool, departure.serial, now):
+            if self._loans.is_downgraded(pool, departure) and self._loans.downgrade(pool, departure.serial, now):
                 downgraded.add(epoch)
             else:
                 self._leases.stop(pool, departure.serial, departure.reason, now)
@@ -98,10 +98,3 @@ class Execution:
                     self._leases.stop(theirs, serial, Preempted(self._jobs.id_of[placement.serial]), now)
                     theirs.touch(now)
         return guests
-
-
-def _is_lazy(pool: Pool, departure: Departure) -> bool:
-    """Whether a job that is preempted goes on where it is, without a guarantee, until its GPUs are needed."""
-    if not pool.spec.reserves or not isinstance(departure.reason, Preempted):
-        return False
-    return pool.table.jobs[pool.table.row[departure.serial]].lazy

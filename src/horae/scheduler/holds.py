@@ -94,17 +94,22 @@ class Holds:
         serials = set(self._ledger.held_for[gpus].tolist())
         return sorted(serials - {NOBODY})
 
+    def awaited(self) -> frozenset[int]:
+        """Leases for whose end any job waits."""
+        return frozenset(epoch for hold in self.by_serial.values() for epoch in hold.awaited)
+
     def counts_on(self, pool: Pool, epoch: int, now: float) -> bool:
         """Whether the pool's last decision knew that this lease would end, so that its end is no news to it.
 
-        It is news if that decision was made before, and some GPUs are kept for no job: those of the lease, which jobs
-        that have come since might have, or others, which the job that has left might have.
+        It is news if that decision was made before, or found the lease about to end, and some GPUs are kept for no job:
+        those of the lease, which jobs that have come since might have, or others, which the job that has left might
+        have.
         """
         if not any(
             epoch in hold.awaited and self._jobs.where(serial) is pool for serial, hold in self.by_serial.items()
         ):
             return False
-        if now <= pool.decided_at:
+        if now <= pool.decided_at and epoch not in pool.found_ending:
             return True
         ledger = self._ledger
         return not (pool.open_gpus & (ledger.holder == NOBODY) & (ledger.held_for == NOBODY)).any()

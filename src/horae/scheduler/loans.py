@@ -16,7 +16,7 @@ from dataclasses import replace
 from math import isfinite
 
 from horae.model.arrays import Ints
-from horae.model.plans import Lease, Placement, RoundPlan
+from horae.model.plans import Departure, Lease, Placement, RoundPlan
 from horae.model.reasons import Moved, Preempted, Won
 from horae.model.status import HOLDING, ON_GPUS, PENDING, RUNNING, STARTING, Signal, Status
 from horae.model.table import NOBODY
@@ -178,10 +178,11 @@ class Loans:
 
     def without_declined(self, pool: Pool, plan: RoundPlan) -> RoundPlan:
         """The plan without cells for jobs that stay on borrowed GPUs anyway, and without preemptions for these."""
-        declined = [each for each in plan.placements if self._declines(pool, each, plan)]
-        if not declined:
-            return plan
-        serials = tuple(each.serial for each in declined)
+        while declined := [each.serial for each in plan.placements if self._declines(pool, each, plan)]:
+            plan = self._without(pool, plan, declined)  # where others counted on these preemptions, they decline next
+        return plan
+
+    def _without(self, pool: Pool, plan: RoundPlan, serials: list[int]) -> RoundPlan:
         by = {self._jobs.id_of[serial] for serial in serials}
         kept = tuple(each for each in plan.placements if each.serial not in serials)
         heirs = {  # by lease: a winner that needs its GPUs all the same
@@ -196,7 +197,7 @@ class Loans:
                 departures.append(each)
             elif epoch in heirs:
                 departures.append(each._replace(reason=Preempted(heirs[epoch])))
-        return plan._replace(placements=kept, departures=tuple(departures), declined=serials)
+        return plan._replace(placements=kept, departures=tuple(departures), declined=(*plan.declined, *serials))
 
     def _declines(self, pool: Pool, placement: Placement, plan: RoundPlan) -> bool:
         """A job on borrowed GPUs has won cells: whether it stays where it is, and leaves them to the next job."""
@@ -210,8 +211,10 @@ class Loans:
         lease, job = self._leases.by_epoch[self.epoch(serial)], pool.table.jobs[pool.table.row[serial]]
         if len(lease.bundle) > 1:
             return True
-        with tenancy.trial():  # could its cells be where it is, once others have left theirs?
+        with tenancy.trial():  # could its cells be where it is, once others have given up theirs?
             for departure in plan.departures:
+                if not self.is_downgraded(pool, departure):
+                    continue  # it has its cells until it has left
                 tenancy.claim(self._leases.by_epoch[self._jobs.epoch(pool, departure.serial)].gpus, claimed=False)
             real, taken = tenancy.real[lease.gpus], _taken(plan, placement)
             return tenancy.adopt(pool.spec.name, real, job.pinned, taken, job.members) is None
@@ -264,6 +267,13 @@ class Loans:
         self._ledger.give_back(lease.gpus)
         self._lend_lease(pool, serial, lease, real, now)
         return True
+
+    def is_downgraded(self, pool: Pool, departure: Departure) -> bool:
+        """Whether a job that is preempted goes on where it is, without a guarantee, until its GPUs are needed."""
+        if not pool.spec.reserves or not isinstance(departure.reason, Preempted):
+            return False
+        is_lazy = pool.table.jobs[pool.table.row[departure.serial]].lazy
+        return is_lazy and self.can_downgrade(pool, departure.serial)
 
     def can_downgrade(self, pool: Pool, serial: int) -> bool:
         """Whether a job is in cells of its tenant, alone and to stay, and there is a pool for what is not."""

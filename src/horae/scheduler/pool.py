@@ -51,6 +51,7 @@ class Pool:
         self.dirty = False  # something happened since the last decision
         self.wake_at = inf
         self.decided_at = -inf
+        self.found_ending: frozenset[int] = frozenset()  # leases that were about to end before the last decision
         self.shared_at = 0.0  # when the shares in force were computed
         self.pair_seconds: Floats = np.empty(0)  # by pair of these shares: time in company since then
         self.paired_at = 0.0  # when that was last counted
@@ -363,15 +364,16 @@ class Pool:
         table.confirmed_at[row] = inf
         self._begin(row, now, placement.lease_seconds)
 
-    def _begin(self, row: int, at: float, lease_seconds: float) -> None:
+    def _begin(self, row: int, at: float, lease_seconds: float, starting_seconds: float = 0.0) -> None:
         """The lease counts from here: the work, the time for which it is protected, and what it is charged."""
         table, job = self.table, self.table.jobs[row]
         table.since[row] = at
         resuming_seconds = job.restart_seconds if table.has_run(row) else 0.0
         table.productive_at[row] = at + resuming_seconds
-        # To stop it costs a restart: it must have worked at least that long, or two jobs could displace each other
-        # for ever without either getting anywhere.
-        protected_seconds = max(job.min_runtime_seconds, resuming_seconds + job.restart_seconds)
+        # To stop it costs a restart, and to start it took some time: it must have worked at least that long, or two
+        # jobs could displace each other for ever without either getting anywhere.
+        restarting_seconds = max(resuming_seconds + job.restart_seconds, starting_seconds)
+        protected_seconds = max(job.min_runtime_seconds, restarting_seconds)
         table.protected_until[row] = at + protected_seconds
         table.lease_until[row] = at + lease_seconds
         if lease_seconds:
@@ -386,7 +388,7 @@ class Pool:
         table.confirmed_at[row] = at
         began_at, since = min(at, now), float(table.since[row])
         if began_at > since:
-            self._begin(row, began_at, float(table.lease_until[row]) - since)
+            self._begin(row, began_at, float(table.lease_until[row]) - since, began_at - since)
         table.runs[row] += 1
         return True
 
