@@ -172,13 +172,30 @@ class Cluster:
         )
 
     @cached_property
-    def node_word(self) -> Mapping[str, type[np.unsignedinteger[Any]] | None]:
-        """By accelerator: the machine word with a byte for each GPU of a node, where all nodes have 1, 2, 4 or 8."""
+    def cell_word(self) -> tuple[Mapping[str, type[np.unsignedinteger[Any]] | None], ...]:
+        """By level and accelerator: the machine word with a byte per GPU of a cell, if all cells have 1, 2, 4 or 8."""
         words: dict[int, type[np.unsignedinteger[Any]]] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-        sizes: dict[str, set[int]] = {}
-        for node in self.nodes:
-            sizes.setdefault(node.accelerator, set()).add(node.gpus)
-        return {name: words.get(min(found)) if len(found) == 1 else None for name, found in sizes.items()}
+        return tuple(
+            {
+                name: words.get(int(sizes[0])) if (sizes == sizes[0]).all() else None
+                for name, (start, stop) in cells.items()
+                for sizes in (np.diff(first[start : stop + 1]),)
+            }
+            for first, cells in zip(self.first_gpu, self.chain_cells, strict=True)
+        )
+
+    def ancestors(self, accelerator: str, level: int, above: int) -> Ints:
+        """By cell of a level: the cell of a higher level that holds it; both are counted from the chain's first."""
+        known = self._ancestors.get((accelerator, level, above))
+        if known is None:
+            gpus = self.chain_starts[level][accelerator] + self.chain_gpus[accelerator][0]
+            known = self.cell_of_gpu[above][gpus] - self.chain_cells[above][accelerator][0]
+            self._ancestors[accelerator, level, above] = known
+        return known
+
+    @cached_property
+    def _ancestors(self) -> dict[tuple[str, int, int], Ints]:
+        return {}
 
     @cached_property
     def is_flat(self) -> bool:

@@ -38,7 +38,7 @@ def place(cluster: Cluster, available: Bools, riders: Riders, demand: Demand, sh
     free = available[bounds[0] : bounds[1]]
     if np.count_nonzero(free) < shape.gpus:  # what a full cluster is asked most often
         return None
-    by_node = _free_by_node(cluster, shape.accelerator, free)
+    by_node = _count_free(cluster, shape.accelerator, cluster.node_level, free)
     if demand.cpus_per_gpu or demand.memory_bytes_per_gpu:
         by_node = np.minimum(by_node, _carried(cluster, available, riders, demand, shape.accelerator))
     if cluster.is_flat and not demand.members:
@@ -65,13 +65,13 @@ def place(cluster: Cluster, available: Bools, riders: Riders, demand: Demand, sh
     return None
 
 
-def _free_by_node(cluster: Cluster, accelerator: str, free: Bools) -> Ints:
-    word = cluster.node_word[accelerator]
+def _count_free(cluster: Cluster, accelerator: str, level: int, free: Bools) -> Ints:
+    """By cell of a level: how many of its GPUs are free. `free` has the GPUs of the chain."""
+    word = cluster.cell_word[level][accelerator]
     if word is not None:
-        # The GPUs of a node are the bytes of one machine word, each 0 or 1: counting its bits counts them.
+        # The GPUs of a cell are the bytes of one machine word, each 0 or 1: counting its bits counts them.
         return np.bitwise_count(free.view(word)).astype(np.int64)
-    starts = cluster.chain_starts[cluster.node_level][accelerator]
-    return np.add.reduceat(free, starts, dtype=np.int64)
+    return np.add.reduceat(free, cluster.chain_starts[level][accelerator], dtype=np.int64)
 
 
 def _carried(cluster: Cluster, available: Bools, riders: Riders, demand: Demand, accelerator: str) -> Ints:
@@ -107,8 +107,7 @@ class _Search:
     def in_one_cell(self, level: int, gpus: int) -> Ints | None:
         room = self._count(level)
         if level < self.node_level:
-            nodes = self._ancestor(level, np.arange(len(room)), self.node_level)
-            room = np.where(self.by_node[nodes] >= gpus, room, 0)
+            room = np.where(self.by_node[self._ancestors(level, self.node_level)] >= gpus, room, 0)
         cell = tightest(room, gpus)
         if cell < 0:
             return None
@@ -116,7 +115,7 @@ class _Search:
         return self._pick(level, cell, gpus) + self.first_gpu
 
     def across_nodes(self, level: int, gpus: int, member_gpus: int) -> Ints | None:
-        cell_of_node = self._ancestor(self.node_level, np.arange(len(self.by_node)), level)
+        cell_of_node = self._ancestors(self.node_level, level)
         by_cell = np.bincount(cell_of_node, weights=self.by_node // member_gpus)
         for cell in self._by_fullness(level, np.flatnonzero(by_cell >= gpus // member_gpus)):
             inside = np.flatnonzero(cell_of_node == cell)
@@ -127,7 +126,7 @@ class _Search:
 
     def in_sizes(self, level: int, packing: Packing) -> Ints | None:
         """The same for members of several sizes."""
-        cell_of_node = self._ancestor(self.node_level, np.arange(len(self.by_node)), level)
+        cell_of_node = self._ancestors(self.node_level, level)
         by_cell = np.bincount(cell_of_node, weights=self.by_node)
         for cell in self._by_fullness(level, np.flatnonzero(by_cell >= packing.gpus)):
             inside = np.flatnonzero(cell_of_node == cell)
@@ -144,21 +143,18 @@ class _Search:
 
     def _count(self, level: int) -> Ints:
         if level not in self.counts:
-            starts = self.cluster.chain_starts[level][self.accelerator]
-            self.counts[level] = np.add.reduceat(self.free, starts, dtype=np.int64)
+            self.counts[level] = _count_free(self.cluster, self.accelerator, level, self.free)
         return self.counts[level]
 
-    def _ancestor(self, level: int, cells: Ints, above: int) -> Ints:
-        """The cells at a higher level that hold these, both counted from the chain's first."""
-        gpus = self.cluster.chain_starts[level][self.accelerator][cells] + self.first_gpu
-        return self.cluster.cell_of_gpu[above][gpus] - self.cluster.chain_cells[above][self.accelerator][0]
+    def _ancestors(self, level: int, above: int) -> Ints:
+        return self.cluster.ancestors(self.accelerator, level, above)
 
     def _in_the_fullest(self, level: int, cells: Ints) -> int:
         """Among cells that are equally full: that in the fullest parent, and so on; at last the first."""
         for above in range(level + 1, len(self.cluster.levels) - 1):
             if len(cells) == 1:
                 break
-            counts = self._count(above)[self._ancestor(level, cells, above)]
+            counts = self._count(above)[self._ancestors(level, above)[cells]]
             cells = cells[counts == counts.min()]
         return int(cells[0])
 

@@ -79,9 +79,10 @@ class Pool:
             quota = [self.spec.quota.get(name, 0) for name in cluster.accelerators]
             self.capacity = np.minimum(self.capacity, quota)
         self.capacity.flags.writeable = False
-        nodes = np.unique(cluster.node_of_gpu[self.open_gpus])
-        self.cpus = float(cluster.node_cpus[nodes].sum())
-        self.memory_bytes = float(cluster.node_memory_bytes[nodes].sum())
+        is_open = np.zeros(len(cluster.nodes), dtype=bool)
+        is_open[cluster.node_of_gpu[self.open_gpus]] = True
+        self.cpus = float(cluster.node_cpus[is_open].sum())
+        self.memory_bytes = float(cluster.node_memory_bytes[is_open].sum())
 
     def accelerator_of(self, shapes: Shapes) -> Ints:
         """By shape: its accelerator, NOBODY where the pool has not so many GPUs of it now."""
