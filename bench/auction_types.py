@@ -18,7 +18,7 @@ import numpy as np
 
 from bench.cases import Result, loop_seconds
 from horae.model.arrays import Ints
-from horae.policies.solve.auction_types import Bid, settle_types
+from horae.solvers.auction.multi_type import Bid, settle_types
 
 LEASE_SECONDS = 1200.0
 SPEED = (1.0, 2.1, 3.7, 5.2)  # of a GPU by type, about

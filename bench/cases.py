@@ -11,13 +11,13 @@ from pathlib import Path
 
 import polars as pl
 
-from horae.experiment import simulate
-from horae.model.cells import Cluster, Node
+from horae.experiments.simulate import simulate
+from horae.model.cluster import Cluster, Node
 from horae.model.jobs import Arrival
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.traces import philly
-from horae.traces.arrivals import arrivals
 from horae.traces.generators import Poisson
+from horae.traces.jobs import arrivals
 
 
 @dataclass(frozen=True)

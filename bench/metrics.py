@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from horae.reports.bounds import bounds
-from horae.reports.log import ClusterColumns, JobColumns, LeaseColumns, RunLog
 from horae.reports.metrics import measure
+from horae.reports.run_log import ClusterColumns, JobColumns, LeaseColumns, RunLog
 
 USERS, TENANTS, NODES, NODE_GPUS = 500, 12, 144, 8
 PREEMPTED_SHARE = 0.1

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from horae.model.arrays import Floats, Ints
+from horae.model.job_table import NOBODY, JobTable
 from horae.model.shapes import Shape
 from horae.model.status import Status
-from horae.model.table import NOBODY, JobTable
 from horae.model.view import View
 
 NOW = 1e6

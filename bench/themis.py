@@ -15,8 +15,8 @@ from math import log
 import numpy as np
 
 from bench.cases import Result, loop_seconds
-from horae.policies.solve.auction import Bid, Bids, settle_bids, together
 from horae.reproduction.themis import Case, run_case
+from horae.solvers.auction.single_type import Bid, Bids, settle_bids, together
 
 REPEATS = 15
 LEASE_SECONDS = 1200.0

@@ -14,7 +14,7 @@ from bench.metrics import synthetic_log
 from bench.sacct import write_sacct
 from horae.reports.bounds import bounds
 from horae.reports.metrics import measure
-from horae.traces.load import read_trace
+from horae.traces.formats import read_trace
 from horae.traces.philly import philly_jobs
 
 MILLION = 1_000_000

@@ -9,10 +9,10 @@ import numpy as np
 
 from horae.model.arrays import Floats, Ints
 from horae.model.decisions import Pairs, Shares
+from horae.model.job_table import Entry, JobTable
 from horae.model.jobs import Job
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
-from horae.model.table import Entry, JobTable
 from horae.model.view import View
 
 NOW = 1e6  # a view's moment, so late that every age fits

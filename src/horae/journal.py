@@ -30,9 +30,9 @@ from horae.model.effects import Effects, round_to_plain
 from horae.model.errors import InputError, JournalError
 from horae.model.events import Event
 from horae.model.notices import DecisionRejected, FactRejected
-from horae.model.plain import Plain, from_plain, to_plain
 from horae.model.plans import Reaction, Round
-from horae.model.pools import Setup
+from horae.model.serialization import Plain, from_plain, to_plain
+from horae.model.setup import Setup
 
 VERSION = 2
 _DAMAGED = "the journal is damaged here: take a whole copy of it"

@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from horae.engines.searching import first_jobs
-from horae.experiment import simulate
+from horae.engines.search.engine import first_jobs
+from horae.experiments.simulate import simulate
 from horae.model.arrays import Floats
-from horae.model.cells import Cluster, Node
+from horae.model.cluster import Cluster, Node
 from horae.model.jobs import Arrival
-from horae.model.pools import PoolSpec, Setup
 from horae.model.searches import Search
+from horae.model.setup import PoolSpec, Setup
 from horae.model.shapes import Option, Shape
-from horae.reports.fairness import AppColumns
-from horae.reports.log import RunLog
+from horae.reports.rho import AppColumns
+from horae.reports.run_log import RunLog
 
 
 @dataclass

@@ -21,14 +21,14 @@ from rich.console import Console
 
 from horae import samples
 from horae.cli.compare_output import print_tables
-from horae.cli.quick_cluster import quick_cluster
-from horae.comparison import run
-from horae.comparison.table import tabulate
-from horae.comparison.task import PolicyChoice, tasks
-from horae.comparison.workload import Recorded
+from horae.experiments.compare import run
+from horae.experiments.compare.run_spec import PolicyChoice, tasks
+from horae.experiments.compare.table import tabulate
+from horae.experiments.compare.workload import Recorded
 from horae.model.errors import InputError
-from horae.traces.arrivals import arrivals
-from horae.traces.load import read_trace
+from horae.traces.clusters.shorthand import quick_cluster
+from horae.traces.formats import read_trace
+from horae.traces.jobs import arrivals
 
 TWO = ("--policy", "fifo", "--policy", "sjf")
 
@@ -187,7 +187,7 @@ def test_a_generator_is_drawn_anew_for_each_seed() -> None:
 
 
 def test_plots_are_drawn_where_they_are_asked_for(jobs: Path, tmp_path: Path) -> None:
-    pytest.importorskip("horae.reports.plots")
+    pytest.importorskip("horae.reports.plots.comparison")
     outcome = compare(jobs, *TWO, "--plots", tmp_path / "plots", "-o", "csv")
     drawn = [Path(line.removeprefix("drew ")) for line in outcome.err.splitlines()]
     assert drawn

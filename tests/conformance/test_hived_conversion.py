@@ -9,12 +9,12 @@ import pytest
 from command_line import horae
 from conformance_folder import FOLDER
 
-from horae.guarantees.tenancy import Tenancy
+from horae.cells.binding import Tenancy
 from horae.model.errors import ClusterError
 from horae.policies.registry import make_policy
-from horae.traces.cluster_file import read_cluster
-from horae.traces.readers.hived_config import read_hived
-from horae.traces.readers.hived_pools import hived_pools
+from horae.traces.clusters.file import read_cluster
+from horae.traces.clusters.hived import read_hived
+from horae.traces.clusters.hived_conversion import hived_pools
 
 CONFIGS = sorted((FOLDER / "hived" / "configs").glob("*.yaml"))
 INVALID = "design-invalid"

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from horae.model.arrays import Floats, Ints
-from horae.policies.solve.auction_types import Bid
+from horae.solvers.auction.multi_type import Bid
 
 
 def best_welfare(bids: Sequence[Bid], offer: Ints) -> float:

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from horae.model.arrays import Floats
-from horae.model.cells import CLUSTER, NODE
+from horae.model.cluster import CLUSTER, NODE
+from horae.model.job_table import Entry, JobTable
 from horae.model.jobs import Job
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
-from horae.model.table import Entry, JobTable
 from horae.model.view import AppColumns, View
-from horae.policies import agents
-from horae.policies.agents import Books, Prospects, Terms
-from horae.policies.cases import ACCELERATORS, SHAPES, TENANTS, Case, cases
-from horae.policies.solve.auction import Bid
+from horae.policies.example_views import ACCELERATORS, SHAPES, TENANTS, Case, cases
+from horae.policies.themis import valuation
+from horae.policies.themis.valuation import Books, Prospects, Terms
+from horae.solvers.auction.single_type import Bid
 
 SOME = settings(max_examples=settings.default.max_examples // 2)  # type: ignore[union-attr]
 LEASE_SECONDS = 1200.0
@@ -135,12 +135,12 @@ class Asked(NamedTuple):
 
 
 def ask(view: View, terms: Terms, option: int | None = None) -> Asked:
-    books = agents.open_books(view, terms)
-    options = agents.option_of(view, books)
+    books = valuation.open_books(view, terms)
+    options = valuation.option_of(view, books)
     if option is not None:
-        options = np.where(books.standing == agents.WAITS, option, options)
-    seen = agents.prospects(view, books, terms, options)
-    bids, before = agents.bid(books, seen, terms, np.arange(len(books.app)))
+        options = np.where(books.standing == valuation.WAITS, option, options)
+    seen = valuation.prospects(view, books, terms, options)
+    bids, before = valuation.bid(books, seen, terms, np.arange(len(books.app)))
     each = [bids.of(app) for app in range(len(books.app))]
     return Asked(books, seen, np.exp(-bids.value[bids.first[:-1]]), each, before.tolist())
 
@@ -150,8 +150,8 @@ def check(asked: Asked) -> None:
     for app, bid in enumerate(asked.bids):
         inside = slice(int(books.first[app]), int(books.first[app + 1]))
         standing, gang = books.standing[inside], books.gang[inside]
-        contested = (standing == agents.RENEWS) | (standing == agents.WAITS)
-        assert asked.before[app] == np.count_nonzero(standing == agents.KEEPS)
+        contested = (standing == valuation.RENEWS) | (standing == valuation.WAITS)
+        assert asked.before[app] == np.count_nonzero(standing == valuation.KEEPS)
         assert bid.gpus.tolist() == [0, *np.cumsum(gang[contested]).tolist()]
         assert np.isfinite(bid.value).all()
         assert (np.diff(bid.value) >= 0).all()
@@ -181,17 +181,17 @@ def test_so_are_those_from_every_kind_of_pool_that_a_policy_may_be_shown(seed: i
 def test_who_says_that_more_is_left_says_that_its_rho_is_higher(pool: Pool, terms: Terms, factor: float) -> None:
     """Where all lengths are known: the ideal does not change by what an agent says."""
     view = Pool([row._replace(seconds=row.seconds or 500.0) for row in pool.rows], *pool[1:]).view()
-    books = agents.open_books(view, terms)
-    lied = agents.open_books(view, terms, np.full(len(view.app.gpus_max), factor))
+    books = valuation.open_books(view, terms)
+    lied = valuation.open_books(view, terms, np.full(len(view.app.gpus_max), factor))
     assert lied.ideal_seconds == pytest.approx(books.ideal_seconds)
-    options = agents.option_of(view, books)
-    one, other = (polled(each, agents.prospects(view, each, terms, options), terms) for each in (books, lied))
+    options = valuation.option_of(view, books)
+    one, other = (polled(each, valuation.prospects(view, each, terms, options), terms) for each in (books, lied))
     assert (other >= one * (1 - 1e-9)).all() if factor >= 1 else (other <= one * (1 + 1e-9)).all()
 
 
 def polled(books: Books, seen: Prospects, terms: Terms) -> Floats:
     """By app: its rho with what it keeps anyway, which is what its bid for nothing says."""
-    bids, _ = agents.bid(books, seen, terms, np.arange(len(books.app)))
+    bids, _ = valuation.bid(books, seen, terms, np.arange(len(books.app)))
     return np.exp(-bids.value[bids.first[:-1]])
 
 

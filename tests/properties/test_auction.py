@@ -14,7 +14,7 @@ from oracles import auction as oracle
 from oracles.auction import Table
 
 from horae.model.arrays import Floats
-from horae.policies.solve.auction import Bid, Outcome, settle_bids, together
+from horae.solvers.auction.single_type import Bid, Outcome, settle_bids, together
 
 SLOW = settings(max_examples=settings.default.max_examples // 3)  # type: ignore[union-attr]
 # Ties, plateaus, and numbers of every size; a restart may be worth nothing at all.

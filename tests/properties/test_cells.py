@@ -11,15 +11,15 @@ from profiles import NIGHTLY
 from properties.cells_driver import STEPS, drive
 from world import Violation
 
-from horae.guarantees.buddies import Buddies
-from horae.guarantees.tenancy import Tenancy
+from horae.cells.binding import Tenancy
+from horae.cells.buddies import Buddies
 from horae.model.arrays import Ints
-from horae.model.plain import Plain
+from horae.model.job_table import NOBODY
 from horae.model.plans import Placement, RoundPlan
 from horae.model.reasons import Preempted
+from horae.model.serialization import Plain
 from horae.model.shapes import Demand
 from horae.model.status import STARTING
-from horae.model.table import NOBODY
 from horae.scheduler.execution import Execution
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds

@@ -15,10 +15,10 @@ from horae.model.arrays import Floats
 from horae.model.decisions import Shares
 from horae.policies.finish_time_fairness import FinishTimeFairness
 from horae.policies.makespan import Makespan
-from horae.policies.solve.classes import collapse
-from horae.policies.solve.levels_program import reach_by_program
-from horae.policies.solve.max_min import water_filling
-from horae.policies.solve.wishes import Wish
+from horae.solvers.classes import collapse
+from horae.solvers.levels.bisection import reach_by_program
+from horae.solvers.levels.objectives import water_filling
+from horae.solvers.levels.targets import Wish
 
 
 class Pool(NamedTuple):

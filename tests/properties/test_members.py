@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from horae.model.cells import CLUSTER, NODE, Cluster, Node
+from horae.model.cluster import CLUSTER, NODE, Cluster, Node
 from horae.model.plans import Contest, Riders, Spot
 from horae.model.shapes import Demand, Shape, cut
 from horae.placement.evict import place_over

@@ -18,7 +18,7 @@ import numpy as np
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from horae.model.cells import CLUSTER, GPU, NODE, Cluster, Node
+from horae.model.cluster import CLUSTER, GPU, NODE, Cluster, Node
 from horae.model.plans import Contest, Riders, Spot
 from horae.model.shapes import Demand, Shape
 from horae.placement.evict import place_over

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import examples
 
-from horae.model.cells import Cluster, Node
+from horae.model.cluster import Cluster, Node
 from horae.model.jobs import Arrival, Job, Truth
-from horae.model.pools import Cadence
+from horae.model.setup import Cadence
 from horae.model.shapes import Option, Shape
-from horae.reports.records import Record
+from horae.reports.recorder import Record
 from horae.scheduler.pool import Pool
 
 jobs = st.lists(

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from horae.model.shapes import Shape
 from horae.model.speeds import Measurement
-from horae.speed.book import GANG_FACTOR_MAX, SpeedBook
 from horae.speed.scaling import Point, fit_curve
+from horae.speed.table import GANG_FACTOR_MAX, SpeedBook
 
 GANGS = st.sampled_from([1, 2, 3, 4, 8, 16, 64])
 SPEEDS = st.floats(1e-3, 1e3)

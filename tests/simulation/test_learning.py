@@ -14,24 +14,24 @@ from builders import gpus
 
 from horae.driver import run
 from horae.engines.engine import Engine, Moment
-from horae.engines.faulty import Faults, FaultyEngine
+from horae.engines.fault_injection import Faults, FaultyEngine
 from horae.engines.simulated import SimulatedEngine
-from horae.experiment import replay_text
+from horae.experiments.learning import Learning, LearningEngine, NoisyEngine
+from horae.experiments.simulate import replay_text
 from horae.journal import JournalWriter
-from horae.learning import Learning, LearningEngine, NoisyEngine
-from horae.model.cells import CLUSTER, Cluster, Node
+from horae.model.cluster import CLUSTER, Cluster, Node
 from horae.model.commands import Command, Start
 from horae.model.errors import InputError
 from horae.model.events import Ending, Event, JobCancelled, JobEnded, JobSubmitted, SpeedRevised, Surveyed
 from horae.model.jobs import Arrival, Job, Truth
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
-from horae.reports.records import Recorder
+from horae.reports.recorder import Recorder
 from horae.scheduler import Reaction, Scheduler
-from horae.speed.book import SpeedBook
 from horae.speed.estimator import Estimator
-from horae.traces.arrivals import arrivals
+from horae.speed.table import SpeedBook
 from horae.traces.generators.gavel import Gavel, reference_speeds
+from horae.traces.jobs import arrivals
 from horae.traces.speed_tables import read_gavel_csv
 
 TYPES = ("v100", "p100", "k80")

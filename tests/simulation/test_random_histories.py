@@ -11,20 +11,20 @@ import pytest
 from simulation.random_driver import coverage_of, drive
 from world import AnyPairs, Violation
 
-from horae.guarantees.pools import Pools
+from horae.cells.pool_layout import Pools
 from horae.mechanism.admit import _Pass, admit
-from horae.mechanism.ground import Ground
+from horae.mechanism.pass_input import Ground
 from horae.model import effects
 from horae.model.arrays import Bools
-from horae.model.cells import Cluster
+from horae.model.cluster import Cluster
 from horae.model.commands import Command
 from horae.model.decisions import Ranking
 from horae.model.events import Ending, Event, JobCancelled, JobEnded, Surveyed
+from horae.model.job_table import JobColumns
 from horae.model.notices import DecisionRejected, FactRejected, Notice
 from horae.model.plans import Claims, Placement, Riders, RoundPlan, Spot
-from horae.model.pools import PoolSpec
+from horae.model.setup import PoolSpec
 from horae.model.shapes import Demand, Shape
-from horae.model.table import JobColumns
 from horae.placement.fit import place
 from horae.policies.registry import POLICIES
 from horae.scheduler import Scheduler, core, dump
@@ -34,8 +34,8 @@ from horae.scheduler.holds import Holds
 from horae.scheduler.jobs import Jobs
 from horae.scheduler.placer import Placer
 from horae.scheduler.pool import Pool
-from horae.scheduler.requests import Requests
 from horae.scheduler.surveys import Surveys
+from horae.scheduler.user_requests import Requests
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 FIRST_SEED = 1_000_000 * int(os.environ.get("HORAE_SEED", "0"))

@@ -18,26 +18,27 @@ from witness import Witness
 from horae.driver import run
 from horae.engines.simulated import SimulatedEngine
 from horae.model.arrays import Ints
-from horae.model.cells import NODE, Cluster, Node
+from horae.model.cluster import NODE, Cluster, Node
 from horae.model.commands import Start
 from horae.model.decisions import Grants
 from horae.model.events import Event, JobStarted, JobSubmitted, Tick
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.plans import Reaction
-from horae.model.pools import PoolSpec, Setup
+from horae.model.setup import PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.view import View
-from horae.policies import agents, registry
-from horae.policies import themis as module
-from horae.policies.agents import KEEPS, RENEWS, WAITS, Terms
-from horae.policies.assumed import fastest, revalued
-from horae.policies.bundles import ladder, outlook, values
-from horae.policies.cases import cases
-from horae.policies.solve.auction_types import Bid, TypesOutcome, settle_types
-from horae.policies.themis import Themis
-from horae.reports.log import RunLog
-from horae.reports.records import Recorder
+from horae.policies import registry
+from horae.policies.example_views import cases
+from horae.policies.themis import policy as module
+from horae.policies.themis import valuation
+from horae.policies.themis.bundles import ladder, outlook, values
+from horae.policies.themis.policy import Themis
+from horae.policies.themis.trial_levels import fastest, revalued
+from horae.policies.themis.valuation import KEEPS, RENEWS, WAITS, Terms
+from horae.reports.recorder import Recorder
+from horae.reports.run_log import RunLog
 from horae.scheduler import Scheduler
+from horae.solvers.auction.multi_type import Bid, TypesOutcome, settle_types
 
 RACK = "rack"
 # Two fast nodes of 6 GPUs in a rack, and a slow one of 4.
@@ -99,7 +100,7 @@ def test_a_level_that_no_empty_pool_has_is_not_assumed() -> None:
     """No fast node has 8 GPUs: at once it counts on the rack."""
     job = arrival("a", 0.0, 8, 3000.0, fast_node=1.0, fast_rack=0.4, slow_cluster=0.5).job
     view = view_of(CLUSTER_OF_TWO, [job])
-    option = fastest(view, agents.open_books(view, Terms(1200.0)))
+    option = fastest(view, valuation.open_books(view, Terms(1200.0)))
     assert option.tolist() == [[1, -1]]  # nor has the slow type so many
 
 
@@ -130,7 +131,7 @@ def view_of(cluster: Cluster, jobs: list[Job]) -> View:
 
 def check_bids(view: View, terms: Terms) -> None:
     """Of every app: some bundles have the GPUs and the value of the rows that would be granted."""
-    books = agents.open_books(view, terms)
+    books = valuation.open_books(view, terms)
     seen = outlook(view, books, terms, fastest(view, books))
     for app, (low, high) in enumerate(pairwise(books.first.tolist())):
         own = ladder(books, terms, seen, app)
@@ -163,9 +164,9 @@ def test_with_one_type_a_bundle_is_worth_what_a_bid_for_so_many_gpus_is(longest:
     """With 500 s, the whole app ends within the lease: then its own end counts, not that of the lease."""
     jobs = [arrival(f"j{n}", 0.0, 1 + n, longest / (1 + n), app="x", fast_node=1.0, fast_rack=0.5) for n in range(5)]
     view, terms = view_of(CLUSTER_OF_TWO, [each.job for each in jobs]), Terms(1200.0, to_the_end=to_the_end)
-    books = agents.open_books(view, terms)
-    seen = agents.prospects(view, books, terms, agents.option_of(view, books))
-    table = agents.bid(books, seen, terms, np.array([0]))[0].of(0)
+    books = valuation.open_books(view, terms)
+    seen = valuation.prospects(view, books, terms, valuation.option_of(view, books))
+    table = valuation.bid(books, seen, terms, np.array([0]))[0].of(0)
     own = ladder(books, terms, outlook(view, books, terms, fastest(view, books)), 0)
     count = own.jobs.sum(axis=1)
     assert count.tolist() == [0, 1, 2, 4, 5]
@@ -177,7 +178,7 @@ def test_a_job_that_does_not_accept_a_type_lets_another_have_it() -> None:
     """The longest accepts slow GPUs only: a bundle of one fast job is the other's."""
     long, short = arrival("long", 0.0, 2, 3000.0, "x", slow_node=1.0), arrival("short", 0.0, 1, 900.0, "x", fast_node=1)
     view, terms = view_of(CLUSTER_OF_TWO, [long.job, short.job]), Terms(1200.0)
-    books = agents.open_books(view, terms)
+    books = valuation.open_books(view, terms)
     own = ladder(books, terms, outlook(view, books, terms, fastest(view, books)), 0)
     fast, slow = (view.accelerators.index(name) for name in ("fast", "slow"))
     served = {tuple(count): own.rows(bundle) for bundle, count in enumerate(own.jobs[:, [fast, slow]].tolist())}

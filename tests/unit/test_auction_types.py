@@ -13,8 +13,8 @@ from oracles.auction_types import best_of_one_type, best_welfare, kept_parts
 from profiles import examples
 
 from horae.model.arrays import Ints
-from horae.policies.solve import auction_types
-from horae.policies.solve.auction_types import WIDTH_MAX, Bid, TypesOutcome, settle_types
+from horae.solvers.auction import multi_type
+from horae.solvers.auction.multi_type import WIDTH_MAX, Bid, TypesOutcome, settle_types
 
 SPEED = (1.0, 2.1, 3.7, 5.2)
 
@@ -29,7 +29,7 @@ def ways() -> dict[str, dict[str, int]]:
 def by(way: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ways()[way].items():
-            patch.setattr(auction_types, name, value)
+            patch.setattr(multi_type, name, value)
         yield
 
 

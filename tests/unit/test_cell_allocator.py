@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.guarantees.buddies import Buddies
-from horae.guarantees.cell_allocator import CellAllocator
-from horae.guarantees.cell_mapping import map_cell
-from horae.guarantees.ledger import Ledger
+from horae.cells.allocator import CellAllocator
+from horae.cells.buddies import Buddies
+from horae.cells.gpu_mapping import map_cell
+from horae.cells.undo_log import Ledger
 from horae.model.arrays import Bools, Ints
 from horae.model.chains import CellKind, Chain, Pin, Reservation, Territory
 from horae.model.errors import BrokenInvariant, ClusterError

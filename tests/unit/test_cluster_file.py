@@ -9,11 +9,11 @@ import pytest
 from command_line import horae, horae_process
 
 from horae import samples
-from horae.guarantees.tenancy import Tenancy
-from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
+from horae.cells.binding import Tenancy
+from horae.model.setup import Cadence, PoolSpec, RoundRules, Setup
 from horae.policies import registry
 from horae.policies.registry import make_policy
-from horae.traces.cluster_file import read_cluster
+from horae.traces.clusters.file import read_cluster
 
 NODES = """\
 nodes:

@@ -19,24 +19,22 @@ import numpy as np
 import pytest
 from builders import arrival, cluster
 
-from horae.comparison.cache import Cache, default_folder
-from horae.comparison.drawn import Drawn
-from horae.comparison.identity import arrivals_digest, key, policy_digest
-from horae.comparison.progress import Silent
-from horae.comparison.resample import DAY_SECONDS, block_seconds, resample
-from horae.comparison.run import Outcome, compare, outcomes
-from horae.comparison.table import tabulate
-from horae.comparison.task import NO_FAILURES, Failures, PolicyChoice, Task, tasks
-from horae.comparison.versus import Versus, common, over_days, over_draws, over_seeds
-from horae.comparison.workload import Recorded, Workload
-from horae.experiment import simulate
+from horae.experiments.compare.baseline_difference import Versus, common, over_days, over_draws, over_seeds
+from horae.experiments.compare.generated_workload import Drawn
+from horae.experiments.compare.run import Outcome, compare, outcomes
+from horae.experiments.compare.run_spec import NO_FAILURES, Failures, PolicyChoice, Task, tasks
+from horae.experiments.compare.table import tabulate
+from horae.experiments.compare.workload import DAY_SECONDS, Recorded, Workload, block_seconds, resample
+from horae.experiments.progress import Silent
+from horae.experiments.result_store import Cache, arrivals_digest, default_folder, key, policy_digest
+from horae.experiments.simulate import simulate
 from horae.model.errors import InputError
 from horae.model.jobs import Arrival
-from horae.model.pools import PoolSpec, Setup
+from horae.model.setup import PoolSpec, Setup
 from horae.policies.registry import POLICIES
-from horae.reports.log import RunLog
-from horae.speed.book import SpeedBook
-from horae.speed.shipped import SHIPPED
+from horae.reports.run_log import RunLog
+from horae.speed.published_speeds import SHIPPED
+from horae.speed.table import SpeedBook
 from horae.traces.generators import HeavyTail, Poisson
 
 SETUP = Setup(cluster(2), (PoolSpec("all"),))
@@ -132,7 +130,7 @@ def test_the_same_run_under_two_labels_is_made_once(cache: Cache) -> None:
 
 def test_a_worker_imports_nothing_that_is_slow() -> None:
     heavy = {"polars", "typer", "rich", "matplotlib", "pydantic", "yaml"}
-    script = f"import sys, horae.comparison.worker; print({heavy!r} & set(sys.modules))"
+    script = f"import sys, horae.experiments.compare.run; print({heavy!r} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert answer.stdout == "set()\n"
 
@@ -374,7 +372,8 @@ def foreign_policy(folder: Path, helper: str, monkeypatch: pytest.MonkeyPatch) -
     (package / "inner" / "__init__.py").write_text("")
     (package / "helper.py").write_text(helper)
     (package / "inner" / "policy.py").write_text(
-        "from horae.policies.fifo import Fifo\nimport strangers.helper\nclass Strange(Fifo):\n    name = 'strange'\n"
+        "from horae.policies.queue_orders import Fifo\nimport strangers.helper\n"
+        "class Strange(Fifo):\n    name = 'strange'\n"
     )
     with monkeypatch.context() as patch:
         for name in [name for name in sys.modules if name.startswith("strangers")]:

@@ -12,7 +12,7 @@ from multiprocessing import resource_tracker, util
 import pytest
 from patience import HANG_SECONDS
 
-from horae.comparison.crew import Errand, Tell, Trade, Work, run_in_processes
+from horae.experiments.workers import Errand, Tell, Trade, Work, run_in_processes
 
 
 class Nobody:

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from builders import arrival, cluster, simulate
 
-from horae.model.cells import CLUSTER, NODE, Cluster, Node
+from horae.model.cluster import CLUSTER, NODE, Cluster, Node
 from horae.model.decisions import Grants, Shares
 from horae.model.errors import PolicyError
+from horae.model.job_table import Entry, JobTable
 from horae.model.jobs import Arrival, Curve, Job, Truth
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
-from horae.model.table import Entry, JobTable
 from horae.model.view import AppColumns, View
-from horae.placement.trial import levels_of
+from horae.placement.fit import levels_of
 from horae.policies import check_policy, make_policy
-from horae.policies.goodput_program import rounded
+from horae.policies.elastic.goodput import rounded
 from horae.policies.shockwave import Shockwave
 
 

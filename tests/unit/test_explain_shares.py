@@ -10,22 +10,21 @@ from typing import ClassVar
 import pytest
 from command_line import horae
 
-from horae.cli.why import describe
-from horae.cli.why_shares import describe_share
-from horae.experiment import simulate
-from horae.hindsight import Hindsight, look_back
-from horae.model.cells import Cluster, Node
+from horae.cli.why import describe, describe_share
+from horae.experiments.explain_journal import Hindsight, look_back
+from horae.experiments.simulate import simulate
+from horae.model.cluster import Cluster, Node
 from horae.model.decisions import Limit, Shares
 from horae.model.events import ClusterChanged, JobStarted, JobSubmitted, Tick
 from horae.model.explanations import ShapeShare, ShareExplanation, Solve, TypeWorth
 from horae.model.jobs import Arrival, Job, Truth
-from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
+from horae.model.setup import Cadence, PoolSpec, RoundRules, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.view import View
 from horae.policies.max_min import MaxMin
 from horae.policies.registry import POLICIES
-from horae.policies.solve.answers import Unsolved
 from horae.scheduler import Scheduler
+from horae.solvers.solution import Unsolved
 
 LAB = Cluster("lab", (Node("v", "v100", 1), Node("p", "p100", 1)))
 ON_V100, ON_P100, ON_L4 = (Shape(name, 1, "node") for name in ("v100", "p100", "l4"))

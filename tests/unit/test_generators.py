@@ -16,11 +16,11 @@ from horae.model.errors import InputError
 from horae.model.searches import Method, searches_of
 from horae.model.shapes import Shape
 from horae.model.speeds import Measurement
-from horae.traces.arrivals import arrivals
 from horae.traces.generators import GENERATORS, Diurnal, Gavel, HeavyTail, Poisson, Themis, make_generator
-from horae.traces.generators.draw import Generator
+from horae.traces.generators.base import Generator
 from horae.traces.generators.gavel import reference_speeds
 from horae.traces.generators.themis import COMPUTE_INTENSIVE, NETWORK_INTENSIVE, themis_cluster
+from horae.traces.jobs import arrivals
 from horae.traces.speed_tables import read_gavel_csv
 from horae.traces.trace import SCHEMA
 

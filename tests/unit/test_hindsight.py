@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from builders import arrival, cluster, job, with_truth
 
-from horae.experiment import simulate
-from horae.hindsight import Hindsight, look_back
-from horae.model.cells import Cluster
+from horae.experiments.explain_journal import Hindsight, look_back
+from horae.experiments.simulate import simulate
+from horae.model.cluster import Cluster
 from horae.model.errors import InputError, JournalError
 from horae.model.events import Event, Health, NodeChanged
 from horae.model.jobs import Arrival
-from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.reasons import (
     AwaitsDecision,
     AwaitsVictims,
@@ -25,6 +24,7 @@ from horae.model.reasons import (
     NoRoom,
     Unclaimed,
 )
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.status import Status
 
 

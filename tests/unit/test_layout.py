@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horae.guarantees.tenancy import Tenancy
-from horae.model.cells import Cluster, Node
+from horae.cells.binding import Tenancy
+from horae.model.chain_layout import layout_of, private_cluster
+from horae.model.cluster import Cluster, Node
 from horae.model.errors import ClusterError
-from horae.model.layout import layout_of, private_cluster
-from horae.model.plain import from_plain, to_plain
-from horae.model.pools import PoolSpec
-from horae.model.splitting import proportional
+from horae.model.reserved_cells import proportional
+from horae.model.serialization import from_plain, to_plain
+from horae.model.setup import PoolSpec
 
 # Two rows of two racks of two nodes.
 DEEP = Cluster(

@@ -8,11 +8,11 @@ from builders import ACCELERATOR, arrival, cluster, simulate
 from horae.mechanism.claims import claim
 from horae.mechanism.turns import Standing, round_priorities
 from horae.model.decisions import Grants, Pairs, Ranking, Shares
+from horae.model.job_table import Entry, JobColumns, JobTable
 from horae.model.jobs import Arrival, Job, Truth
-from horae.model.pools import Cadence, RoundRules
+from horae.model.setup import Cadence, RoundRules
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
-from horae.model.table import Entry, JobColumns, JobTable
 
 TYPES = ("V100", "P100", "K80")
 

@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from horae.model.errors import JobError
-from horae.policies.phases import Phase, ideal_seconds, shared_seconds
+from horae.policies.themis.phases import Phase, ideal_seconds, shared_seconds
 
 # Four jobs of 80, 100, 100 and 120 s an iteration: 8 iterations, then two of them 16, then one 36, at 100 s each.
 EXAMPLE = (

@@ -10,11 +10,11 @@ from builders import arrival, cluster, job, simulate, with_truth
 
 from horae.model.errors import PolicyError
 from horae.model.jobs import Job
-from horae.model.pools import Cadence
+from horae.model.setup import Cadence
 from horae.model.shapes import Option, Shape
 from horae.policies.gittins import Gittins
 from horae.policies.registry import POLICIES, make_policy
-from horae.reports.records import Record
+from horae.reports.recorder import Record
 
 
 def run(policy: str, *jobs: tuple[str, float, int, float], gpus: int = 1, **options: Any) -> dict[str, Record]:

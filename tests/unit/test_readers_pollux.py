@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from trace_files import column, complaint, faults, write
 
-from horae.traces.load import detect, read_trace
+from horae.traces.formats import detect, read_trace
 from horae.traces.trace import Trace
 
 HEADER = "set,workload,name,submit_s,model,num_gpu,batch_size"

@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 from trace_files import DAY, HELIOS, OPENB, SACCT, column, complaint, faults, write
 
-from horae.traces.load import FORMATS, detect, parse_mapping, read_trace
-from horae.traces.readers import tables
-from horae.traces.readers.hived_config import is_hived, read_hived
-from horae.traces.readers.text import HEAD_BYTES
+from horae.traces.clusters.hived import is_hived, read_hived
+from horae.traces.formats import FORMATS, detect, parse_mapping, read_trace
+from horae.traces.readers import published_table
+from horae.traces.readers.text_file import HEAD_BYTES
 from horae.traces.trace import Trace
 
 # Gavel
@@ -152,7 +152,9 @@ def test_of_several_workloads_one_must_be_chosen(tmp_path: Path) -> None:
 
 def test_pollux_workloads_say_that_they_have_no_run_times(tmp_path: Path) -> None:
     path = write(tmp_path, "set,workload,name,submit_s,model,num_gpu,batch_size\n1.0x,6,a,0,bert,1,12\n")
-    assert "pollux workloads have no run times; they are derived from profiles" in complaint(lambda: tables.read(path))
+    assert "pollux workloads have no run times; they are derived from profiles" in complaint(
+        lambda: published_table.read(path)
+    )
 
 
 def test_what_is_wrong_in_a_published_table_is_listed(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from builders import arrival, cluster, job, simulate
 from builders import gpus as named
 
-from horae.model.cells import Cluster, Node
+from horae.model.cluster import Cluster, Node
 from horae.model.commands import Command, Start, Stop
 from horae.model.events import (
     Ending,
@@ -22,11 +22,11 @@ from horae.model.events import (
     Tick,
 )
 from horae.model.plans import Reaction
-from horae.model.pools import PoolSpec, Setup
+from horae.model.setup import PoolSpec, Setup
 from horae.model.shapes import Shape
+from horae.reports.cluster_tree import draw
 from horae.reports.metrics import measure
-from horae.reports.records import Record, Recorder
-from horae.reports.tree import draw
+from horae.reports.recorder import Record, Recorder
 
 # One node of two GPUs; Tiresias with one limit of 100 GPU-seconds, asked every 10 seconds; a restart costs 5.
 #

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 from command_line import horae
 
-from horae.comparison.task import PolicyChoice
-from horae.model.cells import NODE
+from horae.experiments.compare.run_spec import PolicyChoice
+from horae.model.cluster import NODE
 from horae.model.errors import InputError
-from horae.model.pools import RoundRules
+from horae.model.setup import RoundRules
 from horae.model.shapes import Shape
 from horae.model.speeds import Measurement, PairMeasurement, Sharing
 from horae.policies.registry import POLICIES
-from horae.reports.log import LeaseColumns
+from horae.reports.run_log import LeaseColumns
 from horae.reproduction.figures import ladder_figure, makespan_figure, rates_figure, save, sweep_figure
 from horae.reproduction.gavel import AT_ONCE, COMPATIBLE, OURS, Case, Tables, arrivals_of, setup_of, sharing_rows
 from horae.reproduction.ladder import ladder, rungs

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from command_line import horae
 
+from horae.cells.binding import Tenancy
 from horae.cli.sharing import with_sharing
-from horae.guarantees.tenancy import Tenancy
 from horae.model.errors import InputError
 from horae.model.speeds import Sharing
 from horae.policies.registry import make_policy
-from horae.traces.cluster_file import read_cluster
+from horae.traces.clusters.file import read_cluster
 from horae.traces.sharing_table import on_types, read_sharing
 
 HEADER = "model_a,model_b,gpu,gpus,kept_a,kept_b\n"

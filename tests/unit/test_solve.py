@@ -15,11 +15,11 @@ from horae.model.view import Policy, View
 from horae.policies.finish_time_fairness import FinishTimeFairness
 from horae.policies.makespan import Makespan
 from horae.policies.max_min import MaxMin
-from horae.policies.solve.answers import Unsolved
-from horae.policies.solve.classes import collapse
-from horae.policies.solve.classes_kernel import sorted_out
-from horae.policies.solve.finish_time import isolated_speed
-from horae.policies.solve.program import Row, maximise
+from horae.solvers.classes import collapse
+from horae.solvers.classes_kernel import sorted_out
+from horae.solvers.levels.objectives import isolated_speed
+from horae.solvers.linear_program import Row, maximise
+from horae.solvers.solution import Unsolved
 
 POLICIES = (MaxMin(), MaxMin(fill=False), FinishTimeFairness(), FinishTimeFairness(aware=False), Makespan())
 

@@ -13,9 +13,9 @@ import pytest
 from horae.model.errors import InputError
 from horae.model.shapes import Shape
 from horae.model.speeds import Measurement, PairMeasurement
-from horae.speed.book import SpeedBook
+from horae.speed.published_speeds import SHIPPED
 from horae.speed.scaling import Curve, Point, fit_curve
-from horae.speed.shipped import SHIPPED
+from horae.speed.table import SpeedBook
 from horae.traces.speed_tables import (
     read_gavel_colocated,
     read_gavel_csv,

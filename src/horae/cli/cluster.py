@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-from horae.cli.cluster_convert import converted
-from horae.guarantees.cell_allocator import CellAllocator
-from horae.guarantees.tenancy import Tenancy
+from horae.cells.allocator import CellAllocator
+from horae.cells.binding import Tenancy
+from horae.model.chain_layout import Layout
 from horae.model.errors import ClusterError, InputError
-from horae.model.layout import Layout
-from horae.model.pools import PoolSpec
+from horae.model.setup import PoolSpec
 from horae.policies.registry import make_policy
-from horae.reports.tree import draw
-from horae.traces.cluster_file import read_cluster
-from horae.traces.readers.hived_config import HivedConfig, is_hived, read_hived
+from horae.reports.cluster_tree import draw
+from horae.traces.clusters.file import read_cluster
+from horae.traces.clusters.hived import HivedConfig, is_hived, read_hived
+from horae.traces.clusters.hived_conversion import converted
 
 app = typer.Typer(no_args_is_help=True, help="Look at a cluster file.")
 

@@ -10,7 +10,7 @@ import typer
 from horae.cli.compare_request import By, Format, Request
 from horae.cli.output import Data
 from horae.cli.sharing import SharingOption
-from horae.model.pools import Cadence
+from horae.model.setup import Cadence
 
 Jobs = Annotated[
     str, typer.Argument(help="A trace: a job table, a published trace, or a generator: 'poisson={jobs: 500}'.")

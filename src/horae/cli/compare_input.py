@@ -12,15 +12,15 @@ from horae.cli.rows import Tell, pairs, tell_rows
 from horae.cli.sharing import with_sharing
 from horae.cli.speed import speed_book
 from horae.cli.trace import generator_of
-from horae.comparison.drawn import Drawn, jobs_of
-from horae.comparison.task import Failures, PolicyChoice
-from horae.comparison.workload import Recorded, Workload
-from horae.model.cells import Cluster
+from horae.experiments.compare.generated_workload import Drawn, jobs_of
+from horae.experiments.compare.run_spec import Failures, PolicyChoice
+from horae.experiments.compare.workload import Recorded, Workload
+from horae.model.cluster import Cluster
 from horae.model.errors import InputError, PolicyError
-from horae.model.plain import Plain
-from horae.model.pools import Setup
+from horae.model.serialization import Plain
+from horae.model.setup import Setup
+from horae.traces.formats import read_trace
 from horae.traces.generators import GENERATORS
-from horae.traces.load import read_trace
 
 POLICIES_DEFAULT = ("fifo", "sjf", "srtf", "las", "tiresias", "drf")
 

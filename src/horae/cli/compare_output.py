@@ -10,15 +10,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from horae.comparison.columns import Page, group_page, page
-from horae.comparison.table import Comparison
-from horae.comparison.task import Task
-from horae.comparison.versus import CONFIDENCE
-from horae.comparison.workload import Workload
+from horae.experiments.compare.baseline_difference import CONFIDENCE
+from horae.experiments.compare.formats import Page, group_page, page
+from horae.experiments.compare.run_spec import Task
+from horae.experiments.compare.table import Comparison
+from horae.experiments.compare.workload import Workload
 from horae.model.events import JobSubmitted
 from horae.model.reasons import Reason
 from horae.reports.labels import short_labels
-from horae.reports.log import REFUSED
+from horae.reports.run_log import REFUSED
 from horae.scheduler import Scheduler
 
 LISTED_MAX = 10

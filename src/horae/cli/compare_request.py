@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from horae.model.pools import Cadence
+from horae.model.setup import Cadence
 
 
 class Format(Enum):

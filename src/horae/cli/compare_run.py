@@ -19,17 +19,16 @@ from horae.cli.compare_input import Wanted, wanted
 from horae.cli.compare_output import print_tables, tell_left_over
 from horae.cli.compare_request import Format, Request
 from horae.cli.kernels import tell_of_compiling
+from horae.cli.progress import Bars, Lines
 from horae.cli.rows import Tell
-from horae.comparison.bars import Bars, Lines
-from horae.comparison.cache import Cache, default_folder
-from horae.comparison.crew import RunLost
-from horae.comparison.formats import as_csv, as_json, as_markdown
-from horae.comparison.identity import sources_digest
-from horae.comparison.run import outcomes
-from horae.comparison.table import Comparison, tabulate
-from horae.comparison.task import tasks
+from horae.experiments.compare.formats import as_csv, as_json, as_markdown
+from horae.experiments.compare.run import outcomes
+from horae.experiments.compare.run_spec import tasks
+from horae.experiments.compare.table import Comparison, tabulate
+from horae.experiments.result_store import Cache, default_folder, sources_digest
+from horae.experiments.workers import RunLost
 from horae.model.errors import InputError
-from horae.model.plain import Plain, to_plain
+from horae.model.serialization import Plain, to_plain
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # as shells have it
 
@@ -131,7 +130,7 @@ def _what_is_kept(cache: Cache | None) -> str:
 
 
 def _draw(comparison: Comparison, folder: Path, tell: Tell) -> None:
-    from horae.reports.plots import plot_comparison  # noqa: PLC0415  (matplotlib takes a second to import)
+    from horae.reports.plots.comparison import plot_comparison  # noqa: PLC0415  (matplotlib takes a second to import)
 
     for path in plot_comparison(comparison.logs, folder):
         tell(f"drew {path}")

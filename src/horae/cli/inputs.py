@@ -7,14 +7,14 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
-from horae.cli.quick_cluster import quick_cluster
+from horae.cells.binding import Tenancy
 from horae.cli.rows import named_options
-from horae.comparison.task import PolicyChoice
-from horae.guarantees.tenancy import Tenancy
+from horae.experiments.compare.run_spec import PolicyChoice
 from horae.model.errors import InputError, PolicyError
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.policies.registry import make_policy
-from horae.traces.cluster_file import read_cluster
+from horae.traces.clusters.file import read_cluster
+from horae.traces.clusters.shorthand import quick_cluster
 
 
 def choose_setup(

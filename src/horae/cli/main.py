@@ -13,7 +13,7 @@ import typer
 from horae import __version__
 from horae.cli import cluster, compare, policy, reproduce, simulate, speed, tenants, trace, why
 from horae.cli.output import printable
-from horae.experiment import replay_file
+from horae.experiments.simulate import replay_file
 from horae.model.errors import HoraeError, InputError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Shares one GPU cluster between teams.")

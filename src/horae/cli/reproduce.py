@@ -13,13 +13,13 @@ from horae.cli.reproduce_gavel import gavel_command
 from horae.cli.reproduce_hived import hived_command
 from horae.cli.reproduce_pollux import pollux_command
 from horae.cli.reproduce_themis import themis_command
-from horae.experiment import simulate
-from horae.model.cells import Cluster, Node
+from horae.experiments.simulate import simulate
+from horae.model.cluster import Cluster, Node
 from horae.model.errors import InputError
-from horae.model.pools import Cadence, PoolSpec, Setup
-from horae.reports.records import Recorder
+from horae.model.setup import Cadence, PoolSpec, Setup
+from horae.reports.recorder import Recorder
 from horae.traces import philly
-from horae.traces.arrivals import arrivals
+from horae.traces.jobs import arrivals
 
 app = typer.Typer(no_args_is_help=True, help="Published results, run again.")
 app.command("gavel")(gavel_command)

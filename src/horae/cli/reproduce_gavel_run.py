@@ -21,9 +21,9 @@ from horae.cli.kernels import tell_of_compiling
 from horae.cli.output import need_data
 from horae.cli.reproduce_gavel import Format, GavelRequest
 from horae.cli.rows import named_options
-from horae.comparison.task import PolicyChoice
+from horae.experiments.compare.run_spec import PolicyChoice
 from horae.model.errors import InputError, PolicyError
-from horae.model.plain import Plain, to_plain
+from horae.model.serialization import Plain, to_plain
 from horae.policies.registry import make_policy
 from horae.reproduction.gavel import COMPATIBLE, FIRST, LAST, OURS, ROUND_SECONDS, Case, read_tables
 from horae.reproduction.ladder import ladder

@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 
 from horae.cli.output import Data, Format, Output, console, need_data, right
-from horae.comparison.crew import Errand, Tell, Trade, Work, run_in_processes
+from horae.experiments.workers import Errand, Tell, Trade, Work, run_in_processes
 from horae.model.errors import InputError
 from horae.reproduction.hived import POLICIES, Affinity, Case, Result, Workload, read_workloads, run_case
 from horae.reproduction.hived_rows import (

@@ -13,9 +13,9 @@ import typer
 from rich.table import Table
 
 from horae.cli.output import Data, Format, Output, console, need_data, right
-from horae.comparison.crew import Errand, Tell, Trade, Work, run_in_processes
+from horae.experiments.workers import Errand, Tell, Trade, Work, run_in_processes
 from horae.model.errors import InputError
-from horae.model.plain import to_plain
+from horae.model.serialization import to_plain
 from horae.reproduction.hived import Workload
 from horae.reproduction.results import results_folder
 from horae.reproduction.themis_claims import chapters

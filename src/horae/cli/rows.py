@@ -8,10 +8,10 @@ from typing import Any
 import yaml
 
 from horae.model.errors import InputError
-from horae.model.wording import quoted
-from horae.traces.load import parse_mapping
+from horae.model.safe_text import quoted
+from horae.traces.formats import parse_mapping
 from horae.traces.trace import Trace
-from horae.traces.yaml_tree import load
+from horae.traces.yaml_files import load
 
 LISTED_MAX = 10
 

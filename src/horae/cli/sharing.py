@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from horae.model.pools import Setup
+from horae.model.setup import Setup
 from horae.model.speeds import Sharing
 from horae.traces.sharing_table import on_types, read_sharing
 from horae.traces.speed_tables import read_gavel_json

@@ -17,16 +17,16 @@ from horae.cli.inputs import choose_policies, choose_setup, not_negative, positi
 from horae.cli.kernels import tell_of_compiling
 from horae.cli.output import Format, Output, console, printable, right
 from horae.cli.sharing import SharingOption, with_sharing
-from horae.comparison.task import with_policy
-from horae.engines.faults import fault_plan
-from horae.engines.searching import first_jobs
-from horae.experiment import Run, simulate
+from horae.engines.node_failures import fault_plan
+from horae.engines.search.engine import first_jobs
+from horae.experiments.compare.run_spec import with_policy
+from horae.experiments.simulate import Run, simulate
 from horae.model.errors import InputError
-from horae.model.pools import Cadence, Setup
 from horae.model.searches import Method, searches_of
+from horae.model.setup import Cadence, Setup
+from horae.reports.cluster_tree import draw
 from horae.reports.metrics import Metrics, measure
-from horae.reports.tree import draw
-from horae.traces.job_table import read_jobs
+from horae.traces.jobs import read_jobs
 
 REASONS_MAX = 10  # that are told after a run
 # Those that preempt do so at the end of a round, the others act on every event.

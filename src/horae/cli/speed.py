@@ -13,12 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from horae.cli.output import Data, Format, Output, console, need_data, right
-from horae.model.cells import CLUSTER, NODE
+from horae.model.cluster import CLUSTER, NODE
 from horae.model.errors import InputError
 from horae.model.shapes import Shape
 from horae.model.speeds import Measurement
-from horae.speed.book import Estimate, SpeedBook
-from horae.speed.shipped import SHIPPED
+from horae.speed.published_speeds import SHIPPED
+from horae.speed.table import Estimate, SpeedBook
 from horae.traces import speed_tables
 
 app = typer.Typer(no_args_is_help=True, help="How fast models train, and where each number comes from.")

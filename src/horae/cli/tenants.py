@@ -15,14 +15,10 @@ from rich.table import Table
 
 from horae.cli.inputs import choose_policies, positive
 from horae.cli.output import Format, Output, console, printable, right
-from horae.cli.quick_cluster import quick_cluster
 from horae.cli.rows import pairs
 from horae.cli.trace import FormatName, Strict, Where, read
 from horae.cli.trace import Mapping as ColumnMapping
-from horae.model.errors import InputError
-from horae.model.jobs import Arrival
-from horae.model.pools import Cadence, PoolSpec
-from horae.planning import (
+from horae.experiments.capacity_planning import (
     Curve,
     Goal,
     Outcome,
@@ -34,8 +30,12 @@ from horae.planning import (
     outcome_of,
     split,
 )
-from horae.traces.arrivals import arrivals
-from horae.traces.cluster_file import SPARE
+from horae.model.errors import InputError
+from horae.model.jobs import Arrival
+from horae.model.setup import Cadence, PoolSpec
+from horae.traces.clusters.file import SPARE
+from horae.traces.clusters.shorthand import quick_cluster
+from horae.traces.jobs import arrivals
 
 app = typer.Typer(no_args_is_help=True, help="Which cells to reserve for whom.")
 BUDGETS = (0.6, 0.7, 0.8, 0.9, 1.0)  # parts of the cluster, for the trade-off

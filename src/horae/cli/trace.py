@@ -15,12 +15,11 @@ from horae.cli.output import Data, Format, Output, need_data, printable
 from horae.cli.rows import named_options, pairs, tell_rows
 from horae.model.errors import InputError
 from horae.traces import speed_tables
+from horae.traces.formats import FORMATS, detect, read_trace, write_trace
 from horae.traces.generators import Gavel, Generator, make_generator
 from horae.traces.generators.gavel import reference_speeds
-from horae.traces.load import FORMATS, detect, read_trace
 from horae.traces.summary import TraceSummary, run_seconds, summarise
 from horae.traces.trace import Trace, no_jobs
-from horae.traces.write import write_trace
 
 app = typer.Typer(no_args_is_help=True, help="Look at a workload, convert it, make one up, draw it.")
 
@@ -175,7 +174,7 @@ def plot(
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(str(error.strerror), file=str(directory), remedy="name a folder of yours") from None
-    from horae.reports.trace_plots import plot_trace  # noqa: PLC0415  (half a second, for this command only)
+    from horae.reports.plots.trace import plot_trace  # noqa: PLC0415  (half a second, for this command only)
 
     table = trace.table
     drawn = plot_trace(table["submit"].to_numpy(), run_seconds(trace), table["gpus"].to_numpy(), directory, gpus)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import floor, inf
 
 from horae.engines.engine import Moment
-from horae.model.cells import Cluster, Gpu
+from horae.model.cluster import Cluster, Gpu
 from horae.model.commands import Command, Start, Stop, Survey
 from horae.model.errors import BrokenInvariant, JobError
 from horae.model.events import (

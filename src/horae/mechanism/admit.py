@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horae.mechanism.ground import Ground, Placer
+from horae.mechanism.pass_input import Ground, Placer
 from horae.mechanism.pass_rules import (
     STAYS,
     TAKEN,
@@ -33,6 +33,7 @@ from horae.mechanism.pass_rules import (
     win,
 )
 from horae.model.arrays import Bools, Ints
+from horae.model.job_table import NOBODY, JobColumns
 from horae.model.plans import (
     Claims,
     Contest,
@@ -45,7 +46,6 @@ from horae.model.plans import (
 )
 from horae.model.reasons import BehindHead, Moved, NoRoom, Preempted, Won
 from horae.model.shapes import Demand, Shape
-from horae.model.table import NOBODY, JobColumns
 
 _NO_STANDINGS: Ints = np.empty(0, dtype=np.int64)
 _HOLDS = 1 << 62  # holds are told from leases by numbers above every epoch

@@ -8,8 +8,8 @@ import numpy as np
 
 from horae.mechanism.turns import BY_PRIORITY, Standing, claims_of_shares, turns_go_on
 from horae.model.decisions import Decision, Grants, Ranking, Shares
+from horae.model.job_table import NOBODY, JobColumns
 from horae.model.plans import Claims
-from horae.model.table import NOBODY, JobColumns
 
 
 def claim(decision: Decision, jobs: JobColumns, standing: Standing = BY_PRIORITY) -> Claims:

@@ -17,9 +17,9 @@ import numpy as np
 from horae.mechanism.turn_rules import head_start, owed_seconds, pays_to_move
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.decisions import Pairs, Shares
+from horae.model.job_table import NOBODY, JobColumns
 from horae.model.plans import Claims
-from horae.model.pools import RoundRules
-from horae.model.table import NOBODY, JobColumns
+from horae.model.setup import RoundRules
 
 _NOBODY_AT_ALL: Ints = np.empty(0, dtype=np.int64)
 

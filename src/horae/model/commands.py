@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from horae.model.cells import Gpu
+from horae.model.cluster import Gpu
 from horae.model.shapes import Shape
 
 

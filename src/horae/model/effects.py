@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horae.model.cells import Cluster, Gpu
+from horae.model.cluster import Cluster, Gpu
 from horae.model.commands import CallForBids
 from horae.model.decisions import Decision, Evidence, Grants, Notice, Pairs, Ranking, Shares
+from horae.model.job_table import NOBODY, JobTable
 from horae.model.notices import DecisionRejected, FactRejected
-from horae.model.plain import Plain, array_to_plain, from_plain, tagged, to_plain, untagged
 from horae.model.plans import Departure, Placement, Reaction, Round, RoundPlan
 from horae.model.reasons import BehindHead, NoRoom, StopReason, Won
+from horae.model.serialization import Plain, array_to_plain, from_plain, tagged, to_plain, untagged
 from horae.model.shapes import Shape
-from horae.model.table import NOBODY, JobTable
 
 
 class Effects(NamedTuple):

@@ -15,6 +15,8 @@ A refusal (a job that can never fit, a job that must wait) is not an error; it i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 PART_CHARACTERS_MAX = 2000
 
 
@@ -86,3 +88,12 @@ class InvalidTransition(BrokenInvariant):
         self.status = status
         self.signal = signal
         super().__init__(f"job {job} is {status} and got the signal {signal}, which has no meaning there")
+
+
+# Loops that must end: each has a bound, and one that reaches it is a typed error instead of a process that hangs.
+
+
+def bounded(limit: int, what: str) -> Iterator[int]:
+    """Count up to the limit; a loop that is still running then raises, naming what it was doing."""
+    yield from range(limit)
+    raise LimitReached(f"{what} did not end within {limit} steps")

@@ -10,7 +10,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from horae.model.cells import Gpu, Node
+from horae.model.cluster import Gpu, Node
 from horae.model.jobs import Curve, Job
 from horae.model.shapes import Shape
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from horae.model.cluster import Gpu
 from horae.model.decisions import Limit
 from horae.model.reasons import Reason
 from horae.model.shapes import Shape
@@ -88,3 +89,19 @@ class Explanation:
     unblocking: Unblocking | None = None  # None: nothing that runs would make room by leaving
     next_decision_at: float = 0.0  # inf: when something happens
     share: ShareExplanation | None = None  # None: the pool does not work by shares
+
+
+# What would become of a job if it were submitted now.
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """Would this job start now, and at whose cost?"""
+
+    starts: bool  # at once; otherwise see `victims` and `reason`
+    guaranteed: bool = False  # in its tenant's cells, or in a pool that reserves none
+    gpus: tuple[Gpu, ...] = ()  # that it has, or that are held for it
+    shape: Shape | None = None
+    victims: tuple[str, ...] = ()  # jobs that would be stopped for it
+    downgraded: tuple[str, ...] = ()  # jobs that would go on without a guarantee
+    reason: Reason | None = None  # why it would wait or be refused

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from horae.model.cells import Gpu
+from horae.model.cluster import Gpu
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from horae.model.arrays import Bools, Floats, Ints
-from horae.model.cells import Cluster
+from horae.model.cluster import Cluster
 from horae.model.commands import Command
 from horae.model.decisions import Decision
 from horae.model.notices import Notice

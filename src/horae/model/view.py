@@ -10,8 +10,8 @@ import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.decisions import Decision
+from horae.model.job_table import JobColumns
 from horae.model.shapes import Shape
-from horae.model.table import JobColumns
 
 
 class AppColumns(NamedTuple):

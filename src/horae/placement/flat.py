@@ -7,7 +7,7 @@ Kernels are imported when they are first called, for that takes longer than most
 from __future__ import annotations
 
 from horae.model.arrays import Bools, Ints
-from horae.model.cells import CLUSTER, GPU, NODE
+from horae.model.cluster import CLUSTER, GPU, NODE
 from horae.model.plans import Contest, Spot
 from horae.model.shapes import Demand, Shape
 

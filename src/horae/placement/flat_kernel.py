@@ -12,7 +12,7 @@ from numba import njit
 
 from horae.compiling import kernel, part
 from horae.model.arrays import Bools, Ints
-from horae.placement.rules import (
+from horae.placement.fit_rules import (
     ACROSS,
     IN_NODE,
     NOWHERE,

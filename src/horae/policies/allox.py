@@ -25,8 +25,8 @@ from horae.model.arrays import Floats, Ints
 from horae.model.decisions import Shares
 from horae.model.errors import PolicyError
 from horae.model.view import View
-from horae.policies.queues import sums_before
-from horae.policies.solve.answers import Unsolved
+from horae.policies.grouped_sums import sums_before
+from horae.solvers.solution import Unsolved
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def least_sum(seconds: Floats, free: Ints) -> Ints:
     kinds = np.flatnonzero(free > 0)
     if len(kinds) <= 1 or len(seconds) == 0:
         return np.full(len(seconds), kinds[0] if len(kinds) else 0, dtype=np.int64)
-    from horae.policies.matching_kernel import least_sum_by_paths  # noqa: PLC0415  (numba takes a while to import)
+    from horae.policies.allox_kernel import least_sum_by_paths  # noqa: PLC0415  (numba takes a while to import)
 
     order = np.argsort(-seconds.min(axis=1), kind="stable")  # with the long jobs first, fewer of them move later on
     kind = least_sum_by_paths(seconds[order][:, kinds], free[kinds])

@@ -21,10 +21,9 @@ import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.decisions import Grants, Ranking
-from horae.model.errors import PolicyError
-from horae.model.limits import bounded
+from horae.model.errors import PolicyError, bounded
 from horae.model.view import View
-from horae.policies.ladders import gpus_left
+from horae.policies.elastic.sizes import gpus_left
 
 THEMIS_PAPER = "themis-paper"
 

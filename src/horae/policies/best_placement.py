@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from horae.model.arrays import Bools, Ints
-from horae.model.cells import NODE
+from horae.model.cluster import NODE
 from horae.model.decisions import Grants
-from horae.model.limits import bounded
+from horae.model.errors import bounded
 from horae.model.view import View
 from horae.policies.app_greedy import Field, Win, field_of, grants
 

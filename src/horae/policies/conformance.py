@@ -17,9 +17,9 @@ import numpy as np
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.decisions import Decision, Grants, Pairs, Ranking, Shares
 from horae.model.errors import PolicyError
-from horae.model.table import JobColumns
+from horae.model.job_table import JobColumns
 from horae.model.view import Policy, View
-from horae.policies.cases import Case, cases
+from horae.policies.example_views import Case, cases
 
 _TOLERANCE = 1e-6
 

@@ -15,7 +15,7 @@ import numpy as np
 from horae.model.arrays import Floats
 from horae.model.decisions import Ranking
 from horae.model.view import View
-from horae.policies.queues import sums_before
+from horae.policies.grouped_sums import sums_before
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,11 @@ from typing import ClassVar
 
 from horae.model.decisions import Shares
 from horae.model.view import View
-from horae.policies.solve.classes import collapse
-from horae.policies.solve.company import share_makespan
-from horae.policies.solve.evenly import spread_evenly
-from horae.policies.solve.evidence import evidence_of
-from horae.policies.solve.makespan import makespan
-from horae.policies.solve.speeds import speeds_of
+from horae.solvers.classes import collapse
+from horae.solvers.levels.objectives import makespan
+from horae.solvers.solution import evidence_of
+from horae.solvers.space_sharing.objectives import share_makespan
+from horae.solvers.type_blind import speeds_of, spread_evenly
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ import numpy as np
 
 from horae.model.decisions import Shares
 from horae.model.view import View
-from horae.policies.solve.classes import collapse
-from horae.policies.solve.company import share_max_min
-from horae.policies.solve.evenly import spread_evenly
-from horae.policies.solve.evidence import evidence_of
-from horae.policies.solve.max_min import max_min, water_filling
+from horae.solvers.classes import collapse
+from horae.solvers.levels.objectives import max_min, water_filling
+from horae.solvers.solution import evidence_of
+from horae.solvers.space_sharing.objectives import share_max_min
+from horae.solvers.type_blind import spread_evenly
 
 
 @dataclass(frozen=True)

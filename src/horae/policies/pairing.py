@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
-from horae.model.limits import bounded
+from horae.model.errors import bounded
 from horae.model.view import View
-from horae.policies.lots import Lots, draw, mix
+from horae.policies.stable_random import Lots, draw, mix
 
 _NEVER = np.uint64(2**64 - 1)  # the lot of a pair that may not be
 _CROWD = 512  # partners are looked for among no more than so many, to keep the table of pairs small

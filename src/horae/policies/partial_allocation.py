@@ -18,10 +18,9 @@ import numpy as np
 from horae.model.arrays import Bools, Floats
 from horae.model.decisions import Shares
 from horae.model.view import View
-from horae.policies.solve.answers import Answer
-from horae.policies.solve.classes import Classes, collapse
-from horae.policies.solve.evidence import evidence_of
-from horae.policies.solve.nash import Market, Optimum, Point, half_way, largest_welfare
+from horae.solvers.classes import Classes, collapse
+from horae.solvers.nash_welfare import Market, Optimum, Point, half_way, largest_welfare
+from horae.solvers.solution import Answer, evidence_of
 
 _OBJECTIVE = "the geometric mean speed of all jobs, of their equal shares, before each gives back its part"
 _CELLS_MAX = 4_000_000  # numbers of a batch of markets; more would only fill the memory

@@ -11,36 +11,30 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from horae.model.errors import PolicyError
+from horae.model.safe_text import brief
 from horae.model.view import Policy
-from horae.model.wording import brief
-from horae.policies.afs import Afs
 from horae.policies.allox import Allox
 from horae.policies.conformance import check_policy
+from horae.policies.cost import MinCost, ThroughputPerDollar
 from horae.policies.drf import Drf
+from horae.policies.elastic.afs import Afs
+from horae.policies.elastic.goodput import Goodput
+from horae.policies.elastic.optimus import Optimus
+from horae.policies.elastic.slaq import Slaq
 from horae.policies.equal_share import EqualShare
-from horae.policies.fifo import Fifo
+from horae.policies.fastest_type_first import FifoOnFastest, SjfOnFastest
 from horae.policies.finish_time_fairness import FinishTimeFairness
-from horae.policies.gandiva import Gandiva
-from horae.policies.gandiva_fair import GandivaFair
+from horae.policies.gandiva.fair import GandivaFair
+from horae.policies.gandiva.random_packing import Gandiva
 from horae.policies.gittins import Gittins
-from horae.policies.goodput import Goodput
 from horae.policies.hierarchical import Hierarchical
-from horae.policies.highest_rho import HighestRho
-from horae.policies.las import Las
 from horae.policies.makespan import Makespan
 from horae.policies.max_min import MaxMin
-from horae.policies.min_cost import MinCost
-from horae.policies.on_fastest import FifoOnFastest, SjfOnFastest
-from horae.policies.optimus import Optimus
 from horae.policies.partial_allocation import PartialAllocation
-from horae.policies.priority import Priority
+from horae.policies.queue_orders import Fifo, Las, Priority, Sjf, Srsf, Srtf
 from horae.policies.shockwave import Shockwave
-from horae.policies.sjf import Sjf
-from horae.policies.slaq import Slaq
-from horae.policies.srsf import Srsf
-from horae.policies.srtf import Srtf
-from horae.policies.themis import Themis
-from horae.policies.throughput_per_dollar import ThroughputPerDollar
+from horae.policies.themis.highest_rho import HighestRho
+from horae.policies.themis.policy import Themis
 from horae.policies.tiresias import Tiresias
 from horae.policies.total_throughput import TotalThroughput
 from horae.policies.yarn_cs import YarnCs

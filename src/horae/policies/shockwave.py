@@ -30,8 +30,8 @@ from horae.model.arrays import Floats, Ints
 from horae.model.decisions import Grants, Ranking
 from horae.model.errors import PolicyError
 from horae.model.view import View
-from horae.policies.ladders import until_boundary
-from horae.policies.optimus import check_interval
+from horae.policies.elastic.optimus import check_interval
+from horae.policies.elastic.sizes import until_boundary
 
 _BOUND, _MAKESPAN = 1e12, 1e6  # what is needed comes before what is good: gains of a round are far below
 

@@ -20,7 +20,7 @@ import numpy as np
 from horae.model.arrays import Bools, Floats
 from horae.model.decisions import Grants, Ranking
 from horae.model.errors import PolicyError
-from horae.model.table import JobColumns
+from horae.model.job_table import JobColumns
 from horae.model.view import View
 from horae.policies.app_greedy import THEMIS_PAPER, by_app, check_variant, field_of, greedy, longest_first
 

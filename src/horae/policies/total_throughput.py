@@ -14,11 +14,10 @@ import numpy as np
 from horae.model.arrays import Floats
 from horae.model.decisions import Shares
 from horae.model.view import View
-from horae.policies.solve.answers import Unsolved
-from horae.policies.solve.classes import Classes, collapse
-from horae.policies.solve.company import share_throughput
-from horae.policies.solve.evidence import evidence_of
-from horae.policies.solve.total import largest_total
+from horae.solvers.classes import Classes, collapse
+from horae.solvers.solution import Unsolved, evidence_of
+from horae.solvers.space_sharing.objectives import share_throughput
+from horae.solvers.total_value import largest_total
 
 
 @dataclass(frozen=True)

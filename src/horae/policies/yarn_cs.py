@@ -16,11 +16,11 @@ from typing import ClassVar
 import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
-from horae.model.cells import NODE
+from horae.model.cluster import NODE
 from horae.model.decisions import Ranking
 from horae.model.errors import PolicyError
 from horae.model.view import View
-from horae.policies.queues import sums_before
+from horae.policies.grouped_sums import sums_before
 
 _GPUS_SLACK = 1e-6  # a part of a pool is not a whole number
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from horae.model.arrays import Floats, Ints
 from horae.reports.groups import sums_by
-from horae.reports.log import RunLog
+from horae.reports.run_log import RunLog
 from horae.reports.usage import window
 
 CUTS_MAX = 60

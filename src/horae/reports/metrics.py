@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horae.model.arrays import Floats, Ints
-from horae.model.plain import Plain
+from horae.model.serialization import Plain
 from horae.reports import usage
-from horae.reports.fairness import AppColumns, Fairness, apps, fairness
 from horae.reports.groups import Groups, Sample
-from horae.reports.log import OUTCOMES, RunLog
+from horae.reports.rho import AppColumns, Fairness, apps, fairness
+from horae.reports.run_log import OUTCOMES, RunLog
 
 RHOS = ("rho_paper", "rho_private", "rho_static")
 

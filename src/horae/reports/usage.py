@@ -8,7 +8,7 @@ import numpy as np
 
 from horae.model.arrays import Floats, Ints
 from horae.reports.groups import sums_by
-from horae.reports.log import REFUSED, RunLog
+from horae.reports.run_log import REFUSED, RunLog
 
 
 @dataclass(frozen=True)

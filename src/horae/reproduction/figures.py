@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from horae.reports import drawing
+from horae.reports.plots import style
 from horae.reproduction.ladder import Rung
 from horae.reproduction.published import Published
 from horae.reproduction.rows import Row
@@ -33,7 +33,7 @@ class Look(NamedTuple):
 
 def look(policy: str) -> Look:
     """The same in every figure; whoever is not of the paper is black."""
-    for family, colour in zip(FAMILIES, drawing.COLOURS, strict=False):
+    for family, colour in zip(FAMILIES, style.COLOURS, strict=False):
         if policy.startswith(family) and (marker := MARKERS.get(policy.removeprefix(family))):
             return Look(colour, marker)
     return Look("black", "D")
@@ -43,7 +43,7 @@ def rates_figure(rows: Sequence[Row], published: Published) -> Figure:
     """Filled and solid: ours. Hollow and dashed: published."""
     workloads = list(dict.fromkeys(row.workload for row in rows))
     policies = list(dict.fromkeys(row.policy for row in rows))
-    figure, panels = drawing.side_by_side(len(workloads), width=5.4, height=4.8)
+    figure, panels = style.side_by_side(len(workloads), width=5.4, height=4.8)
     for axes, workload in zip(panels, workloads, strict=True):
         chosen = [row for row in rows if row.workload == workload]
         axes.set_yscale("log")
@@ -56,7 +56,7 @@ def rates_figure(rows: Sequence[Row], published: Published) -> Figure:
             _draw_ours(axes, [row for row in chosen if row.policy == policy], aside)
         rates = {rate for curve in curves.values() for rate, _ in curve} | {row.jobs_per_hour for row in chosen}
         axes.set_xticks(sorted(rates))
-        drawing.plain_log(axes, "y")
+        style.plain_log(axes, "y")
         axes.set_title(TITLES[workload], loc="left", fontsize=10)
         axes.set_xlabel("jobs submitted an hour")
         axes.set_ylabel("mean completion time (hours)")
@@ -72,14 +72,14 @@ def _limits(rows: Sequence[Row]) -> tuple[float, float]:
 def _draw_ours(axes: Axes, rows: Sequence[Row], aside: float) -> None:
     if not rows:
         return
-    style = look(rows[0].policy)
+    drawn = look(rows[0].policy)
     ordered = sorted(rows, key=lambda row: row.jobs_per_hour)
     rates = [row.jobs_per_hour + aside for row in ordered]
     hours = [row.hours.mean for row in ordered]
     # A bar that reaches below zero has no end on this axis.
     errors = [min(np.nan_to_num(row.hours.two_standard_errors), 0.99 * row.hours.mean) for row in ordered]
     axes.errorbar(
-        rates, hours, yerr=errors, color=style.colour, marker=style.marker, markersize=6, linewidth=1.2, capsize=2.5,
+        rates, hours, yerr=errors, color=drawn.colour, marker=drawn.marker, markersize=6, linewidth=1.2, capsize=2.5,
         zorder=3,
     )  # fmt: skip
     top = axes.get_ylim()[1]
@@ -87,7 +87,7 @@ def _draw_ours(axes: Axes, rows: Sequence[Row], aside: float) -> None:
         if value > top:
             axes.annotate(
                 f"{value:,.0f} h \u2191", (rate, top), xytext=(-3, -10), textcoords="offset points", ha="right",
-                fontsize=8, color=style.colour,
+                fontsize=8, color=drawn.colour,
             )  # fmt: skip
 
 
@@ -102,9 +102,9 @@ def _curve(published: Published, workload: str, policy: str, rows: Sequence[Row]
 
 def _draw_published(axes: Axes, curve: Sequence[tuple[float, float]], policy: str) -> None:
     if curve:
-        style = look(policy)
+        drawn = look(policy)
         axes.plot(
-            *zip(*curve, strict=True), color=style.colour, linestyle="--", linewidth=0.9, marker=style.marker,
+            *zip(*curve, strict=True), color=drawn.colour, linestyle="--", linewidth=0.9, marker=drawn.marker,
             markersize=5, fillstyle="none", alpha=0.7, zorder=2,
         )  # fmt: skip
 
@@ -123,10 +123,10 @@ def _legend(figure: Figure, policies: Sequence[str]) -> None:
 
 
 def makespan_figure(rows: Sequence[Row]) -> Figure:
-    figure, (axes,) = drawing.side_by_side(1, width=6.4, height=3.2)
+    figure, (axes,) = style.side_by_side(1, width=6.4, height=3.2)
     places = np.arange(len(rows))
     errors = [np.nan_to_num(row.hours.two_standard_errors) for row in rows]
-    axes.barh(places - 0.2, [row.hours.mean for row in rows], 0.36, xerr=errors, color=drawing.COLOURS[0], capsize=3)
+    axes.barh(places - 0.2, [row.hours.mean for row in rows], 0.36, xerr=errors, color=style.COLOURS[0], capsize=3)
     axes.barh(places + 0.2, [np.nan_to_num(row.published_hours) for row in rows], 0.36, color="none", edgecolor="0.3")
     axes.set_yticks(places, [row.policy for row in rows])
     axes.invert_yaxis()
@@ -136,13 +136,13 @@ def makespan_figure(rows: Sequence[Row]) -> Figure:
 
 def ladder_figure(rungs: Sequence[Rung]) -> Figure:
     loads = list(dict.fromkeys((rung.workload, rung.jobs_per_hour) for rung in rungs))
-    figure, panels = drawing.panels(len(loads), height=2.2, width=8.5)
+    figure, panels = style.panels(len(loads), height=2.2, width=8.5)
     for axes, load in zip(panels, loads, strict=True):
         chosen = [rung for rung in rungs if (rung.workload, rung.jobs_per_hour) == load]
         errors = [100 * np.nan_to_num(rung.change.two_standard_errors) for rung in chosen]
         axes.barh(
             [rung.rules for rung in chosen], [100 * rung.change.mean for rung in chosen], xerr=errors,
-            color=drawing.COLOURS[0], capsize=3,
+            color=style.COLOURS[0], capsize=3,
         )  # fmt: skip
         axes.invert_yaxis()
         axes.axvline(0.0, color="black", linewidth=0.8)
@@ -154,18 +154,18 @@ def ladder_figure(rungs: Sequence[Rung]) -> Figure:
 def sweep_figure(steps: Sequence[Step], sweep: Sweep) -> Figure:
     """What it changes in completion time on the left, restarts on the right."""
     loads = list(dict.fromkeys((step.workload, step.jobs_per_hour) for step in steps))
-    figure, (changes, restarts) = drawing.side_by_side(2, width=4.6, height=3.8)
+    figure, (changes, restarts) = style.side_by_side(2, width=4.6, height=3.8)
     handles = []
     for index, load in enumerate(loads):
-        style = drawing.look(index)
+        drawn = style.look(index)
         chosen = [step for step in steps if (step.workload, step.jobs_per_hour) == load]
         values = [step.value for step in chosen]
         errors = [100 * np.nan_to_num(step.change.two_standard_errors) for step in chosen]
         change = [100 * step.change.mean for step in chosen]
-        changes.errorbar(values, change, yerr=errors, capsize=3, color=style.colour, marker=style.marker)
-        restarts.plot(values, [step.restarts_per_job for step in chosen], color=style.colour, marker=style.marker)
+        changes.errorbar(values, change, yerr=errors, capsize=3, color=drawn.colour, marker=drawn.marker)
+        restarts.plot(values, [step.restarts_per_job for step in chosen], color=drawn.colour, marker=drawn.marker)
         label = f"{load[0]}, {load[1]:g} jobs/h"
-        handles.append(Line2D([], [], color=style.colour, marker=style.marker, label=label))
+        handles.append(Line2D([], [], color=drawn.colour, marker=drawn.marker, label=label))
     low, high = changes.get_ylim()
     changes.set_ylim(min(low, -1.0), max(high, 1.0))  # less than a hundredth is nothing to look at
     changes.axhline(0.0, color="black", linewidth=0.8)
@@ -181,4 +181,4 @@ def sweep_figure(steps: Sequence[Step], sweep: Sweep) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    return drawing.save(figure, path.parent, path.name.removesuffix(".png"))
+    return style.save(figure, path.parent, path.name.removesuffix(".png"))

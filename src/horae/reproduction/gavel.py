@@ -10,16 +10,16 @@ from pathlib import Path
 
 import polars as pl
 
-from horae.learning import Learning
-from horae.model.cells import CLUSTER, NODE, Cluster, Node
+from horae.experiments.learning import Learning
+from horae.model.cluster import CLUSTER, NODE, Cluster, Node
 from horae.model.errors import InputError
 from horae.model.jobs import Arrival
-from horae.model.plain import to_plain
-from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
+from horae.model.serialization import to_plain
+from horae.model.setup import Cadence, PoolSpec, RoundRules, Setup
 from horae.model.speeds import Measurement, PairMeasurement, Sharing
-from horae.speed.book import SpeedBook
-from horae.traces.arrivals import arrivals
+from horae.speed.table import SpeedBook
 from horae.traces.generators.gavel import Gavel, reference_speeds
+from horae.traces.jobs import arrivals
 from horae.traces.speed_tables import read_gavel_colocated, read_gavel_csv
 
 TYPES = ("v100", "p100", "k80")

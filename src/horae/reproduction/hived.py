@@ -15,14 +15,14 @@ from time import process_time
 import numpy as np
 import polars as pl
 
-from horae.experiment import Run, simulate
+from horae.experiments.simulate import Run, simulate
 from horae.model.arrays import Floats
-from horae.model.cells import CLUSTER, Cluster, Node
+from horae.model.cluster import CLUSTER, Cluster, Node
 from horae.model.jobs import Arrival, Truth
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.traces import philly
-from horae.traces.arrivals import arrivals
+from horae.traces.jobs import arrivals
 
 SPARE = "spare"
 SPREAD_SPEED = 0.75  # soft affinity: of its speed, what a gang keeps that is not on as few nodes as possible

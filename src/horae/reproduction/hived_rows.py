@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from horae.model.plain import Plain, to_plain
+from horae.model.serialization import Plain, to_plain
 from horae.reproduction.hived import Affinity, Case, Result, Sharing, TenantResult
 
 Solve = Callable[[Sequence[Case]], Mapping[Case, Result]]

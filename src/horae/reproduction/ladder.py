@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from horae.model.pools import RoundRules
+from horae.model.setup import RoundRules
 from horae.reproduction.gavel import COMPATIBLE, OURS, Case
 from horae.reproduction.rows import HOUR, Solve, Spread, by_case
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from horae.engines.engine import Engine
-from horae.experiment import simulate
-from horae.model.cells import CLUSTER, NODE, Cluster, Node
+from horae.experiments.simulate import simulate
+from horae.model.cluster import CLUSTER, NODE, Cluster, Node
 from horae.model.errors import InputError
 from horae.model.jobs import Arrival, Job, Truth
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.reproduction.pollux_speeds import PlacedEngine, Steps, read_noise_steps, read_steps
 from horae.traces.philly import read_columns

@@ -17,7 +17,7 @@ import numpy as np
 
 from horae.engines.engine import Engine, Moment
 from horae.engines.simulated import SimulatedEngine
-from horae.model.cells import Cluster
+from horae.model.cluster import Cluster
 from horae.model.commands import Command, Start
 from horae.model.events import Event
 from horae.model.jobs import Arrival, Truth

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from horae.comparison.task import PolicyChoice
+from horae.experiments.compare.run_spec import PolicyChoice
 from horae.model.errors import InputError
-from horae.model.pools import RoundRules
+from horae.model.setup import RoundRules
 
 FILE = Path("gavel") / "published_by_rate.csv"
 COLUMNS = ("workload", "metric", "policy", "rate_jobs_per_h", "value")

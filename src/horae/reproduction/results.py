@@ -13,10 +13,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import horae
-from horae.comparison.cache import default_folder
-from horae.comparison.crew import Errand, Results, Tell, Trade, Work, run_in_processes
+from horae.experiments.result_store import default_folder
+from horae.experiments.workers import Errand, Results, Tell, Trade, Work, run_in_processes
 from horae.model.errors import InputError
-from horae.model.plain import from_plain, to_plain
+from horae.model.serialization import from_plain, to_plain
 from horae.reproduction.gavel import Case, Tables
 from horae.reproduction.progress import Progress
 from horae.reproduction.simulation import Result, run_case
@@ -24,7 +24,7 @@ from horae.reproduction.simulation import Result, run_case
 PACKAGE = Path(horae.__file__).parent
 LIBRARIES = ("numpy", "scipy", "highspy", "numba")
 # What only asks for runs or shows them: a change there is no reason to run anything again.
-APART = ("cli", "reproduction", "reports/plots.py", "reports/drawing.py", "reports/time_plots.py")
+APART = ("cli", "reproduction", "reports/plots/comparison.py", "reports/plots/style.py", "reports/plots/comparison.py")
 RUNS = ("reproduction/gavel.py", "reproduction/simulation.py")
 
 

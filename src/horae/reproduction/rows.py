@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from horae.comparison.task import PolicyChoice
+from horae.experiments.compare.run_spec import PolicyChoice
 from horae.model.errors import PolicyError
 from horae.policies.registry import make_policy
 from horae.reproduction.gavel import AT_ONCE, OURS, Case

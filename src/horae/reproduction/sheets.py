@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import isfinite, isinf, isnan
 from typing import Any
 
-from horae.model.plain import Plain
+from horae.model.serialization import Plain
 from horae.reproduction.ladder import Rung
 from horae.reproduction.rows import Row, Spread
 from horae.reproduction.sweeps import ESTIMATES_WITHIN, Step, Sweep, too_costly

@@ -9,18 +9,18 @@ from time import process_time
 
 import numpy as np
 
-from horae.comparison.progress import Counter
 from horae.driver import run
 from horae.engines.engine import Engine
 from horae.engines.simulated import SimulatedEngine
-from horae.learning import LearningEngine, NoisyEngine
+from horae.experiments.learning import LearningEngine, NoisyEngine
+from horae.experiments.progress import Counter
 from horae.model.errors import PolicyError
 from horae.model.events import Ending, Event, JobEnded
 from horae.model.jobs import Arrival
 from horae.model.plans import Reaction
-from horae.model.pools import Setup
-from horae.reports.log import RunLog
-from horae.reports.records import Recorder
+from horae.model.setup import Setup
+from horae.reports.recorder import Recorder
+from horae.reports.run_log import RunLog
 from horae.reproduction.gavel import Case, Tables, arrivals_of, setup_of
 from horae.scheduler import Scheduler
 

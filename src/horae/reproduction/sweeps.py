@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from horae.learning import Learning
+from horae.experiments.learning import Learning
 from horae.reproduction.gavel import Case
 from horae.reproduction.rows import HOUR, Solve, Spread, by_case
 

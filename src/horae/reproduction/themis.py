@@ -11,23 +11,23 @@ from typing import Any
 import numpy as np
 
 from horae.driver import run
-from horae.engines.searching import SearchEngine, first_jobs
+from horae.engines.search.engine import SearchEngine, first_jobs
 from horae.engines.simulated import SimulatedEngine
 from horae.model.arrays import Floats
-from horae.model.cells import Cluster
+from horae.model.cluster import Cluster
 from horae.model.decisions import Grants
 from horae.model.events import Event, Tick
 from horae.model.jobs import Arrival
 from horae.model.plans import Reaction
-from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.searches import Method, Search, searches_of
-from horae.reports.fairness import AppColumns, apps
-from horae.reports.log import RunLog
-from horae.reports.records import Recorder
+from horae.model.setup import Cadence, PoolSpec, Setup
+from horae.reports.recorder import Recorder
+from horae.reports.rho import AppColumns, apps
+from horae.reports.run_log import RunLog
 from horae.scheduler import Scheduler
 from horae.shadow import Shadow, rho_measured, shadow_of
-from horae.traces.arrivals import arrivals
 from horae.traces.generators.themis import Themis, themis_cluster
+from horae.traces.jobs import arrivals
 
 LEASE_SECONDS = 1200.0
 SPLIT_PARTS = 4

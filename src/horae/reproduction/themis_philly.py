@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import process_time
 
-from horae.experiment import simulate
+from horae.experiments.simulate import simulate
 from horae.model.arrays import Floats
-from horae.model.pools import Cadence, PoolSpec, Setup
-from horae.reports.fairness import apps
+from horae.model.setup import Cadence, PoolSpec, Setup
+from horae.reports.rho import apps
 from horae.reproduction.hived import Workload, read_workloads
 
 RESTART_SECONDS = 45.0

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from horae.comparison.crew import Errand, Tell, Trade, Work, run_in_processes
+from horae.experiments.workers import Errand, Tell, Trade, Work, run_in_processes
 from horae.model.errors import InputError
-from horae.model.plain import from_plain, to_plain
+from horae.model.serialization import from_plain, to_plain
 from horae.reproduction.results import digest, sources_of_runs
 from horae.reproduction.themis import Case, Result, run_case
 from horae.shadow import Shadow

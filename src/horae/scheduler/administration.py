@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from horae.guarantees.pools import Pools
-from horae.model.cells import Cluster, Gpu, Node
+from horae.cells.pool_layout import Pools
+from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.errors import ClusterError, InputError, PolicyError
 from horae.model.events import (
     ClusterChanged,
@@ -26,8 +26,8 @@ from horae.model.events import (
 )
 from horae.model.jobs import Job
 from horae.model.notices import ChangeRefused, GuaranteeLost, NodeInUse, Notice
-from horae.model.pools import PoolSpec, Setup
 from horae.model.reasons import NodeLost
+from horae.model.setup import PoolSpec, Setup
 from horae.model.status import PENDING, RUNNING, STARTING
 from horae.policies.registry import make_policy
 from horae.scheduler.gpu_ledger import GpuLedger
@@ -39,7 +39,7 @@ from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
 from horae.scheduler.placer import Placer
 from horae.scheduler.pool import Pool
-from horae.scheduler.pools import PoolSet
+from horae.scheduler.pool_set import PoolSet
 
 _NOT_THERE = object()
 

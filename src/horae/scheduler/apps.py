@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horae.model.arrays import Ints
+from horae.model.job_table import JobTable
 from horae.model.jobs import Job
-from horae.model.plain import Plain, array_from_plain, array_to_plain, from_plain, to_plain
-from horae.model.table import JobTable
+from horae.model.serialization import Plain, array_from_plain, array_to_plain, from_plain, to_plain
 from horae.model.view import AppColumns
 
 _DEAD_APPS_MAX = 4096  # apps that have ended and still have a number

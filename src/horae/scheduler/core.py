@@ -10,7 +10,7 @@ from typing import Any
 
 from horae.mechanism.admit import admit
 from horae.mechanism.claims import claim, next_contest_at, rotates, tries_everything
-from horae.mechanism.ground import Ground
+from horae.mechanism.pass_input import Ground
 from horae.model.arrays import Bools
 from horae.model.commands import CallForBids, Survey
 from horae.model.decisions import Decision
@@ -32,40 +32,39 @@ from horae.model.events import (
     TenantsChanged,
     Tick,
 )
-from horae.model.explanations import Explanation
+from horae.model.explanations import Explanation, Prospect
 from horae.model.jobs import Job
 from horae.model.notices import DecisionRejected, Notice
-from horae.model.plain import Plain
 from horae.model.plans import Reaction, Round, RoundPlan
-from horae.model.pools import Setup
-from horae.model.prospects import Prospect
 from horae.model.reasons import Reason, Suspended
+from horae.model.serialization import Plain
+from horae.model.setup import Setup
 from horae.model.speeds import SharingTable
 from horae.model.status import Status
 from horae.model.view import View
 from horae.scheduler.administration import Administration
 from horae.scheduler.auctions import Auctions, hear, heard
-from horae.scheduler.check import check_plan
+from horae.scheduler.dry_run import prospect_of
 from horae.scheduler.dump import dump, restore, setup_of
-from horae.scheduler.engine_facts import EngineFacts
+from horae.scheduler.engine_events import EngineFacts
 from horae.scheduler.execution import Execution
 from horae.scheduler.explain import Scene, blocker, explain
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
 from horae.scheduler.intake import Intake
 from horae.scheduler.interning import Interned, KeptSpeeds
+from horae.scheduler.invariants import check_plan
 from horae.scheduler.jobs import Jobs
 from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
 from horae.scheduler.newcomers import newcomers_first
 from horae.scheduler.placer import Placer
 from horae.scheduler.pool import Pool
-from horae.scheduler.pools import PoolSet
-from horae.scheduler.prospects import prospect_of
-from horae.scheduler.record import Record, Rejected
-from horae.scheduler.requests import Requests
+from horae.scheduler.pool_set import PoolSet
+from horae.scheduler.recorded_decisions import Record, Rejected
 from horae.scheduler.surveys import Surveys
 from horae.scheduler.unacknowledged import Outbox, Unacknowledged
+from horae.scheduler.user_requests import Requests
 
 _NOTHING = Reaction((), ())
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from horae.model.cells import Gpu, Node
+from horae.model.cluster import Gpu, Node
 from horae.model.commands import Start, Stop
 from horae.model.decisions import Decision
 from horae.model.errors import InputError
 from horae.model.events import GpuState, Health
 from horae.model.jobs import Job
-from horae.model.plain import Plain, array_from_plain, array_to_plain, from_plain, tagged, to_plain, untagged
 from horae.model.plans import Hold, Lease, Placement, Round, RoundPlan
-from horae.model.pools import Setup
 from horae.model.reasons import BehindHead, NoRoom, Refusal
+from horae.model.serialization import Plain, array_from_plain, array_to_plain, from_plain, tagged, to_plain, untagged
+from horae.model.setup import Setup
 from horae.model.shapes import Demand, Shape
 from horae.model.status import Status
 from horae.scheduler.auctions import Auction

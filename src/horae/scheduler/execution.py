@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from horae.model.job_table import NOBODY
 from horae.model.plans import Placement, RoundPlan
 from horae.model.reasons import Preempted
 from horae.model.status import HOLDING, RUNNING, STARTING
-from horae.model.table import NOBODY
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
 from horae.scheduler.jobs import Jobs, home_of, is_loan, loan_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from horae.model.cells import Cluster
+from horae.model.cluster import Cluster
 from horae.model.plans import Settlement, Spot, Turns
 from horae.model.shapes import Demand
 from horae.placement.flat import LEVELS

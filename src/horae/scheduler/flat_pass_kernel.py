@@ -10,8 +10,8 @@ from numba import njit
 from horae.compiling import kernel, part
 from horae.mechanism.pass_rules import Pass, Sides, leavers, new_pass, next_claim, refuse, win
 from horae.model.arrays import Bools, Ints
+from horae.placement.fit_rules import NOWHERE
 from horae.placement.flat_kernel import place, place_over
-from horae.placement.rules import NOWHERE
 
 _new_pass, _next_claim, _refuse, _win, _leavers = (
     part(new_pass), part(next_claim), part(refuse), part(win), part(leavers),

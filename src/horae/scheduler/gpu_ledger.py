@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from horae.guarantees.tenancy import Tenancy
+from horae.cells.binding import Tenancy
 from horae.model.arrays import Bools, Ints
-from horae.model.cells import Cluster, Gpu
+from horae.model.cluster import Cluster, Gpu
 from horae.model.events import GpuState, Health
+from horae.model.job_table import NOBODY
 from horae.model.plans import Riders
 from horae.model.shapes import Demand
-from horae.model.table import NOBODY
 
 
 class GpuLedger:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from math import inf
 
 from horae.model.arrays import Ints
+from horae.model.job_table import NOBODY
 from horae.model.plans import Hold, Placement
 from horae.model.status import HOLDING, PENDING, Signal
-from horae.model.table import NOBODY
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.jobs import Jobs
 from horae.scheduler.leases import Leases

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from horae.model.job_table import Entry
 from horae.model.jobs import Job
 from horae.model.reasons import Never
-from horae.model.table import Entry
 from horae.scheduler.interning import Interned
 from horae.scheduler.jobs import CARRIED, Jobs, Suspended, is_loan
 from horae.scheduler.placer import Placer

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from horae.model.arrays import Floats, Ints
-from horae.model.cells import Cluster
+from horae.model.cluster import Cluster
+from horae.model.job_table import NOBODY
 from horae.model.shapes import Demand, Shape
 from horae.model.speeds import SharingTable
-from horae.model.table import NOBODY
 
 _UNKNOWN = -2  # unlike NOBODY, which stands for no shape at all
 

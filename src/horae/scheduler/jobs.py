@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from horae.model.arrays import Bools
+from horae.model.job_table import NOBODY
 from horae.model.jobs import Job
 from horae.model.reasons import Refusal
 from horae.model.status import HOLDING, ON_GPUS, PENDING, STOPPING, Signal, Status, after
-from horae.model.table import NOBODY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,17 +16,17 @@ from dataclasses import replace
 from math import isfinite
 
 from horae.model.arrays import Ints
+from horae.model.job_table import NOBODY
 from horae.model.plans import Departure, Lease, Placement, RoundPlan
 from horae.model.reasons import Moved, Preempted, Won
 from horae.model.status import HOLDING, ON_GPUS, PENDING, RUNNING, STARTING, Signal, Status
-from horae.model.table import NOBODY
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
 from horae.scheduler.intake import Intake
 from horae.scheduler.jobs import Jobs, home_of, loan_of
 from horae.scheduler.leases import Leases
 from horae.scheduler.pool import Pool
-from horae.scheduler.pools import PoolSet
+from horae.scheduler.pool_set import PoolSet
 
 _HORIZON_SECONDS = 3600.0  # over which a move of a job of unknown length must pay
 

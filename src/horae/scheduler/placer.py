@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from horae.model.arrays import Bools, Ints
-from horae.model.cells import NODE, Cluster
+from horae.model.cluster import NODE, Cluster
+from horae.model.job_table import NOBODY
 from horae.model.plans import Contest, Riders, Settlement, Spot, Turns
 from horae.model.shapes import Demand, Shape
-from horae.model.table import NOBODY
 from horae.placement.evict import place_over
-from horae.placement.fit import on_nodes, place
+from horae.placement.fit import levels_of, on_nodes, place
 from horae.placement.flat import place_flat, place_over_flat
-from horae.placement.trial import levels_of
 from horae.scheduler.flat_pass import settle_flat, sizes_of, with_more
 from horae.scheduler.gpu_ledger import GpuLedger
 

@@ -10,23 +10,23 @@ from numpy.typing import NDArray
 
 from horae.mechanism.turns import BY_PRIORITY, Standing, bounded_debts, in_company, pairs_held, time_targets
 from horae.model.arrays import Bools, Floats, Ints
-from horae.model.cells import Cluster
+from horae.model.cluster import Cluster
 from horae.model.decisions import Decision, Grants, Pairs, Ranking, Shares
 from horae.model.errors import PolicyError
+from horae.model.job_table import NOBODY, JobTable
 from horae.model.plans import Placement, Round, RoundPlan
-from horae.model.pools import Cadence, PoolSpec
 from horae.model.reasons import Never
+from horae.model.setup import Cadence, PoolSpec
 from horae.model.shapes import Demand, Shape
 from horae.model.status import CANCELLING, HOLDING, STOPPING
-from horae.model.table import NOBODY, JobTable
 from horae.model.view import Auctioneer, Policy, View
-from horae.policies.solve.answers import Unsolved
 from horae.scheduler.apps import AppLedger
 from horae.scheduler.auctions import Auction
-from horae.scheduler.check import check_decision
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.interning import Shapes
+from horae.scheduler.invariants import check_decision
 from horae.scheduler.placer import Placer
+from horae.solvers.solution import Unsolved
 
 _NOTHING: Ints = np.empty(0, dtype=np.int64)
 

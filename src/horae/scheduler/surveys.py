@@ -7,9 +7,9 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
-from horae.guarantees.tenancy import Tenancy
+from horae.cells.binding import Tenancy
 from horae.model.arrays import Ints
-from horae.model.cells import Gpu
+from horae.model.cluster import Gpu
 from horae.model.commands import Stop
 from horae.model.events import (
     Ending,
@@ -23,20 +23,20 @@ from horae.model.events import (
     Running,
     Surveyed,
 )
+from horae.model.job_table import NOBODY
 from horae.model.jobs import Job
 from horae.model.notices import AdoptionRefused, Notice, UnknownRun
 from horae.model.plans import Placement
 from horae.model.reasons import Won
 from horae.model.shapes import Shape
 from horae.model.status import Signal
-from horae.model.table import NOBODY
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
 from horae.scheduler.jobs import Jobs, loan_of
 from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
 from horae.scheduler.pool import Pool
-from horae.scheduler.pools import PoolSet
+from horae.scheduler.pool_set import PoolSet
 from horae.scheduler.unacknowledged import Outbox
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from horae.model.arrays import Floats
-from horae.model.cells import NODE
+from horae.model.cluster import NODE
 from horae.model.errors import InputError
 from horae.model.shapes import Shape
 from horae.model.speeds import Measurement
-from horae.speed.estimator_fit import Cells, Posterior, Structure, condition, fit, leaning, make_cells, predict, prior
+from horae.speed.gaussian_model import Cells, Posterior, Structure, condition, fit, leaning, make_cells, predict, prior
 
 Name = TypeVar("Name")
 

@@ -32,7 +32,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from horae.model.wording import quoted
+from horae.model.safe_text import quoted
 from horae.traces.units import memory_bytes, seconds
 
 ANY = ""  # stands for every GPU type, where a speed is one number

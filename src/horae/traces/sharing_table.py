@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from horae.model.errors import InputError
+from horae.model.safe_text import quoted
 from horae.model.speeds import Sharing
-from horae.model.wording import quoted
-from horae.traces.readers.text import read_bytes
+from horae.traces.readers.text_file import read_bytes
 
 COLUMNS = ("model_a", "model_b", "gpu", "gpus", "kept_a", "kept_b")
 GPUS_MAX = 1_000_000

@@ -20,11 +20,11 @@ from typing import NamedTuple
 
 import polars as pl
 
-from horae.model.cells import CLUSTER, NODE
+from horae.model.cluster import CLUSTER, NODE
 from horae.model.errors import InputError
+from horae.model.safe_text import brief
 from horae.model.shapes import Shape
 from horae.model.speeds import Measurement, PairMeasurement
-from horae.model.wording import brief
 
 GAVEL = "Gavel (OSDI'20)"
 ITP = "ElasticFlow (ASPLOS'23)"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import polars as pl
 
 from horae.model.errors import InputError, JobError
-from horae.model.wording import printable
+from horae.model.safe_text import printable
 
 FAULTS_LISTED_MAX = 1000  # the rest is only counted
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from math import isfinite
 
-from horae.model.wording import shown
+from horae.model.safe_text import shown
 
 NAMES_MAX = 1_000_000  # in one range
 

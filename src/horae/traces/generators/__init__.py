@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 
 from horae.model.errors import InputError
-from horae.model.wording import brief
+from horae.model.safe_text import brief
+from horae.traces.generators.base import Generator
 from horae.traces.generators.diurnal import Diurnal
-from horae.traces.generators.draw import Generator
 from horae.traces.generators.gavel import Gavel
 from horae.traces.generators.heavy_tail import HeavyTail
 from horae.traces.generators.poisson import Poisson

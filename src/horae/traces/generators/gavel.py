@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from horae.model.arrays import Floats, Ints
-from horae.model.cells import NODE
+from horae.model.cluster import NODE
 from horae.model.speeds import Measurement
-from horae.traces.generators.draw import (
+from horae.traces.generators.base import (
     GANG_PROBABILITIES,
     GANGS,
     HOUR,

@@ -11,7 +11,7 @@ import numpy as np
 from horae.model.arrays import Floats, Ints
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.shapes import Option, Shape
-from horae.traces.generators.draw import (
+from horae.traces.generators.base import (
     GANG_PROBABILITIES,
     GANGS,
     made_trace,

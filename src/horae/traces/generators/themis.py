@@ -19,11 +19,11 @@ from typing import ClassVar
 import numpy as np
 
 from horae.model.arrays import Floats, Ints
-from horae.model.cells import CLUSTER, Cluster, Node
+from horae.model.cluster import CLUSTER, Cluster, Node
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.searches import Method, searches_of
 from horae.model.shapes import Option, Shape
-from horae.traces.generators.draw import (
+from horae.traces.generators.base import (
     HOUR,
     gangs_of,
     made_trace,

@@ -9,7 +9,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from horae.model.errors import InputError, JobError
 from horae.model.gangs import OPPORTUNISTIC, PRIORITY_MAX, Gang
-from horae.traces.yaml_tree import load
+from horae.traces.yaml_files import load
 
 ANNOTATION = "hivedscheduler.microsoft.com/pod-scheduling-spec"
 

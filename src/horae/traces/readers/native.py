@@ -10,13 +10,13 @@ from pydantic import ValidationError
 
 from horae.model.errors import InputError
 from horae.traces.job_row import ANY, JobFile, JobRow
-from horae.traces.readers.mapped import settle_text
-from horae.traces.readers.moments import DATES, is_date
-from horae.traces.readers.raw import LINE, RawTable, Where, read_raw
-from horae.traces.readers.sieve import Sieve
-from horae.traces.readers.typed import REQUIRED, typed
+from horae.traces.readers.mapped_columns import settle_text
+from horae.traces.readers.raw_table import LINE, RawTable, Where, read_raw
+from horae.traces.readers.row_filter import Sieve
+from horae.traces.readers.timestamps import DATES, is_date
+from horae.traces.readers.typed_columns import REQUIRED, typed
 from horae.traces.trace import FAULTS_LISTED_MAX, Fault, Trace, no_jobs
-from horae.traces.yaml_lines import YamlFile, complain, read_yaml
+from horae.traces.yaml_files import YamlFile, complain, read_yaml
 
 YAML = (".yaml", ".yml")
 JOBS = "jobs"

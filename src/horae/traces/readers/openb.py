@@ -10,10 +10,10 @@ from pathlib import Path
 
 import polars as pl
 
-from horae.traces.readers.accounts import NOT_ENDED, Clock, count_gpus, named, read_times
-from horae.traces.readers.moments import UNKNOWN
-from horae.traces.readers.raw import Where, read_raw
-from horae.traces.readers.sieve import Sieve, is_text
+from horae.traces.readers.accounting import NOT_ENDED, Clock, count_gpus, named, read_times
+from horae.traces.readers.raw_table import Where, read_raw
+from horae.traces.readers.row_filter import Sieve, is_text
+from horae.traces.readers.timestamps import UNKNOWN
 from horae.traces.trace import Trace
 
 FRACTION = "asks for a part of a GPU: given a whole one"

@@ -26,7 +26,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from horae.model.errors import InputError, JobError
-from horae.traces.readers.raw import LINE, RawTable, read_raw
+from horae.traces.readers.raw_table import LINE, RawTable, read_raw
 from horae.traces.trace import FAULTS_LISTED_MAX, Fault
 
 KNOWN_BY = frozenset({"set", "workload"})

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import polars as pl
 
-from horae.traces.readers.accounts import Clock, count_gpus, named, read_times
-from horae.traces.readers.raw import RawTable, Where, read_raw
-from horae.traces.readers.sieve import Sieve, quoted
+from horae.traces.readers.accounting import Clock, count_gpus, named, read_times
+from horae.traces.readers.raw_table import RawTable, Where, read_raw
+from horae.traces.readers.row_filter import Sieve, quoted
 from horae.traces.trace import Trace
 
 COLUMNS = ("JobID", "User", "Account", "Submit", "Start", "End", "State", "AllocTRES", "ReqTRES", "ElapsedRaw")

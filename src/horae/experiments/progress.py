@@ -1,0 +1,61 @@
+"""Who wants to know how far a comparison has come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Protocol
+
+from horae.experiments.compare.run_spec import Task
+from horae.model.events import Event, JobEnded
+from horae.model.plans import Reaction
+
+REPORT_SECONDS = 0.2
+
+
+class Progress(Protocol):
+    """Runs are told by their index among the tasks."""
+
+    watches_jobs: bool  # whether `advanced` is wanted; counting jobs costs a little
+
+    def begins(self, tasks: Sequence[Task], missing: Sequence[int], jobs: int) -> None:
+        """These runs are still to be made, of about so many jobs each."""
+        ...
+
+    def started(self, index: int) -> None: ...
+
+    def advanced(self, index: int, jobs: int) -> None: ...
+
+    def finished(self, index: int, jobs: int) -> None: ...
+
+
+class Silent:
+    watches_jobs = False
+
+    def begins(self, tasks: Sequence[Task], missing: Sequence[int], jobs: int) -> None: ...
+
+    def started(self, index: int) -> None: ...
+
+    def advanced(self, index: int, jobs: int) -> None: ...
+
+    def finished(self, index: int, jobs: int) -> None: ...
+
+
+SILENT = Silent()
+
+
+class Counter:
+    """An observer of a run that tells now and then how many of its leases have come to their end by themselves."""
+
+    def __init__(self, tell: Callable[[int], None]) -> None:
+        self._tell = tell
+        self._ended = 0
+        self._due_at = 0.0
+
+    def reacted(self, event: Event, reaction: Reaction) -> None:
+        if isinstance(event, JobEnded) and event.ending.name == "FINISHED":
+            self._ended += 1
+            now = monotonic()
+            if now >= self._due_at:
+                self._due_at = now + REPORT_SECONDS
+                self._tell(self._ended)

@@ -1,0 +1,115 @@
+"""Gandiva by its own rules (OSDI'18, section 3): who shares GPUs, who is to begin with it, and who stops.
+
+Who uses a GPU little keeps most of its speed beside another and takes little from it; so the pair that keeps most
+together goes first. A pair is undone when the two keep less than `packing_min` together, and when there is room for
+both and that pays for their restarts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from horae.model.arrays import Bools, Floats, Ints
+from horae.model.view import View
+from horae.policies.gandiva.oversubscription import Field, fit
+from horae.policies.pairing import combined
+
+_HAIR = 1e-12  # two halves are a whole
+
+
+class Company(NamedTuple):
+    first: Ints  # rows
+    second: Ints
+
+    def members(self, count: int) -> Bools:
+        """By row: one of them."""
+        rows = np.zeros(count, dtype=bool)
+        rows[self.first] = rows[self.second] = True
+        return rows
+
+
+def sharing_now(view: View, field: Field, packing_min: float) -> tuple[Company, Company]:
+    """Those who share GPUs and may be told to stop: who may go on, and who keeps too little."""
+    jobs = view.jobs
+    partner = jobs.partner
+    first = np.flatnonzero(
+        field.ladders.contends & jobs.running & (partner >= 0) & (jobs.serial < jobs.serial[partner])
+    )
+    first = first[np.argsort(jobs.serial[first])]
+    good = is_worth(_together(view, first), packing_min)
+    return Company(first[good], partner[first[good]]), Company(first[~good], partner[first[~good]])
+
+
+def is_worth(together: Floats, packing_min: float) -> Bools:
+    return (together > 0) & (together >= packing_min - _HAIR)
+
+
+def _together(view: View, first: Ints) -> Floats:
+    """What the two keep of their speeds where they are."""
+    jobs, second = view.jobs, view.jobs.partner[first]
+    shapes = jobs.shape[first, jobs.option[first]], jobs.shape[second, jobs.option[second]]
+    return combined(view, (jobs.model[first], jobs.model[second]), shapes)
+
+
+def undone_for_room(view: View, field: Field, now: Company, need: Bools, steps: Floats) -> Bools:
+    """By row: its pair is undone, for there is room for both beside those who need some, and that pays.
+
+    Who keeps least goes first. In the seconds ahead the two would do more alone, their restarts taken off.
+    """
+    jobs, first, second = view.jobs, now.first, now.second
+    together = _together(view, first)
+    seconds = np.minimum(*(steps[rows] / jobs.speed[rows, jobs.option[rows]] for rows in now))
+    restarts = jobs.restart_seconds[first] + jobs.restart_seconds[second]
+    pays = 2 * seconds - restarts > together * seconds
+    order = np.flatnonzero(pays)[np.lexsort((jobs.serial[first[pays]], together[pays]))]
+    undone = np.zeros(len(jobs), dtype=bool)
+    kinds = field.ladders.accelerator
+    for kind in np.unique(kinds[first[order]]).tolist():
+        mine = order[kinds[first[order]] == kind]
+        members = np.column_stack([first[mine], second[mine]])
+        undone[members[: _with_room(view, field, members, np.flatnonzero(need & (kinds == kind)))]] = True
+    return undone
+
+
+def _with_room(view: View, field: Field, members: Ints, waiting: Ints) -> int:
+    """How many of these pairs of one GPU type, from the first on, can be undone beside those who wait."""
+    jobs = view.jobs
+    waiting = waiting[np.lexsort((jobs.serial[waiting], -field.gang[waiting]))]
+    count = len(members)
+    while count:
+        gone = field.grown & (field.ladders.accelerator == field.ladders.accelerator[members[0, 0]])
+        gone[members[:count]] = True
+        placed = fit(view, field, gone, np.concatenate([waiting, members[:count].ravel()]))
+        if placed.all():
+            break
+        # Of those who are not undone, nobody leaves: there is less room than this.
+        count = min(count - 1, max(int(np.argmin(placed)) - len(waiting), 0) // 2)
+    return count
+
+
+def begin(view: View, field: Field, rows: Ints, short: int, packing_min: float) -> Company:
+    """New pairs of these rows of one GPU type, until so many GPUs are saved or nobody is left who goes with another.
+
+    Rows come in the order in which they are served.
+    """
+    jobs = view.jobs
+    model, gang, shape = jobs.model[rows], field.gang[rows], jobs.shape[rows, field.fastest[rows]]
+    _, example, group = np.unique(np.column_stack([model, gang]), axis=0, return_index=True, return_inverse=True)
+    models, shapes = (
+        (model[example][:, None], model[example][None, :]),
+        (shape[example][:, None], shape[example][None, :]),
+    )
+    together = combined(view, models, shapes)
+    worth = is_worth(together, packing_min) & (gang[example][:, None] == gang[example])
+    one, other = np.nonzero(np.triu(worth))
+    best = np.lexsort((other, one, -together[one, other]))
+    members = [rows[group.ravel() == number].tolist()[::-1] for number in range(len(example))]
+    first, second = [], []
+    for a, b in zip(one[best].tolist(), other[best].tolist(), strict=True):
+        while short > 0 and members[a] and members[b] and (a != b or len(members[a]) > 1):
+            first.append(members[a].pop())
+            second.append(members[b].pop())
+            short -= int(gang[example[a]])
+    return Company(np.array(first, dtype=np.int64), np.array(second, dtype=np.int64))

@@ -1,0 +1,149 @@
+"""Any workload file that we know, told by what is in it."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from horae.model.errors import InputError
+from horae.model.safe_text import printable
+from horae.traces.readers import gavel, helios, mapped_columns, native, openb, philly, published_table, slurm
+from horae.traces.readers.raw_table import LINE, Where
+from horae.traces.readers.text_file import PARQUET, check_head, read_head
+from horae.traces.trace import Trace, no_jobs, too_large
+
+Reader = Callable[[Path, Where | None], Trace]
+
+
+class Format(NamedTuple):
+    read: Reader
+    separator: str  # between the names of its columns; "" where there are none
+    columns: tuple[frozenset[str], ...]  # by these it is known, in any case: one set of them or another
+    summary: str
+
+
+# In the order in which they are tried.
+FORMATS: Mapping[str, Format] = {
+    "horae": Format(native.read, ",", (frozenset({"submit", "gpus"}),), "our own: CSV, YAML or Parquet"),
+    "slurm": Format(slurm.read, "|", (frozenset({"jobid", "submit"}),), "sacct -a -X -P"),
+    "philly": Format(philly.read, "", (), "cluster_job_log of Microsoft's Philly (JSON)"),
+    "helios": Format(
+        helios.read, ",", (frozenset({"gpu_num", "submit_time"}),), "cluster_log.csv of SenseTime's Helios"
+    ),
+    "openb": Format(
+        openb.read, ",", (frozenset({"num_gpu", "gpu_milli"}),), "pods of Alibaba's cluster-trace-gpu-v2023"
+    ),
+    "gavel": Format(gavel.read, "", (), ".trace of Gavel: ten fields with tabs between them"),
+    "table": Format(
+        published_table.read,
+        ",",
+        (frozenset({"submit_s", "num_gpu"}), frozenset({"arrival_s", "scale_factor"})),
+        "published data: submit_s, num_gpu, duration_s",
+    ),
+}
+
+
+def read_trace(
+    path: Path,
+    format: str | None = None,
+    mapping: Mapping[str, str] | None = None,
+    where: Where | None = None,
+) -> Trace:
+    """The workload of a file. A mapping names its columns by hand; a format is taken at its word."""
+    if format is not None and format not in FORMATS:
+        raise InputError(f"there is no format {format!r}", field="format", remedy=f"use {', '.join(FORMATS)}")
+    try:
+        if mapping is not None:
+            return mapped_columns.read(path, mapping, where)
+        return FORMATS[format or detect(path)].read(path, where)
+    except MemoryError:
+        raise too_large(str(path)) from None
+
+
+def parse_mapping(text: str) -> dict[str, str]:
+    """`submit=SubmitTime,gpus=n_gpu` as a mapping."""
+    mapping: dict[str, str] = {}
+    for part in filter(str.strip, text.split(",")):
+        name, equals, column = (word.strip() for word in part.partition("="))
+        if not (name and equals and column):
+            raise InputError(f"{part.strip()!r} names no column", field="map", remedy="write submit=COLUMN,gpus=COLUMN")
+        if name in mapping:
+            raise InputError(f"{name!r} is given twice", field="map", remedy="give it once")
+        mapping[name] = column
+    return mapping
+
+
+def detect(path: Path) -> str:
+    """The name of the format; an error that shows what was found where it is none that we know."""
+    head = read_head(path)
+    if path.suffix in native.YAML:
+        return "horae"
+    if head.startswith(PARQUET):
+        return _by_columns(path, _parquet_columns(path), ",")
+    check_head(path, head)
+    lines = [line for line in head.decode(errors="replace").splitlines() if line.strip()]
+    if not lines:
+        raise no_jobs(str(path))
+    if lines[0].lstrip().startswith("["):
+        return "philly"
+    if lines[0].count("\t") == len(gavel.FIELDS) - 1:
+        return "gavel"
+    separator = "|" if "|" in lines[0] else ","
+    marks = native.separated_by(lines[0])
+    if marks and separator == ",":
+        raise InputError(f"has {marks} between its cells", file=str(path), remedy=f"put commas there, or {native.MAP}")
+    return _by_columns(path, [cell.strip().strip('"') for cell in lines[0].split(separator)], separator)
+
+
+def _parquet_columns(path: Path) -> list[str]:
+    try:
+        return list(pl.read_parquet_schema(path))
+    except (OSError, pl.exceptions.PolarsError) as error:
+        problem = str(error).strip().partition("\n")[0]
+        raise InputError(f"not Parquet: {problem}", file=str(path), remedy="fetch or copy the file again") from None
+
+
+def _by_columns(path: Path, header: list[str], separator: str) -> str:
+    found = {name.lower() for name in header}
+    for name, known in FORMATS.items():
+        if known.separator == separator and any(columns <= found for columns in known.columns):
+            return name
+    shown = printable(", ".join(header[:12])[:200]) + (", ..." if len(header) > 12 else "")
+    raise InputError(
+        f"is of no format that is known; its columns are {shown}",
+        file=str(path),
+        remedy=f"name them with --map submit=...,gpus=...,duration=..., or use --format {'|'.join(FORMATS)}",
+    )
+
+
+# A trace as a file of our own format. The same trace gives the same bytes.
+
+SUFFIXES = (".csv", ".csv.gz", ".parquet")
+
+
+def write_trace(trace: Trace, path: Path) -> None:
+    """CSV, packed or not, or Parquet, as the name of the file ends."""
+    table = trace.table.drop(LINE, strict=False)
+    if not path.name.endswith(SUFFIXES):
+        raise InputError("ends in none of the names that can be written", file=str(path), remedy=_remedy())
+    try:
+        if path.suffix == ".parquet":
+            table.write_parquet(path)
+        else:
+            data = _csv(table)
+            path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    except OSError as error:
+        problem = str(error.strerror or error)
+        raise InputError(problem, file=str(path), remedy="name a file that can be written") from None
+
+
+def _csv(table: pl.DataFrame) -> bytes:
+    return table.write_csv(line_terminator="\n").encode()
+
+
+def _remedy() -> str:
+    return f"name a file that ends in {', '.join(SUFFIXES)}"
