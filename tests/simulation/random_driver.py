@@ -92,7 +92,7 @@ VARIANTS: tuple[tuple[str, dict[str, object]], ...] = (
     ("sjf-on-fastest", {"sharing": True, "packing_min": 1.0}),
     ("themis", {"lease_seconds": 40.0}),
     ("themis", {"lease_seconds": 40.0, "f": 0.0}),
-    ("themis", {"lease_seconds": 40.0, "f": 0.0, "poll": "agents"}),
+    ("themis", {"lease_seconds": 40.0, "f": 0.0, "poll": "said"}),
     ("themis", {"lease_seconds": 40.0, "by_tenant": True, "to_the_end": True}),
     ("highest-rho", {"lease_seconds": 40.0}),
     ("goodput", {"variant": "pollux"}),

@@ -115,6 +115,20 @@ def test_a_node_that_changes_under_a_job_keeps_what_the_job_uses() -> None:
     assert set(desk.where["a"]) | set(desk.where["b"]) == {Gpu("n0", number) for number in range(8)}
 
 
+def test_jobs_run_on_where_a_node_shall_have_fewer_gpus_than_tenants_were_promised() -> None:
+    desk = Desk(PoolSpec("t", tenants=("t",), cells={"a.gpu": 2}), PoolSpec("spare"), nodes=(Node("n0", "a", 2),))
+    desk.submit(0.0, "a", "b", gpus=1, tenant="t")
+    on_last = max(("a", "b"), key=lambda name: desk.where[name])
+    stays = min(("a", "b"), key=lambda name: desk.where[name])
+    desk.tell(ClusterChanged(1.0, (Node("n0", "a", 1),)))
+    assert desk.notices == [NodeInUse("n0", (on_last,))]
+    assert desk.end(2.0, on_last, ("a", "b").index(on_last)) == []
+    assert desk.status(stays) == [Status.RUNNING]
+    desk.end(3.0, stays, ("a", "b").index(stays))
+    assert isinstance(desk.notices[-1], ChangeRefused)
+    assert desk.scheduler.ledger.health_of("n0") is Health.FAILED
+
+
 def test_a_removal_that_leaves_a_tenant_without_its_cells_is_refused_and_the_node_counts_as_failed() -> None:
     desk = Desk(PoolSpec("t", tenants=("t",), cells={"a.node": 3}), PoolSpec("spare"))
     desk.tell(ClusterChanged(1.0, removed=("n1",)))
