@@ -13,9 +13,9 @@ from functools import partial
 from math import log
 
 import numpy as np
+from horae_evaluation.themis.experiment import Case, run_case
 
 from bench.cases import Result, loop_seconds
-from horae.reproduction.themis import Case, run_case
 from horae.solvers.auction.single_type import Bid, Bids, settle_bids, together
 
 REPEATS = 15

@@ -16,7 +16,7 @@ from patience import HANG_SECONDS
 
 from horae import driver
 from horae.engines.local.engine import LocalEngine
-from horae.experiments.simulate import replay_file
+from horae.experiments.replay import replay_file
 from horae.journal import JournalWriter
 from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.commands import Command, Start, Stop

@@ -13,7 +13,7 @@ from horae import driver
 from horae.engines.local.engine import LocalEngine
 from horae.engines.local.job_files import LocalReports, checkpoint_file, folder_name, output_file, reports_file
 from horae.engines.search.engine import SearchEngine, first_jobs
-from horae.experiments.simulate import replay_file
+from horae.experiments.replay import replay_file
 from horae.journal import JournalWriter
 from horae.model.cluster import Cluster, Node
 from horae.model.events import CurveRevised, Ending, Event, JobCancelled, JobEnded, JobSubmitted

@@ -17,7 +17,7 @@ from horae.engines.engine import Engine, Moment
 from horae.engines.fault_injection import Faults, FaultyEngine
 from horae.engines.simulated import SimulatedEngine
 from horae.experiments.learning import Learning, LearningEngine, NoisyEngine
-from horae.experiments.simulate import replay_text
+from horae.experiments.replay import replay_text
 from horae.journal import JournalWriter
 from horae.model.cluster import CLUSTER, Cluster, Node
 from horae.model.commands import Command, Start

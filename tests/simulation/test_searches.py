@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from horae_evaluation.ideal_time import rho_measured, shadow_of
 
 from horae.engines.search.engine import first_jobs
-from horae.experiments.simulate import Run, replay_file, simulate
+from horae.experiments.replay import replay_file
+from horae.experiments.simulate import Run, simulate
 from horae.model.cluster import Cluster, Node
 from horae.model.errors import JobError, PolicyError
 from horae.model.events import CurveRevised, Event, JobSubmitted
@@ -20,7 +22,6 @@ from horae.model.setup import PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.policies.registry import make_policy
 from horae.reports.rho import apps
-from horae.shadow import rho_measured, shadow_of
 
 OPTIONS = (Option(Shape("V100", 1, "node"), 1.0),)
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horae.experiments.simulate import Run, replay_file, simulate
+from horae.experiments.replay import replay_file
+from horae.experiments.simulate import Run, simulate
 from horae.model.chain_layout import layout_of, private_cluster
 from horae.model.cluster import Cluster, Node
 from horae.model.events import Event, Health, NodeChanged, TenantChange, TenantsChanged

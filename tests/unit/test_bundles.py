@@ -17,7 +17,8 @@ from builders import gpus as named
 from horae.driver import run
 from horae.engines.fault_injection import Faults, FaultyEngine
 from horae.engines.simulated import SimulatedEngine
-from horae.experiments.simulate import replay_file, replay_text, simulate
+from horae.experiments.replay import replay_file, replay_text
+from horae.experiments.simulate import simulate
 from horae.journal import JournalWriter
 from horae.model.cluster import Cluster
 from horae.model.commands import Command, Start, Stop, Survey

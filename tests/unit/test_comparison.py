@@ -26,7 +26,7 @@ from horae.experiments.compare.run_spec import NO_FAILURES, Failures, PolicyChoi
 from horae.experiments.compare.table import tabulate
 from horae.experiments.compare.workload import DAY_SECONDS, Recorded, Workload, block_seconds, resample
 from horae.experiments.progress import Silent
-from horae.experiments.result_store import Cache, arrivals_digest, default_folder, key, policy_digest
+from horae.experiments.result_store import ResultStore, arrivals_digest, default_folder, key, policy_digest
 from horae.experiments.simulate import simulate
 from horae.model.errors import InputError
 from horae.model.jobs import Arrival
@@ -68,7 +68,7 @@ class Counted(Silent):
         self.runs.append(index)
 
 
-def runs_made(todo: Sequence[Task], workload: Workload, cache: Cache) -> int:
+def runs_made(todo: Sequence[Task], workload: Workload, cache: ResultStore) -> int:
     counted = Counted()
     compare(todo, workload, 1, cache, counted)
     return len(counted.runs)
@@ -90,8 +90,8 @@ def same(one: Sequence[Outcome], other: Sequence[Outcome], folder: Path) -> bool
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Cache:
-    return Cache(tmp_path / "cache", pytest.fail)
+def cache(tmp_path: Path) -> ResultStore:
+    return ResultStore(tmp_path / "cache", pytest.fail)
 
 
 # Runs
@@ -123,7 +123,7 @@ def test_neither_results_nor_their_order_depend_on_the_number_of_workers(tmp_pat
     assert same(here, there, tmp_path)
 
 
-def test_the_same_run_under_two_labels_is_made_once(cache: Cache) -> None:
+def test_the_same_run_under_two_labels_is_made_once(cache: ResultStore) -> None:
     (task,) = some_tasks("fifo")
     assert runs_made([task, replace(task, label="again")], JOBS, cache) == 1
 
@@ -138,7 +138,7 @@ def test_a_worker_imports_nothing_that_is_slow() -> None:
 # Other draws
 
 
-def test_what_a_generator_draws_is_another_workload_for_each_seed(cache: Cache) -> None:
+def test_what_a_generator_draws_is_another_workload_for_each_seed(cache: ResultStore) -> None:
     assert len({arrivals_digest(POISSON(seed)) for seed in range(3)}) == 3
     compare(some_tasks("fifo", seeds=2), POISSON, 1, cache)
     again = compare(some_tasks("fifo", seeds=3), POISSON, 1, cache)
@@ -305,7 +305,7 @@ def test_a_table_keeps_the_logs_of_seed_0_alone() -> None:
     assert table.rows[1].estimate == table.rows[1].by_seed[0] != table.rows[1].by_seed[1]
 
 
-def test_what_is_there_comes_with_the_runs_of_its_draw(cache: Cache) -> None:
+def test_what_is_there_comes_with_the_runs_of_its_draw(cache: ResultStore) -> None:
     compare(some_tasks("fifo", seeds=3), JOBS, 1, cache)
     seen = [
         (outcome.task.seed, outcome.cached) for outcome in outcomes(some_tasks("fifo", "las", seeds=3), JOBS, 1, cache)
@@ -393,7 +393,7 @@ def test_a_helper_of_somebody_elses_policy_is_part_of_it(tmp_path: Path, monkeyp
 # The cache
 
 
-def test_what_was_run_once_is_not_run_again(cache: Cache, tmp_path: Path) -> None:
+def test_what_was_run_once_is_not_run_again(cache: ResultStore, tmp_path: Path) -> None:
     todo = some_tasks("fifo", "las")
     first, second = (compare(todo, JOBS, 1, cache) for _ in range(2))
     assert [outcome.cached for outcome in first] == [False, False]
@@ -403,7 +403,7 @@ def test_what_was_run_once_is_not_run_again(cache: Cache, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("spoil", ["cut", "empty", "changed", "a folder"])
-def test_a_damaged_file_is_run_again_and_written_anew(cache: Cache, spoil: str) -> None:
+def test_a_damaged_file_is_run_again_and_written_anew(cache: ResultStore, spoil: str) -> None:
     todo = some_tasks("fifo")
     compare(todo, JOBS, 1, cache)
     (path,) = cache.folder.iterdir()
@@ -420,7 +420,7 @@ def test_a_damaged_file_is_run_again_and_written_anew(cache: Cache, spoil: str) 
             path.unlink()
             path.mkdir()
     told: list[str] = []
-    assert runs_made(todo, JOBS, Cache(cache.folder, told.append)) == 1
+    assert runs_made(todo, JOBS, ResultStore(cache.folder, told.append)) == 1
     if spoil != "a folder":
         assert (path.read_bytes(), told) == (whole, [])
         assert runs_made(todo, JOBS, cache) == 0
@@ -431,7 +431,7 @@ def test_a_damaged_file_is_run_again_and_written_anew(cache: Cache, spoil: str) 
 def test_a_cache_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     told: list[str] = []
-    outcomes = compare(some_tasks("fifo", "sjf"), JOBS, 1, Cache(tmp_path / "file" / "cache", told.append))
+    outcomes = compare(some_tasks("fifo", "sjf"), JOBS, 1, ResultStore(tmp_path / "file" / "cache", told.append))
     assert len(outcomes) == 2
     remedy = "results are not kept; name another folder with --cache, or use --no-cache"
     assert told == [f"{tmp_path}/file/cache: cannot be written: Not a directory; {remedy}"]
@@ -459,7 +459,7 @@ class Stops(Silent):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_after_an_interrupt_only_what_is_missing_is_run(cache: Cache, workers: int) -> None:
+def test_after_an_interrupt_only_what_is_missing_is_run(cache: ResultStore, workers: int) -> None:
     todo = some_tasks("fifo", "sjf", "las")
     with pytest.raises(KeyboardInterrupt):
         compare(todo, JOBS, workers, cache, Stops(1, KeyboardInterrupt()))

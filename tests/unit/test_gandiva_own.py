@@ -14,7 +14,8 @@ from builders import ACCELERATOR, POOL, arrival, cluster, handle, job
 
 from horae.driver import run
 from horae.engines.simulated import SimulatedEngine
-from horae.experiments.simulate import replay_file, simulate
+from horae.experiments.replay import replay_file
+from horae.experiments.simulate import simulate
 from horae.model.cluster import CLUSTER, NODE, Cluster, Node
 from horae.model.commands import Start, Stop
 from horae.model.decisions import Grants, Ranking

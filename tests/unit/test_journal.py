@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from horae.driver import run
 from horae.engines.simulated import SimulatedEngine
-from horae.experiments.simulate import recover, replay_file, replay_text, simulate
+from horae.experiments.replay import recover, replay_file, replay_text
+from horae.experiments.simulate import simulate
 from horae.journal import VERSION, JournalWriter, parse_journal, read_journal
 from horae.model.cluster import Gpu, Node
 from horae.model.commands import CallForBids, Command, Extend, Offer, Start, Stop, Survey

@@ -12,6 +12,7 @@ from horae.cli.output import Data
 from horae.cli.sharing import SharingOption
 from horae.model.setup import Cadence
 
+app = typer.Typer()
 Jobs = Annotated[
     str, typer.Argument(help="A trace: a job table, a published trace, or a generator: 'poisson={jobs: 500}'.")
 ]
@@ -59,6 +60,7 @@ Verbose = Annotated[bool, typer.Option(help="A line for each finished run.")]
 Quiet = Annotated[bool, typer.Option(help="Nothing on standard error but errors.")]
 
 
+@app.command()
 def compare_command(
     jobs: Jobs,
     cluster: ClusterOption = None,

@@ -25,7 +25,7 @@ from horae.experiments.compare.formats import as_csv, as_json, as_markdown
 from horae.experiments.compare.run import outcomes
 from horae.experiments.compare.run_spec import tasks
 from horae.experiments.compare.table import Comparison, tabulate
-from horae.experiments.result_store import Cache, default_folder, sources_digest
+from horae.experiments.result_store import ResultStore, default_folder, sources_digest
 from horae.experiments.workers import RunLost
 from horae.model.errors import InputError
 from horae.model.serialization import Plain, to_plain
@@ -40,7 +40,7 @@ class Terminated(KeyboardInterrupt):
 def run_comparison(request: Request) -> int:
     """The exit code. Whatever is not the result goes to standard error."""
     tell = _silence if request.quiet else _tell
-    cache = None if request.no_cache else Cache(request.cache or default_folder(), tell)
+    cache = None if request.no_cache else ResultStore(request.cache or default_folder(), tell)
     try:
         with _heeding_termination():
             _compare(request, cache, tell)
@@ -71,7 +71,7 @@ def _heeding_termination() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _compare(request: Request, cache: Cache | None, tell: Tell) -> None:
+def _compare(request: Request, cache: ResultStore | None, tell: Tell) -> None:
     if request.plots is not None:
         _make_folder(request.plots)
     what = wanted(request, tell)
@@ -121,10 +121,10 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _what_is_kept(cache: Cache | None) -> str:
+def _what_is_kept(cache: ResultStore | None) -> str:
     if cache is None or cache.failed:
         return "nothing was kept; with a cache, the same command would go on from here"
-    if not cache.kept_count:
+    if not cache.stored_count:
         return "no run had finished"
     return f"finished runs are kept in {cache.folder}, and the same command goes on from there"
 

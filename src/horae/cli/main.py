@@ -5,38 +5,23 @@ from __future__ import annotations
 import io
 import os
 import sys
-from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
 import typer
 
 from horae import __version__
-from horae.cli import cluster, compare, policy, reproduce, simulate, speed, tenants, trace, why
+from horae.cli.lazy_group import LazyGroup
 from horae.cli.output import printable
-from horae.experiments.simulate import replay_file
 from horae.model.errors import HoraeError, InputError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Shares one GPU cluster between teams.")
-app.command("simulate")(simulate.simulate_command)
-app.command("compare")(compare.compare_command)
-app.command("why")(why.why)
-app.command("demo")(simulate.demo)
-app.add_typer(policy.app, name="policy")
-app.add_typer(trace.app, name="trace")
-app.add_typer(speed.app, name="speed")
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(tenants.app, name="tenants")
-app.add_typer(reproduce.app, name="reproduce")
+app = typer.Typer(
+    cls=LazyGroup, no_args_is_help=True, add_completion=False, help="Shares one GPU cluster between teams."
+)
 
 
-@app.command()
-def replay(journal: Annotated[Path, typer.Argument(help="A file made with --journal.")]) -> None:
-    """Feed a journal's events to a fresh scheduler; everything must come out the same, bit for bit."""
-    replayed = replay_file(journal)
-    if replayed.difference:
-        print(f"{journal}: differs at {replayed.difference}")
-        raise typer.Exit(1)
-    print(f"{journal}: {replayed.events} events and {replayed.commands} commands, all the same")
+@app.callback()
+def main() -> None:
+    """Shares one GPU cluster between teams."""
 
 
 @app.command()
@@ -73,7 +58,7 @@ def run() -> None:
 def _check_arguments() -> None:
     for word in sys.argv[1:]:
         if not word.isprintable() and any("\udc80" <= letter <= "\udcff" for letter in word):
-            raise InputError(f"{word!r} is not UTF-8 text", remedy="mend the argument")
+            raise InputError(f"{word!r} is not UTF-8 text", remedy="fix the argument")
 
 
 def _cannot_write(error: OSError) -> NoReturn:

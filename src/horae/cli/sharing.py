@@ -10,7 +10,7 @@ import typer
 
 from horae.model.setup import Setup
 from horae.model.speeds import Sharing
-from horae.traces.sharing_table import on_types, read_sharing
+from horae.traces.sharing_table import on_types, read_sharing, sharing_rows
 from horae.traces.speed_tables import read_gavel_json
 
 SharingOption = Annotated[
@@ -33,7 +33,5 @@ def with_sharing(setup: Setup, path: Path | None) -> Setup:
 def _rows(path: Path) -> tuple[Sharing, ...]:
     if path.suffix != ".json":
         return read_sharing(path)
-    from horae.reproduction.gavel import sharing_rows  # noqa: PLC0415  (it is slow to import, and seldom asked for)
-
     table = read_gavel_json(path)
     return sharing_rows(table.pairs, table.measurements)

@@ -28,11 +28,13 @@ from horae.reports.cluster_tree import draw
 from horae.reports.metrics import Metrics, measure
 from horae.traces.jobs import read_jobs
 
+simulate_app, demo_app = typer.Typer(), typer.Typer()
 REASONS_MAX = 10  # that are told after a run
 # Those that preempt do so at the end of a round, the others act on every event.
 DEMO = (("fifo", Cadence.EVENTS), ("sjf", Cadence.EVENTS), ("las", Cadence.ROUNDS), ("tiresias", Cadence.ROUNDS))
 
 
+@simulate_app.command()
 def simulate_command(
     cluster: Annotated[Path | None, typer.Option(help="A cluster file; the sample if nothing is said.")] = None,
     nodes: Annotated[list[str] | None, typer.Option(help="A quick cluster instead: 20x8, 20x8:V100, nlp=20x8.")] = None,
@@ -95,6 +97,7 @@ def simulate_command(
     _print_results(results, output)
 
 
+@demo_app.command()
 def demo() -> None:
     """Four policies on the sample cluster and workload."""
     setup = choose_setup(samples.CLUSTER, (), None, None)

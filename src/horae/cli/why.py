@@ -20,10 +20,12 @@ from horae.model.serialization import Plain, to_plain
 from horae.model.status import Status
 from horae.traces.units import seconds
 
+app = typer.Typer()
 NAMES_MAX = 5  # that are told
 STORY_MAX = 12
 
 
+@app.command()
 def why(
     job: Annotated[str, typer.Argument(help="The id of a job.")],
     journal: Annotated[Path, typer.Option(help="A file made with --journal.")],

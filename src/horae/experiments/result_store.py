@@ -1,4 +1,4 @@
-"""Results that are there already. One file a run, its log, named after all that determines it."""
+"""Results of experiments that need not be computed again: one file each, named after all that determines it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from functools import cache
 from importlib.metadata import packages_distributions, version
 from operator import attrgetter
 from pathlib import Path
-
-import numpy as np
+from typing import TypeVar
 
 import horae
 from horae.experiments.compare.run_spec import Task
 from horae.model.errors import InputError
 from horae.model.jobs import Arrival, Job, Truth
-from horae.model.serialization import to_plain
+from horae.model.serialization import from_plain, to_plain
 from horae.model.view import Policy
 from horae.policies.registry import find_policy
 from horae.reports.run_log import RunLog
+
+Value = TypeVar("Value")
 
 
 def default_folder() -> Path:
@@ -30,42 +31,57 @@ def default_folder() -> Path:
     return Path(base).expanduser() / "horae"
 
 
-class Cache:
-    """A cache that cannot be used is no reason to stop: it is said once, and the comparison goes on without it."""
+class ResultStore:
+    """Results on disk, one file per result: the log of a run (.npz), or any frozen value (.json).
+
+    A store that cannot be written is no reason to stop: that is said once, and the experiment goes on without it.
+    """
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self.folder = folder
         self.failed = False
-        self.kept_count = 0  # results of this comparison that are in it
+        self.stored_count = 0  # results of this experiment that are in it
         self._warn = warn
 
-    def has(self, key: str) -> bool:
-        """Whether there is a file; `load` finds out what it is worth."""
-        return self._path(key).is_file()
+    def has(self, key: str, kind: type = RunLog) -> bool:
+        """Whether there is a file; `load` finds out whether it is whole."""
+        return self._path(key, kind).is_file()
 
-    def load(self, key: str) -> RunLog | None:
-        """None where there is none, or only a part of one: then it is run, and written, again."""
+    def load(self, key: str, kind: type[Value]) -> Value | None:
+        """None where there is no result, or only a part of one: then it is computed, and written, again."""
+        path = self._path(key, kind)
         try:
-            log = RunLog.load(self._path(key))
-        except (InputError, zlib.error):
+            found: Value = (
+                RunLog.load(path)  # type: ignore[assignment]
+                if kind is RunLog
+                else from_plain(kind, json.loads(path.read_text(encoding="utf-8"))["result"])
+            )
+        except (InputError, zlib.error, OSError, ValueError, TypeError, KeyError):
             return None
-        self.kept_count += 1
-        return log
+        self.stored_count += 1
+        return found
 
-    def save(self, key: str, log: RunLog) -> None:
+    def save(self, key: str, value: object, about: str = "") -> None:
+        """Write a result, whole or not at all. `about` tells a reader of the file what it is the result of."""
         if self.failed:
             return
+        path = self._path(key, type(value))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            log.save(self._path(key))
-            self.kept_count += 1
+            if isinstance(value, RunLog):
+                value.save(path)
+            else:
+                part = path.with_suffix(f".{os.getpid()}.part")
+                part.write_text(json.dumps({"about": about, "result": to_plain(value)}, indent=1), encoding="utf-8")
+                part.replace(path)
+            self.stored_count += 1
         except OSError as error:
             self._give_up(f"cannot be written: {error.strerror}")
         except InputError as error:
             self._give_up(error.problem)
 
-    def _path(self, key: str) -> Path:
-        return self.folder / f"{key}.npz"
+    def _path(self, key: str, kind: type) -> Path:
+        return self.folder / f"{key}{'.npz' if issubclass(kind, RunLog) else '.json'}"
 
     def _give_up(self, problem: str) -> None:
         self.failed = True
@@ -76,6 +92,9 @@ class Cache:
 # What a run is known by: a digest of all that its result depends on, the same in every process.
 
 PACKAGE = Path(horae.__file__).parent
+LIBRARIES = ("numpy", "scipy", "highspy", "numba")
+# Modules that only ask for runs or show them: a change there is no reason to run anything again.
+SHOWING = ("cli", "reports/plots", "experiments/compare/formats.py", "experiments/compare/table.py")
 _job_fields = attrgetter(*Job.__dataclass_fields__)
 _truth_fields = attrgetter(*Truth.__dataclass_fields__)
 
@@ -83,18 +102,29 @@ _truth_fields = attrgetter(*Truth.__dataclass_fields__)
 def key(task: Task, workload_digest: str) -> str:
     """The name under which the result of a task is kept. The label is not part of it: it changes nothing."""
     names = sorted({pool.policy for pool in task.setup.pools})
+    return result_key(
+        setup=to_plain(task.setup),
+        seed=task.seed,
+        failures=to_plain(task.failures),
+        workload=workload_digest,
+        policies={name: policy_digest(name) for name in names},
+    )
+
+
+def result_key(**inputs: object) -> str:
+    """The name of a result: its inputs (plain data), the code of this package, and the libraries that compute."""
     identity = {
-        "setup": to_plain(task.setup),
-        "seed": task.seed,
-        "failures": to_plain(task.failures),
-        "workload": workload_digest,
+        "inputs": inputs,
         "horae": horae.__version__,
         "sources": sources_digest(),
-        "policies": {name: policy_digest(name) for name in names},
         "python": list(sys.version_info[:2]),
-        "numpy": np.__version__.split(".")[:2],
+        "libraries": {name: version(name) for name in LIBRARIES},
     }
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    return plain_digest(identity)
+
+
+def plain_digest(plain: object) -> str:
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def arrivals_digest(arrivals: Iterable[Arrival]) -> str:
@@ -109,16 +139,21 @@ def arrivals_digest(arrivals: Iterable[Arrival]) -> str:
 
 @cache
 def sources_digest() -> str:
-    """Of the package itself, so that changed code is never answered from the past."""
-    return _sources(PACKAGE).hex()
+    """Of the modules of this package that can change a result, so that changed code is never answered from the past."""
+    files = [path for path in PACKAGE.rglob("*.py") if not _only_shows(path.relative_to(PACKAGE).as_posix())]
+    return files_digest(PACKAGE, files)
 
 
-def _sources(folder: Path) -> bytes:
+def _only_shows(place: str) -> bool:
+    return any(place == each or place.startswith(f"{each}/") for each in SHOWING)
+
+
+def files_digest(folder: Path, files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
+    for path in sorted(files):
         digest.update(f"{path.relative_to(folder).as_posix()}\n".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.digest()
+    return digest.hexdigest()
 
 
 def policy_digest(name: str) -> str:
@@ -135,7 +170,8 @@ def _class_digest(kind: type[Policy]) -> str:
         return ""
     folder = _package_folder(module)
     digest = hashlib.sha256(json.dumps(_versions(module.partition(".")[0])).encode())
-    digest.update(hashlib.sha256(Path(file).read_bytes()).digest() if folder is None else _sources(folder))
+    files = [Path(file)] if folder is None else folder.rglob("*.py")
+    digest.update(files_digest(folder or Path(file).parent, files).encode())
     return digest.hexdigest()
 
 

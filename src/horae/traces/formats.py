@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,10 +18,13 @@ from horae.traces.readers.raw_table import LINE, Where
 from horae.traces.readers.text_file import PARQUET, check_head, read_head
 from horae.traces.trace import Trace, no_jobs, too_large
 
+ENTRY_POINTS = "horae.trace_formats"
 Reader = Callable[[Path, Where | None], Trace]
 
 
-class Format(NamedTuple):
+class TraceFormat(NamedTuple):
+    """How a kind of file is known and read. Other packages add theirs by the entry points `horae.trace_formats`."""
+
     read: Reader
     separator: str  # between the names of its columns; "" where there are none
     columns: tuple[frozenset[str], ...]  # by these it is known, in any case: one set of them or another
@@ -27,24 +32,31 @@ class Format(NamedTuple):
 
 
 # In the order in which they are tried.
-FORMATS: Mapping[str, Format] = {
-    "horae": Format(native.read, ",", (frozenset({"submit", "gpus"}),), "our own: CSV, YAML or Parquet"),
-    "slurm": Format(slurm.read, "|", (frozenset({"jobid", "submit"}),), "sacct -a -X -P"),
-    "philly": Format(philly.read, "", (), "cluster_job_log of Microsoft's Philly (JSON)"),
-    "helios": Format(
+FORMATS: Mapping[str, TraceFormat] = {
+    "horae": TraceFormat(native.read, ",", (frozenset({"submit", "gpus"}),), "our own: CSV, YAML or Parquet"),
+    "slurm": TraceFormat(slurm.read, "|", (frozenset({"jobid", "submit"}),), "sacct -a -X -P"),
+    "philly": TraceFormat(philly.read, "", (), "cluster_job_log of Microsoft's Philly (JSON)"),
+    "helios": TraceFormat(
         helios.read, ",", (frozenset({"gpu_num", "submit_time"}),), "cluster_log.csv of SenseTime's Helios"
     ),
-    "openb": Format(
+    "openb": TraceFormat(
         openb.read, ",", (frozenset({"num_gpu", "gpu_milli"}),), "pods of Alibaba's cluster-trace-gpu-v2023"
     ),
-    "gavel": Format(gavel.read, "", (), ".trace of Gavel: ten fields with tabs between them"),
-    "table": Format(
+    "gavel": TraceFormat(gavel.read, "", (), ".trace of Gavel: ten fields with tabs between them"),
+    "table": TraceFormat(
         published_table.read,
         ",",
         (frozenset({"submit_s", "num_gpu"}), frozenset({"arrival_s", "scale_factor"})),
         "published data: submit_s, num_gpu, duration_s",
     ),
 }
+
+
+@cache
+def known_formats() -> Mapping[str, TraceFormat]:
+    """Ours and those of other packages, which are tried first: they may know more about a file than its columns say."""
+    installed = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
+    return {**{point.name: point.load() for point in installed if point.name not in FORMATS}, **FORMATS}
 
 
 def read_trace(
@@ -54,12 +66,12 @@ def read_trace(
     where: Where | None = None,
 ) -> Trace:
     """The workload of a file. A mapping names its columns by hand; a format is taken at its word."""
-    if format is not None and format not in FORMATS:
-        raise InputError(f"there is no format {format!r}", field="format", remedy=f"use {', '.join(FORMATS)}")
+    if format is not None and format not in known_formats():
+        raise InputError(f"there is no format {format!r}", field="format", remedy=f"use {', '.join(known_formats())}")
     try:
         if mapping is not None:
             return mapped_columns.read(path, mapping, where)
-        return FORMATS[format or detect(path)].read(path, where)
+        return known_formats()[format or detect(path)].read(path, where)
     except MemoryError:
         raise too_large(str(path)) from None
 
@@ -109,14 +121,14 @@ def _parquet_columns(path: Path) -> list[str]:
 
 def _by_columns(path: Path, header: list[str], separator: str) -> str:
     found = {name.lower() for name in header}
-    for name, known in FORMATS.items():
+    for name, known in known_formats().items():
         if known.separator == separator and any(columns <= found for columns in known.columns):
             return name
     shown = printable(", ".join(header[:12])[:200]) + (", ..." if len(header) > 12 else "")
     raise InputError(
         f"is of no format that is known; its columns are {shown}",
         file=str(path),
-        remedy=f"name them with --map submit=...,gpus=...,duration=..., or use --format {'|'.join(FORMATS)}",
+        remedy=f"name them with --map submit=...,gpus=...,duration=..., or use --format {'|'.join(known_formats())}",
     )
 
 

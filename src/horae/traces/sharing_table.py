@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from horae.model.errors import InputError
 from horae.model.safe_text import quoted
-from horae.model.speeds import Sharing
+from horae.model.speeds import Measurement, PairMeasurement, Sharing
 from horae.traces.readers.text_file import read_bytes
 
 COLUMNS = ("model_a", "model_b", "gpu", "gpus", "kept_a", "kept_b")
@@ -113,3 +113,20 @@ def _check_header(path: Path, header: list[str], line: int) -> None:
             problem = "is missing" if column not in header else "is there twice"
             remedy = f"give the columns {', '.join(COLUMNS)}"
             raise InputError(problem, file=str(path), line=line, field=column, remedy=remedy)
+
+
+def sharing_rows(pairs: Iterable[PairMeasurement], measurements: Iterable[Measurement]) -> tuple[Sharing, ...]:
+    """What each of two keeps of the speed it has alone; a pair that was measured in both orders counts once."""
+    alone = {(row.model, row.shape): row.steps_per_second for row in measurements if row.steps_per_second > 0}
+    found: dict[tuple[frozenset[str], str, int], Sharing] = {}
+    for pair in pairs:
+        key = (frozenset(pair.models), pair.shape.accelerator, pair.shape.gpus)
+        speeds = [alone.get((model, pair.shape)) for model in pair.models]
+        if key in found or None in speeds:
+            continue  # who does not run alone does not run in company either
+        kept = [
+            0.0 if speed is None else both / speed for both, speed in zip(pair.steps_per_second, speeds, strict=True)
+        ]
+        fits = all(part > 0 for part in kept)
+        found[key] = Sharing(pair.models, *pair.shape[:2], (kept[0], kept[1]) if fits else (0.0, 0.0))
+    return tuple(found.values())

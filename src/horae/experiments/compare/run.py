@@ -13,7 +13,7 @@ from horae.driver import Observer
 from horae.experiments.compare.run_spec import Task
 from horae.experiments.compare.workload import Workload
 from horae.experiments.progress import SILENT, Counter, Progress
-from horae.experiments.result_store import Cache, key
+from horae.experiments.result_store import ResultStore, key
 from horae.experiments.simulate import simulate
 from horae.experiments.workers import Errand, Results, Tell, Trade, Work, lost, run_in_processes
 from horae.model.jobs import Arrival
@@ -36,7 +36,7 @@ def compare(
     tasks: Sequence[Task],
     workload: Workload,
     workers: int = 1,
-    cache: Cache | None = None,
+    cache: ResultStore | None = None,
     progress: Progress = SILENT,
 ) -> list[Outcome]:
     """The outcomes in the order of the tasks; neither they nor the order depend on the number of workers."""
@@ -48,7 +48,7 @@ def outcomes(
     tasks: Sequence[Task],
     workload: Workload,
     workers: int = 1,
-    cache: Cache | None = None,
+    cache: ResultStore | None = None,
     progress: Progress = SILENT,
 ) -> Generator[Outcome, None, None]:
     """As they come, and that is draw by draw for the most part: nobody need keep them all."""
@@ -58,7 +58,7 @@ def outcomes(
 
 
 def _numbered(
-    tasks: Sequence[Task], workload: Workload, workers: int, cache: Cache | None, progress: Progress
+    tasks: Sequence[Task], workload: Workload, workers: int, cache: ResultStore | None, progress: Progress
 ) -> Generator[Numbered, None, None]:
     """Whatever ends it early (Ctrl-C, an error, a crash), the cache has all that was finished until then."""
     runs = _runs(tasks, workload)
@@ -94,7 +94,7 @@ class _Archive:
     tasks: Sequence[Task]
     runs: Mapping[str, Sequence[int]]
     workload: Workload
-    cache: Cache | None
+    cache: ResultStore | None
     progress: Progress
 
     def seed(self, name: str) -> int:
@@ -108,7 +108,7 @@ class _Archive:
 
     def recall(self, name: str) -> Iterator[Numbered]:
         """A file that is there may still be damaged: then it is run, and written, again."""
-        log = self.cache.load(name) if self.cache else None
+        log = self.cache.load(name, RunLog) if self.cache else None
         if log is not None:
             return self._outcomes(name, log, cached=True)
         index = self.runs[name][0]

@@ -2,11 +2,12 @@
 
 A model with a batch size is `resnet50 (batch size 128)`, as speed tables call it. Where there are both a run time and
 a number of iterations, the run time counts, for that is what was measured. Some files hold several workloads, one
-beside the other; one must be chosen. Those of Pollux have no run times, which are derived from profiles.
+beside the other; one must be chosen.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,6 @@ import polars as pl
 
 from horae.model.errors import JobError
 from horae.model.safe_text import printable
-from horae.traces.readers import pollux
 from horae.traces.readers.mapped_columns import read_columns
 from horae.traces.readers.raw_table import RawTable, Where, read_raw
 from horae.traces.trace import Trace
@@ -37,24 +37,24 @@ BATCH = "batch_size"
 
 
 def read(path: Path, where: Where | None = None) -> Trace:
-    raw = read_raw(path).where(where)
-    found = {name: [column for column in columns if column in raw.columns] for name, columns in VOCABULARY.items()}
-    mapping = {name: columns[0] for name, columns in found.items() if columns}
+    return read_table(read_raw(path).where(where))
+
+
+def read_table(raw: RawTable, columns: Mapping[str, str] | None = None) -> Trace:
+    """The jobs of a table; `columns` names those that are not in the vocabulary."""
+    found = {name: [column for column in names if column in raw.columns] for name, names in VOCABULARY.items()}
+    mapping = {name: names[0] for name, names in found.items() if names} | dict(columns or {})
     for name in ("submit", "gpus"):
         raw.require(mapping.get(name, VOCABULARY[name][0]))
-    derived = not {"duration", "steps"} & set(mapping)
-    if derived and not pollux.is_workload(raw):
+    if not {"duration", "steps"} & set(mapping):
         raise raw.header_error("duration_s", "is missing", "add a column duration_s, total_steps or iterations")
     if "duration" in mapping:
         mapping.pop("steps", None)
-    _check_chosen(raw)
-    if derived:
-        raw = pollux.with_durations(raw)
-        mapping |= {"id": pollux.NAME, "duration": pollux.DURATION}
+    check_chosen(raw)
     return read_columns(_with_batch(raw, mapping), mapping)
 
 
-def _check_chosen(raw: RawTable) -> None:
+def check_chosen(raw: RawTable) -> None:
     columns = [raw.cells[name] for name in SELECTORS if name in raw.columns]
     values = {column.name: column.drop_nulls().unique(maintain_order=True).to_list() for column in columns}
     several = [name for name, texts in values.items() if len(texts) > 1]

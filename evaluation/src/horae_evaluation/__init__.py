@@ -1,0 +1,1 @@
+"""Published experiments, run again: `horae reproduce`."""

@@ -1,0 +1,72 @@
+"""Many cases: each is answered from the store or run, and what was run is stored at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from functools import cache, partial
+from pathlib import Path
+
+from horae.experiments.result_store import ResultStore, default_folder, files_digest, plain_digest, result_key
+from horae.experiments.workers import Errand, Results, Tell, Trade, Work, run_in_processes
+from horae.model.serialization import to_plain
+from horae_evaluation.gavel.run import Result, run_case
+from horae_evaluation.gavel.setup import Case, Tables
+from horae_evaluation.progress import Progress
+
+PACKAGE = Path(__file__).parents[1]
+RUNS = ("gavel/setup.py", "gavel/run.py")  # modules of this package that can change a result
+
+
+def results_folder() -> Path:
+    return default_folder() / "reproduce"
+
+
+@cache
+def runs_digest(runs: tuple[str, ...] = RUNS) -> str:
+    return files_digest(PACKAGE, [PACKAGE / each for each in runs])
+
+
+def case_key(case: Case, tables: Tables) -> str:
+    return result_key(case=to_plain(case), tables=_tables_digest(tables), runs=runs_digest())
+
+
+@cache
+def _tables_digest(tables: Tables) -> str:
+    return plain_digest(to_plain(tables))
+
+
+def run_cases(
+    cases: Sequence[Case], tables: Tables, workers: int, store: ResultStore, progress: Progress
+) -> list[Result]:
+    """In the order of the cases; neither that nor the results depend on the number of workers."""
+    names = [case_key(case, tables) for case in cases]
+    found = {name: result for name in dict.fromkeys(names) if (result := store.load(name, Result)) is not None}
+    missing = [number for number, name in enumerate(names) if name not in found and names.index(name) == number]
+    progress.begins(cases, missing)
+    with (
+        progress.shown(),
+        closing(_run([(number, cases[number]) for number in missing], tables, workers, progress)) as ran,
+    ):
+        for number, result in ran:
+            store.save(names[number], result, about=str(cases[number]))
+            found[names[number]] = result
+            progress.finished(number, result)
+    return [found[name] for name in names]
+
+
+def _run(cases: Sequence[tuple[int, Case]], tables: Tables, workers: int, progress: Progress) -> Results[Result]:
+    if min(workers, len(cases)) > 1:
+        errands = [Errand(number, case) for number, case in cases]
+        yield from run_in_processes(errands, Trade(_open_shop, tables), workers, progress)
+        return
+    for number, case in cases:
+        progress.started(number)
+        yield number, run_case(case, tables, partial(progress.advanced, number))
+
+
+def _open_shop(tables: Tables) -> Work[Case, Result]:
+    def work(case: Case, tell: Tell) -> Result:
+        return run_case(case, tables, tell)
+
+    return work

@@ -1,0 +1,233 @@
+"""Runs of several seeds as one row, beside what was published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from math import isinf, isnan, nan, sqrt
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from horae.experiments.compare.run_spec import PolicyChoice
+from horae.model.errors import PolicyError
+from horae.policies.registry import make_policy
+from horae_evaluation.gavel.published import (
+    AWARE_MAX_MIN,
+    MAKESPAN_HOURS,
+    MAKESPAN_JOBS,
+    MAKESPAN_POLICIES,
+    POLICIES,
+    RULES,
+    Published,
+    published_hours,
+)
+from horae_evaluation.gavel.run import Result
+from horae_evaluation.gavel.setup import AT_ONCE, OURS, Case
+
+HOUR = 3600.0
+RATES: Mapping[str, tuple[float, ...]] = {"single": (4.8, 5.6), "multi": (2.4, 2.6)}
+Solve: TypeAlias = Callable[[Sequence[Case]], Sequence[Result]]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean over seeds and how sure it is."""
+
+    mean: float
+    two_standard_errors: float  # nan: of one seed
+    seeds: int
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Spread:
+        count = len(values)
+        error = nan if count < 2 else 2 * float(np.std(values, ddof=1)) / sqrt(count)
+        return Spread(float(np.mean(values)), error, count)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A policy at an arrival rate: ours, and theirs."""
+
+    workload: str
+    jobs_per_hour: float  # endless: all jobs are there at the beginning
+    policy: str  # as the authors call it
+    ours: str
+    hours: Spread  # mean completion time, or makespan
+    published_hours: float  # nan: nothing was
+    is_loaded: bool = True  # new jobs came until all that are measured had ended
+    by_seed: tuple[float, ...] = ()  # hours
+
+    @property
+    def difference(self) -> float:
+        return self.hours.mean / self.published_hours - 1
+
+    @property
+    def is_published(self) -> bool:
+        return not isnan(self.published_hours)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row before it was run."""
+
+    policy: str
+    choice: PolicyChoice
+    published_hours: float
+    case: Case  # of any seed
+
+
+def written(choice: PolicyChoice) -> str:
+    """As a user would write it."""
+    words = ", ".join(
+        f"{key}: {str(value).lower() if isinstance(value, bool) else value}" for key, value in choice.options.items()
+    )
+    return f"{choice.name}={{{words}}}" if words else choice.name
+
+
+def missing_policies(choices: Mapping[str, PolicyChoice]) -> dict[str, str]:
+    """By name: why it cannot be run here."""
+    found = {}
+    for name, choice in choices.items():
+        try:
+            make_policy(choice.name, choice.options)
+        except PolicyError as error:
+            found[name] = error.problem
+    return found
+
+
+def lines_by_rate(
+    published: Published,
+    choices: Mapping[str, PolicyChoice],
+    rates: Mapping[str, Sequence[float]],
+    like: Case,
+    named: bool,
+) -> list[Line]:
+    """Policies that were `named` are run at every rate, others where something was published."""
+    lines = []
+    for workload, each in rates.items():
+        for rate in each:
+            for policy, choice in choices.items():
+                hours = published_hours(published, workload, policy, rate)
+                if named or not isnan(hours):
+                    lines.append(Line(policy, choice, hours, _case(like, workload, rate, choice)))
+    return lines
+
+
+def lines_of_makespan(choices: Mapping[str, PolicyChoice], like: Case) -> list[Line]:
+    """The authors' figures are of single-GPU jobs: the longest of 500 takes about as long as their best makespan."""
+    jobs = min(MAKESPAN_JOBS, like.last)
+    like = replace(like, first=0, last=jobs)
+    return [
+        Line(policy, choice, MAKESPAN_HOURS.get(policy, nan), _case(like, "single", AT_ONCE, choice))
+        for policy, choice in choices.items()
+    ]
+
+
+def _case(like: Case, workload: str, rate: float, choice: PolicyChoice) -> Case:
+    rules = RULES.get(choice.name, like.rules) if like.rules == OURS else like.rules
+    return replace(like, workload=workload, jobs_per_hour=rate, policy=choice.name, options=choice.options, rules=rules)
+
+
+def rows(lines: Sequence[Line], seeds: int, solve: Solve) -> list[Row]:
+    results = by_case([line.case for line in lines], seeds, solve)
+    return [_row(line, each) for line, each in zip(lines, results, strict=True)]
+
+
+def by_case(cases: Sequence[Case], seeds: int, solve: Solve) -> list[Sequence[Result]]:
+    """Seed by seed, so that a run that was broken off has all rows with fewer seeds rather than a few rows."""
+    order = [replace(case, seed=seed) for seed in range(seeds) for case in cases]
+    results = solve(order)
+    return [results[place :: len(cases)] for place in range(len(cases))]
+
+
+def _row(line: Line, results: Sequence[Result]) -> Row:
+    at_once = line.case.jobs_per_hour == AT_ONCE
+    hours = [(each.last_end_seconds if at_once else each.completion_mean_seconds) / HOUR for each in results]
+    return Row(
+        line.case.workload,
+        line.case.jobs_per_hour,
+        line.policy,
+        written(line.choice),
+        Spread.of(hours),
+        line.published_hours,
+        at_once or all(each.is_loaded for each in results),
+        tuple(hours),
+    )
+
+
+def choices_of(names: Sequence[tuple[str, Mapping[str, object]]], makespan: bool) -> dict[str, PolicyChoice]:
+    """What was asked for: an authors' name, with options of its own perhaps, or a policy of ours."""
+    known = MAKESPAN_POLICIES if makespan else POLICIES
+    if not names:
+        return dict(known)
+    found = {}
+    for name, options in names:
+        choice = known.get(name, PolicyChoice(name, {}))
+        found[name] = PolicyChoice(choice.name, {**choice.options, **options})
+    return found
+
+
+# Whether runs and published figures agree.
+
+APART = 0.15  # published figures that differ by more are in a certain order
+
+
+class Swap(NamedTuple):
+    """Two policies that do not come in the published order."""
+
+    better: Row  # as published
+    worse: Row
+
+    def __str__(self) -> str:
+        better, worse = self
+        where = f"{better.workload}, {_when(better)}"
+        was = f"{better.published_hours:.1f} and {worse.published_hours:.1f} h"
+        now = f"{better.hours.mean:.1f} and {worse.hours.mean:.1f} h"
+        told = f"{where}: {better.policy} was published below {worse.policy} ({was}), and comes out above it ({now})"
+        if len(better.by_seed) < 2 or len(better.by_seed) != len(worse.by_seed):
+            return told
+        apart = Spread.of([one - other for one, other in zip(better.by_seed, worse.by_seed, strict=True)])
+        return f"{told}; seed by seed {apart.mean:+.1f} +- {apart.two_standard_errors:.1f} h"
+
+
+def _when(row: Row) -> str:
+    return "all at once" if isinf(row.jobs_per_hour) else f"{row.jobs_per_hour:g} jobs/h"
+
+
+def is_above(row: Row) -> bool:
+    """Beyond two standard errors; one seed has none, and counts as it is."""
+    margin = row.hours.two_standard_errors
+    return row.is_published and row.hours.mean - (0.0 if isnan(margin) else margin) > row.published_hours
+
+
+def too_slow(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row.policy == AWARE_MAX_MIN and is_above(row)]
+
+
+def swaps(rows: Sequence[Row]) -> list[Swap]:
+    """At one workload and rate; those that come out equal keep their order."""
+    return [
+        Swap(better, worse)
+        for better, worse in permutations([row for row in rows if row.is_published], 2)
+        if (better.workload, better.jobs_per_hour) == (worse.workload, worse.jobs_per_hour)
+        and worse.published_hours > better.published_hours * (1 + APART)
+        and better.hours.mean > worse.hours.mean
+    ]
+
+
+def verdict(row: Row, rows: Sequence[Row]) -> str:
+    """In a word, for the table."""
+    if not row.is_published:
+        return "not published"
+    found = []
+    if row.policy == AWARE_MAX_MIN:
+        found.append("ABOVE" if is_above(row) else "not above")
+    broken = sum(row in swap for swap in swaps(rows))
+    found.append(f"ORDER BROKEN ({broken})" if broken else "in order")
+    return ", ".join(found)
+
+
+def holds(rows: Sequence[Row]) -> bool:
+    return not too_slow(rows) and not swaps(rows)

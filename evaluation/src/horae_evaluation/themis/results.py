@@ -1,0 +1,60 @@
+"""Many runs of Themis' simulations: each is answered from what is kept or run, and what was run is kept at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from horae.experiments.result_store import ResultStore, result_key
+from horae.experiments.workers import Errand, Tell, Trade, Work, run_in_processes
+from horae.model.serialization import to_plain
+from horae_evaluation.gavel.results import runs_digest
+from horae_evaluation.ideal_time import Shadow
+from horae_evaluation.themis.experiment import Case, Result, run_case
+
+RUNS = ("themis/experiment.py", "ideal_time.py")
+
+
+class Answers:
+    """What a case comes to, by what it says in words."""
+
+    def __init__(self, folder: Path, workers: int, tell: Callable[[str], None]) -> None:
+        self.store = ResultStore(folder, tell)
+        self._workers = workers
+        self._tell = tell
+        self._known: dict[str, Result] = {}
+
+    def __call__(self, cases: Sequence[Case]) -> Mapping[str, Result]:
+        for case in cases:
+            if str(case) not in self._known and (result := self.store.load(self._key(case), Result)) is not None:
+                self._known[str(case)] = result
+        missing = list({str(case): case for case in cases if str(case) not in self._known}.values())
+        # The same workload one after the other, so that what was measured for it is measured once.
+        missing.sort(key=lambda case: (case.workload, case.network_intensive, case.is_split, case.seed))
+        errands = [Errand(number, case) for number, case in enumerate(missing)]
+        workers = max(min(self._workers, len(missing)), 1)
+        with closing(run_in_processes(errands, Trade(open_shop, ""), workers, self)) as results:
+            for done, (number, result) in enumerate(results if missing else ()):
+                case = missing[number]
+                self.store.save(self._key(case), result, about=str(case))
+                self._known[str(case)] = result
+                rho = f"max rho {result.rho_paper_max:.2f}, measured {result.rho_measured_max:.2f}"
+                self._tell(f"{done + 1}/{len(missing)}: {case}: {rho}, in {result.processor_seconds:.0f} s")
+        return self._known
+
+    def started(self, number: int) -> None: ...
+
+    def advanced(self, number: int, amount: float) -> None: ...
+
+    def _key(self, case: Case) -> str:
+        return result_key(case=to_plain(case), runs=runs_digest(RUNS))
+
+
+def open_shop(nothing: str) -> Work[Case, Result]:
+    shadows: dict[object, Shadow] = {}
+
+    def work(case: Case, tell: Tell) -> Result:
+        return run_case(case, shadows)
+
+    return work
