@@ -119,7 +119,7 @@ def test_the_set_and_the_workload_must_be_chosen(tmp_path: Path, where: Mapping[
     write_profiles(tmp_path)
     rows = [f"{name},{number},a,0,toy,{number},48" for name in ("0.5x", "1.0x") for number in (1, 6)]
     path = workloads(tmp_path, *rows)
-    assert detect(path) == "table"
+    assert detect(path) == "pollux"
     choice = "set=0.5x,workload=1"
     assert complaint(lambda: read_trace(path, where=where)) == f"{path}: {want.format(choice)}"
     assert column(read_trace(path, where={"set": "1.0x", "workload": "6"}), "gpus") == [6]

@@ -521,8 +521,8 @@ def test_a_worker_that_fails_is_one_error_that_names_the_run(seed: int) -> None:
 def test_a_worker_is_deaf_to_ctrl_c_from_the_first_on() -> None:
     """The very first as well, whose start also starts the tracker of resources, which hears it again."""
     script = (
-        "import signal, sys; from horae.comparison import crew; from pathlib import Path\n"
-        "with crew._undisturbed(): worker = crew.Worker(Path('/nothing'))\n"
+        "import signal, sys; from horae.experiments import workers; from pathlib import Path\n"
+        "with workers._undisturbed(): worker = workers.Worker(Path('/nothing'))\n"
         "masks = Path(f'/proc/{worker._process.pid}/status').read_text().split()\n"
         "print(int(masks[masks.index('SigBlk:') + 1], 16) >> (signal.SIGINT - 1) & 1)\n"
     )

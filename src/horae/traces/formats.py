@@ -52,11 +52,15 @@ FORMATS: Mapping[str, TraceFormat] = {
 }
 
 
-@cache
 def known_formats() -> Mapping[str, TraceFormat]:
-    """Ours and those of other packages, which are tried first: they may know more about a file than its columns say."""
-    installed = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
-    return {**{point.name: point.load() for point in installed if point.name not in FORMATS}, **FORMATS}
+    """Ours, and those of other packages."""
+    return {**FORMATS, **_installed_formats()}
+
+
+@cache
+def _installed_formats() -> Mapping[str, TraceFormat]:
+    points = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
+    return {point.name: point.load() for point in points if point.name not in FORMATS}
 
 
 def read_trace(
@@ -121,7 +125,7 @@ def _parquet_columns(path: Path) -> list[str]:
 
 def _by_columns(path: Path, header: list[str], separator: str) -> str:
     found = {name.lower() for name in header}
-    for name, known in known_formats().items():
+    for name, known in (*_installed_formats().items(), *FORMATS.items()):  # theirs may know more about a file
         if known.separator == separator and any(columns <= found for columns in known.columns):
             return name
     shown = printable(", ".join(header[:12])[:200]) + (", ..." if len(header) > 12 else "")
