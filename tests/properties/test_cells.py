@@ -14,7 +14,7 @@ from world import Violation
 from horae.cells.binding import Tenancy
 from horae.cells.buddies import Buddies
 from horae.model.arrays import Ints
-from horae.model.job_table import NOBODY
+from horae.model.job_table import NONE
 from horae.model.plans import Placement, RoundPlan
 from horae.model.reasons import Preempted
 from horae.model.serialization import Plain
@@ -113,7 +113,7 @@ def evict_the_whole_node(self: GpuLedger, gpus: Ints, demand: Demand) -> tuple[l
         return found
     nodes = {int(self.cluster.node_of_gpu[gpu]) for gpu in self.tenancy.guests(gpus)}
     there = [gpu for gpu in range(self.cluster.gpu_count) if int(self.cluster.node_of_gpu[gpu]) in nodes]
-    return sorted({*found[0], *self.holder[there].tolist()} - {NOBODY}), found[1]
+    return sorted({*found[0], *self.holder[there].tolist()} - {NONE}), found[1]
 
 
 def preempt_all_the_same(self: Loans, pool: Pool, plan: RoundPlan) -> RoundPlan:

@@ -33,7 +33,7 @@ from horae.mechanism.pass_rules import (
     win,
 )
 from horae.model.arrays import Bools, Ints
-from horae.model.job_table import NOBODY, JobColumns
+from horae.model.job_table import NONE, JobColumns
 from horae.model.plans import (
     Claims,
     Contest,
@@ -89,7 +89,7 @@ def _survey(claims: Claims, jobs: JobColumns, ground: Ground) -> tuple[Bools, In
     from horae.mechanism.turns_kernel import survey  # noqa: PLC0415  numba is slow to import
 
     may = jobs.contestable
-    held = np.where(jobs.running, jobs.option, NOBODY)
+    held = np.where(jobs.running, jobs.option, NONE)
     where = jobs.epoch.copy(), ground.holder, ground.usable.copy()
     return survey(claims.row, claims.option, _moves(claims), held, jobs.pending | may, may, *where)
 
@@ -103,7 +103,7 @@ def _at_once(
 ) -> RoundPlan | None:
     """The pass below as one compiled search; None where there is none."""
     assert claims.option is not None
-    free = ground.usable & (ground.holder == NOBODY)
+    free = ground.usable & (ground.holder == NONE)
     turns = Turns(
         claims.row, claims.option, waiting, jobs.demand.copy(), jobs.epoch.copy(), ground.holder, free, standing
     )
@@ -153,11 +153,11 @@ def _satisfied(claims: Claims, jobs: JobColumns) -> Bools:
     running = jobs.running[claims.row]
     if claims.option is None:
         return running
-    partner = NOBODY if claims.partner is None else claims.partner
+    partner = NONE if claims.partner is None else claims.partner
     held = running & (claims.option == jobs.option[claims.row]) & (jobs.partner[claims.row] == partner)
     if claims.partner is None:
         return held
-    return held & ((claims.partner == NOBODY) | (jobs.option[claims.partner] == claims.partner_option))
+    return held & ((claims.partner == NONE) | (jobs.option[claims.partner] == claims.partner_option))
 
 
 def _wanting(claims: Claims, jobs: JobColumns, present: _Present) -> Bools:
@@ -173,7 +173,7 @@ def _barred(claims: Claims, barred: Bools) -> Bools:
     """By claim: its job, or the one beside it, must not start now."""
     if claims.partner is None:
         return barred[claims.row]
-    return barred[claims.row] | (barred[claims.partner] & (claims.partner != NOBODY))
+    return barred[claims.row] | (barred[claims.partner] & (claims.partner != NONE))
 
 
 def _extensions(claims: Claims, jobs: JobColumns, present: _Present) -> tuple[tuple[int, float], ...]:
@@ -183,7 +183,7 @@ def _extensions(claims: Claims, jobs: JobColumns, present: _Present) -> tuple[tu
     won = np.flatnonzero((claims.lease_seconds > 0) & present.satisfied)
     rows = claims.row[won]
     if claims.partner is not None:
-        together = won[claims.partner[won] != NOBODY]
+        together = won[claims.partner[won] != NONE]
         rows, won = np.append(rows, claims.partner[together]), np.append(won, together)
     due = jobs.now >= jobs.lease_until[rows]
     serials = jobs.serial[rows][due].tolist()
@@ -210,7 +210,7 @@ class _Pass:
         partner = _NO_PAIRS if claims.partner is None else claims.partner
         jobs_now = (jobs.pending, jobs.epoch) if claims.preemptive else (_NO_JOBS, _NO_STANDINGS)
         self.sides = Sides(claims.row, partner, *jobs_now, ground.holder)
-        self.state = new_pass(len(jobs), ground.usable & (ground.holder == NOBODY), standing, waiting)
+        self.state = new_pass(len(jobs), ground.usable & (ground.holder == NONE), standing, waiting)
         self.free, self.standing = self.state.free, self.state.standing
         self.placements: dict[int, Placement] = {}  # by position
         self.every_option: dict[int, tuple[int, ...]] = {}  # by demand
@@ -289,20 +289,20 @@ class _Pass:
         return tuple(found)
 
     def _partner(self, position: int) -> int:
-        return NOBODY if self.claims.partner is None else int(self.claims.partner[position])
+        return NONE if self.claims.partner is None else int(self.claims.partner[position])
 
     def _mates(self, positions: Ints) -> Ints:
-        """By claim: one number for the demand and the option of its partner; NOBODY for those alone."""
+        """By claim: one number for the demand and the option of its partner; NONE for those alone."""
         partner, option = self.claims.partner, self.claims.partner_option
         assert partner is not None and option is not None
         number = self.jobs.demand[partner[positions]] * self.jobs.shape.shape[1] + option[positions]
-        return np.where(partner[positions] == NOBODY, NOBODY, number)
+        return np.where(partner[positions] == NONE, NONE, number)
 
     def _demand(self, position: int) -> Demand:
         """Of the job or, for a pair, of both: GPUs once, as close as either asks, and CPUs and memory for each."""
         demands, partner = self.ground.demands, self._partner(position)
         demand = demands[self.jobs.demand[self.claims.row[position]]]
-        if partner == NOBODY or self.claims.option is None:
+        if partner == NONE or self.claims.option is None:
             return demand
         option, mate = int(self.claims.option[position]), demands[self.jobs.demand[partner]]
         shape = self.placer.tighter(demand.shapes[option], mate.shapes[self._partner_option(position)])
@@ -391,13 +391,13 @@ class _Pass:
         return self.quota_left is None or self.quota_left.get(shape.accelerator, 0) >= shape.gpus
 
     def _partner_option(self, position: int) -> int:
-        return NOBODY if self.claims.partner_option is None else int(self.claims.partner_option[position])
+        return NONE if self.claims.partner_option is None else int(self.claims.partner_option[position])
 
     def _win(self, position: int, row: int, option: int, spot: Spot) -> None:
         jobs, gpus, demand, partner = self.jobs, spot.gpus, self._demand(position), self._partner(position)
         shape = demand.shapes[option]
         lease_seconds = self.claims.lease_seconds
-        winners = self.claims.row[position : position + 1] if partner == NOBODY else np.array([row, partner])
+        winners = self.claims.row[position : position + 1] if partner == NONE else np.array([row, partner])
         self.placements[position] = Placement(
             serial=int(jobs.serial[row]),
             option=option,
@@ -406,7 +406,7 @@ class _Pass:
             leaving=self._awaited(spot, demand, shape),
             lease_seconds=0.0 if lease_seconds is None else float(lease_seconds[position]),
             reason=Won(position),
-            partner=NOBODY if partner == NOBODY else int(jobs.serial[partner]),
+            partner=NONE if partner == NONE else int(jobs.serial[partner]),
             partner_option=self._partner_option(position),
         )
         self.room.clear()

@@ -8,7 +8,7 @@ import numpy as np
 
 from horae.mechanism.turns import BY_PRIORITY, Standing, claims_of_shares, turns_go_on
 from horae.model.decisions import Decision, Grants, Ranking, Shares
-from horae.model.job_table import NOBODY, JobColumns
+from horae.model.job_table import NONE, JobColumns
 from horae.model.plans import Claims
 
 
@@ -73,7 +73,7 @@ def _from_grants(decision: Grants, jobs: JobColumns) -> Claims:
     place, option = np.nonzero(accepted | present)
     turn = np.lexsort((option, ~present[place, option], place))
     place, option = place[turn], option[turn]
-    alone = np.full(len(place), NOBODY)
+    alone = np.full(len(place), NONE)
     return Claims(
         row=np.concatenate([decision.row, rest.order[place]]),
         option=np.concatenate([decision.option, option]),

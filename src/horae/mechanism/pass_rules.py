@@ -13,7 +13,7 @@ import numpy as np
 
 from horae.model.arrays import Bools, Ints
 
-NOBODY = -1  # as in the job table, of which compiled code need not know more
+NONE = -1  # as in the job table, of which compiled code need not know more
 STAYS = 0
 TAKEN = -1
 UNCLAIMED = np.iinfo(np.int64).max  # held by a job with no claim: it may stay until another needs the room
@@ -23,7 +23,7 @@ class Sides(NamedTuple):
     """The claims, the jobs and the GPUs of a pass; nothing of it changes."""
 
     row: Ints  # by claim
-    partner: Ints  # by claim: the job beside it, NOBODY where there is none; empty: there are no pairs
+    partner: Ints  # by claim: the job beside it, NONE where there is none; empty: there are no pairs
     pending: Bools  # by job
     epoch: Ints  # by job
     holder: Ints  # by GPU: the epoch of the lease
@@ -56,7 +56,7 @@ def kept_by(row: Ints, partner: Ints, satisfied: Bools, jobs: int) -> Ints:
     positions = satisfied.nonzero()[0][::-1]
     keep[row[positions]] = positions
     if len(partner):
-        positions = positions[partner[positions] != NOBODY]
+        positions = positions[partner[positions] != NONE]
         keep[partner[positions]] = positions
     return keep
 
@@ -69,7 +69,7 @@ def wanting(row: Ints, partner: Ints, satisfied: Bools, keep: Ints, movable: Boo
     positions = np.arange(len(row))
     wants = movable[row] & ~satisfied & (moves | (positions < keep[row]))
     if len(partner):
-        wants &= (partner == NOBODY) | (movable[partner] & (positions < keep[partner]))
+        wants &= (partner == NONE) | (movable[partner] & (positions < keep[partner]))
     return wants
 
 
@@ -80,7 +80,7 @@ def standings(contestable: Bools, epoch: Ints, keep: Ints, holder: Ints, usable:
     if len(jobs):
         jobs = jobs[np.argsort(epoch[jobs])]
         epochs = epoch[jobs]
-        held = (usable & (holder != NOBODY)).nonzero()[0]
+        held = (usable & (holder != NONE)).nonzero()[0]
         index = np.minimum(np.searchsorted(epochs, holder[held]), len(jobs) - 1)
         known = epochs[index] == holder[held]
         standing[held[known]] = keep[jobs[index[known]]]
@@ -97,7 +97,7 @@ def next_claim(state: Pass, sides: Sides, position: int) -> int:
         position += 1 + int(waiting[position + 1 :].argmax())
         if not waiting[position]:
             break
-        if not won[row[position]] and (len(partner) == 0 or partner[position] == NOBODY or not won[partner[position]]):
+        if not won[row[position]] and (len(partner) == 0 or partner[position] == NONE or not won[partner[position]]):
             return position
     return -1
 
@@ -120,7 +120,7 @@ def win(state: Pass, sides: Sides, position: int, winners: Ints, gpus: Ints, lea
         _displace(state, sides, position, epoch)
     for winner in winners:
         epoch = sides.epoch[winner]
-        if epoch != NOBODY:
+        if epoch != NONE:
             _displace(state, sides, position, epoch)  # the job that it leaves behind
             _depart(state, sides, position, winner)
 
@@ -135,7 +135,7 @@ def _displace(state: Pass, sides: Sides, position: int, epoch: int) -> None:
         mine = sides.row[later:] == job
         if len(sides.partner):  # beside another only if that waits or has been displaced
             idle, mate = sides.pending | (state.departure != STAYS), sides.partner[later:]
-            mine = (mine & ((mate == NOBODY) | idle[mate])) | ((mate == job) & idle[sides.row[later:]])
+            mine = (mine & ((mate == NONE) | idle[mate])) | ((mate == job) & idle[sides.row[later:]])
         state.waiting[later:] |= mine & ~state.refused[later:]
 
 

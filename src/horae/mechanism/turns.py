@@ -17,7 +17,7 @@ import numpy as np
 from horae.mechanism.turn_rules import head_start, owed_seconds, pays_to_move
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.decisions import Pairs, Shares
-from horae.model.job_table import NOBODY, JobColumns
+from horae.model.job_table import NONE, JobColumns
 from horae.model.plans import Claims
 from horae.model.setup import RoundRules
 
@@ -76,9 +76,9 @@ def claims_of_shares(shares: Shares, jobs: JobColumns, standing: Standing) -> Cl
     if standing.rules.fill:
         more = _unclaimed(shares, jobs, standing)
         row, option = np.concatenate((row, more[0])), np.concatenate((option, more[1]))
-        nobody = np.full(len(more[0]), NOBODY)
+        nobody = np.full(len(more[0]), NONE)
         partner, partner_option = np.concatenate((partner, nobody)), np.concatenate((partner_option, nobody))
-        moves = np.concatenate((moves, nobody > NOBODY))
+        moves = np.concatenate((moves, nobody > NONE))
     company = shares.pairs is not None
     # Where types have an order, a job would come back to the first one as soon as it has moved elsewhere.
     moving = moves if rules.turn_rounds and not rules.type_order else None
@@ -89,7 +89,7 @@ def _plain_turns(shares: Shares, jobs: JobColumns, standing: Standing) -> Claims
     """The same as below in the usual case, compiled."""
     from horae.mechanism.turns_kernel import order_of_turns  # noqa: PLC0415  numba is slow to import
 
-    ahead = (jobs.running & (jobs.partner == NOBODY)) + 2 * _is_new(jobs)
+    ahead = (jobs.running & (jobs.partner == NONE)) + 2 * _is_new(jobs)
     row, option, moves = order_of_turns(
         np.array((shares.fraction, jobs.deficit, jobs.received_base, jobs.received_mark, jobs.speed)),
         np.array((jobs.since, _turn_seconds(jobs, standing), jobs.restart_seconds)),
@@ -115,14 +115,14 @@ def _alone(shares: Shares, jobs: JobColumns, standing: Standing) -> _Lots:
     claimed = shares.fraction > 0
     if standing.rules.turn_rounds and shares.pairs is None:
         # Beside pairs, to stay alone where the shares do not say so would keep GPUs from two.
-        alone = np.flatnonzero(jobs.running & (jobs.partner == NOBODY))
+        alone = np.flatnonzero(jobs.running & (jobs.partner == NONE))
         claimed[alone, jobs.option[alone]] = True
     row, option = np.nonzero(claimed)
     received = jobs.received_seconds - jobs.received_mark
     if shares.pairs is not None:
         received -= in_company(shares.pairs, standing.pair_seconds, received.shape)
-    nobody = np.full(len(row), NOBODY)
-    held = jobs.running[row] & (jobs.option[row] == option) & (jobs.partner[row] == NOBODY)
+    nobody = np.full(len(row), NONE)
+    held = jobs.running[row] & (jobs.option[row] == option) & (jobs.partner[row] == NONE)
     turn = _turn_seconds(jobs, standing)
     owed = owed_seconds(jobs.deficit, shares.fraction, standing.elapsed_seconds, received)
     return _Lots(
@@ -135,7 +135,7 @@ def _moves(row: Ints, option: Ints, owed: Floats, jobs: JobColumns, turn: Floats
     """By claim: its job runs alone and elsewhere, and would rather be here."""
     held = jobs.option[row]
     speeds = jobs.speed[row, option], jobs.speed[row, held]
-    alone = jobs.running[row] & (jobs.partner[row] == NOBODY) & (held != option)
+    alone = jobs.running[row] & (jobs.partner[row] == NONE) & (held != option)
     return alone & pays_to_move(*speeds, turn[row], jobs.restart_seconds[row], owed[row, option], owed[row, held])
 
 
@@ -228,7 +228,7 @@ def time_targets(shares: Shares) -> Floats:
 def turns_go_on(shares: Shares, jobs: JobColumns) -> bool:
     """Whether the next round may differ from this one although nothing happens and the shares stand."""
     row, option = np.nonzero(shares.fraction > 0)
-    there = jobs.running[row] & (jobs.option[row] == option) & (jobs.partner[row] == NOBODY)
+    there = jobs.running[row] & (jobs.option[row] == option) & (jobs.partner[row] == NONE)
     pairs = shares.pairs
     if pairs is not None and len(pairs.first):
         if not pairs_held(pairs, jobs).all():

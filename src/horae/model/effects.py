@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from horae.model.cluster import Cluster, Gpu
 from horae.model.commands import CallForBids
 from horae.model.decisions import Decision, Evidence, Grants, Notice, Pairs, Ranking, Shares
-from horae.model.job_table import NOBODY, JobTable
+from horae.model.job_table import NONE, JobTable
 from horae.model.notices import DecisionRejected, FactRejected
 from horae.model.plans import Departure, Placement, Reaction, Round, RoundPlan
 from horae.model.reasons import BehindHead, NoRoom, StopReason, Won
@@ -100,7 +100,7 @@ def _grants_to_plain(grants: Grants, names: Mapping[int, str]) -> dict[str, Plai
     }
     if grants.partner is not None and grants.partner_option is not None:
         pairs = zip(grants.partner.tolist(), grants.partner_option.tolist(), strict=True)
-        plain["beside"] = [[names[row], option] if row != NOBODY else None for row, option in pairs]
+        plain["beside"] = [[names[row], option] if row != NONE else None for row, option in pairs]
     if grants.rest_lease_seconds:
         plain["rest_lease_seconds"] = to_plain(grants.rest_lease_seconds)
     if len(grants.closed_apps) or grants.closed_until > -inf:
@@ -149,7 +149,7 @@ def _start_to_plain(item: Placement, gpus: Sequence[Gpu], job_id: Mapping[int, s
         plain["leaving"] = list(item.leaving)
     if item.lease_seconds:
         plain["lease_seconds"] = to_plain(item.lease_seconds)
-    if item.partner != NOBODY:
+    if item.partner != NONE:
         plain["beside"] = [job_id[item.partner], item.partner_option]
     return plain
 
@@ -223,8 +223,8 @@ def _grants_from_plain(plain: Plain, rows: _Rows) -> Grants:
     job_ids, options, seconds = zip(*plain["grants"], strict=True) if plain["grants"] else ((), (), ())
     partner = partner_option = None
     if "beside" in plain:
-        beside = [each or [None, NOBODY] for each in plain["beside"]]
-        partner = np.array([NOBODY if name is None else rows.of([name])[0] for name, _ in beside], dtype=np.int64)
+        beside = [each or [None, NONE] for each in plain["beside"]]
+        partner = np.array([NONE if name is None else rows.of([name])[0] for name, _ in beside], dtype=np.int64)
         partner_option = np.array([option for _, option in beside], dtype=np.int64)
     closed, until = plain.get("closed", [[], -inf])
     return Grants(
@@ -246,7 +246,7 @@ def plan_from_plain(plain: Plain, serial_of: Mapping[str, int], cluster: Cluster
     """A plan for jobs by their serials, on GPUs by their positions in this cluster."""
     placements = []
     for item in plain.get("start", ()):
-        partner, partner_option = item.get("beside", (None, NOBODY))
+        partner, partner_option = item.get("beside", (None, NONE))
         placements.append(
             Placement(
                 serial_of[item["job"]],
@@ -256,7 +256,7 @@ def plan_from_plain(plain: Plain, serial_of: Mapping[str, int], cluster: Cluster
                 tuple(item.get("leaving", ())),
                 float(item.get("lease_seconds", 0.0)),
                 Won(item["rank"]),
-                NOBODY if partner is None else serial_of[partner],
+                NONE if partner is None else serial_of[partner],
                 partner_option,
             )
         )

@@ -21,7 +21,7 @@ from horae.model.status import HOLDING, PENDING, RUNNING, STARTING, STOPPING
 
 Value = TypeVar("Value")
 
-NOBODY = -1  # no lease, no option, no hold
+NONE = -1  # no lease, no option, no hold
 
 # Whole numbers, one a job.
 _INTS = (
@@ -71,7 +71,7 @@ _FLOATS = (
     "isolated_speed",  # steps a second on a share of its own, as those shares reckon; 0: not reckoned
 )
 _FLOATS_AT_START = _FLOATS.index("steps_base")
-# One for each option of a job. The shape is its number in the shape book, NOBODY beyond the last option.
+# One for each option of a job. The shape is its number in the shape book, NONE beyond the last option.
 _OPTION_INTS = ("shape",)
 _OPTION_FLOATS = (
     "speed",  # estimated steps a second
@@ -195,12 +195,12 @@ class JobColumns:
 
     @_Lazy
     def on_gpus(self) -> Bools:
-        return self.epoch != NOBODY
+        return self.epoch != NONE
 
     @_Lazy
     def partner(self) -> Ints:
-        """By job: the row of the one with which it shares its GPUs; NOBODY for those who have theirs alone."""
-        partner = np.full(len(self), NOBODY)
+        """By job: the row of the one with which it shares its GPUs; NONE for those who have theirs alone."""
+        partner = np.full(len(self), NONE)
         if not self.bundles:
             return partner
         rows = np.flatnonzero(self.on_gpus)
@@ -221,7 +221,7 @@ class JobColumns:
         if not self.bundles:
             return may
         # Two that share GPUs leave together or not at all.
-        return may & ((self.partner == NOBODY) | may[self.partner])
+        return may & ((self.partner == NONE) | may[self.partner])
 
     @_Lazy
     def lease_seconds(self) -> Floats:
@@ -378,7 +378,7 @@ class JobTable:
         fresh: tuple[NDArray[Any], ...] = (
             np.zeros((len(_INTS), capacity), dtype=np.int64),
             np.zeros((len(_FLOATS), capacity)),
-            np.full((len(_OPTION_INTS), capacity, options), NOBODY, dtype=np.int64),
+            np.full((len(_OPTION_INTS), capacity, options), NONE, dtype=np.int64),
             np.zeros((len(_OPTION_FLOATS), capacity, options)),
         )
         for new, old in zip(fresh, self._blocks, strict=False):
@@ -406,7 +406,7 @@ class JobTable:
         # In the order of the columns; what is not named here is zero.
         ints[:, row] = (
             serial, job.gpus, job.priority, entry.app, entry.tenant, entry.user, entry.demand,
-            entry.model, PENDING, NOBODY, NOBODY, 0, 0,
+            entry.model, PENDING, NONE, NONE, 0, 0,
         )  # fmt: skip
         floats[:, row] = 0.0
         self.pace[row] = 1.0
@@ -416,7 +416,7 @@ class JobTable:
             job.preemptions_max, job.gpus * job.cpus_per_gpu, job.gpus * job.memory_bytes_per_gpu, job.submitted_at,
             entry.app_submitted_at, entry.app_integral, *(job.curve or _NO_CURVE),
         )  # fmt: skip
-        option_ints[0, row] = NOBODY
+        option_ints[0, row] = NONE
         option_ints[0, row, : len(shapes)] = shapes
         option_floats[:, row] = 0.0
         option_floats[0, row, : len(shapes)] = [option.steps_per_second for option in job.options]
@@ -449,7 +449,7 @@ class JobTable:
         ahead = self.view(now).steps_done - self.steps_base[: self.count]
         self.steps_ahead[: self.count] = ahead
         productive_at = self.productive_at[: self.count]
-        np.maximum(productive_at, now, out=productive_at, where=self.epoch[: self.count] != NOBODY)
+        np.maximum(productive_at, now, out=productive_at, where=self.epoch[: self.count] != NONE)
         self.speed[rows, options] = steps_per_second
         return True
 

@@ -26,7 +26,7 @@ class Claims(NamedTuple):
     preemptive: bool
     blocking: bool
     allowed: Bools | None = None  # by row and option, where `option` is None
-    partner: Ints | None = None  # the row with which it shares GPUs, NOBODY: with none; None: nobody shares
+    partner: Ints | None = None  # the row with which it shares GPUs, NONE: with none; None: nobody shares
     partner_option: Ints | None = None
     moves: Bools | None = None  # its job would leave what it has for this, though the claim that keeps it ranks higher
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horae.model.job_table import NOBODY
+from horae.model.job_table import NONE
 from horae.model.plans import Placement, RoundPlan
 from horae.model.reasons import Preempted
 from horae.model.status import HOLDING, RUNNING, STARTING
@@ -62,7 +62,7 @@ class Execution:
                 return
             present.update(guests)
         taken_over = self._holds.on(placement.gpus) if self._holds else ()
-        awaited = frozenset(present - {NOBODY})
+        awaited = frozenset(present - {NONE})
         if awaited:
             self._holds.keep(pool, placement, awaited, now)
         else:

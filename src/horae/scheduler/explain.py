@@ -12,7 +12,7 @@ import numpy as np
 from horae.model.arrays import Floats
 from horae.model.decisions import Evidence, Limit, Ranking, Shares
 from horae.model.explanations import Explanation, Holder, ShapeShare, ShareExplanation, Solve, TypeWorth, Unblocking
-from horae.model.job_table import NOBODY, JobColumns
+from horae.model.job_table import NONE, JobColumns
 from horae.model.plans import Lease
 from horae.model.reasons import AwaitsDecision, AwaitsVictims, Reason, Unclaimed
 from horae.model.shapes import Demand, Shape
@@ -79,7 +79,7 @@ def _holders(pool: Pool, demand: Demand, scene: Scene) -> dict[int, tuple[Holder
     accepted = {shape.accelerator for shape in demand.shapes}
     table, jobs = pool.table, pool.table.view(scene.now)
     ends_at = believed_ends(jobs)
-    free_at = np.where(jobs.partner == NOBODY, ends_at, np.maximum(ends_at, ends_at[jobs.partner]))
+    free_at = np.where(jobs.partner == NONE, ends_at, np.maximum(ends_at, ends_at[jobs.partner]))
     on_gpus = np.flatnonzero(jobs.on_gpus).tolist()
     rows = [row for row in on_gpus if scene.leases[int(jobs.epoch[row])].shape.accelerator in accepted]
     rows.sort(key=lambda row: (free_at[row], jobs.epoch[row], ends_at[row], jobs.serial[row]))
@@ -97,7 +97,7 @@ def believed_ends(jobs: JobColumns) -> Floats:
     works_at = np.maximum(jobs.productive_at, jobs.now)
     with np.errstate(divide="ignore", invalid="ignore"):
         ends_at = works_at + np.nan_to_num(jobs.steps_left / (speed * jobs.pace), nan=inf, posinf=inf)
-        alone_at = np.where(jobs.partner == NOBODY, inf, ends_at[jobs.partner])
+        alone_at = np.where(jobs.partner == NONE, inf, ends_at[jobs.partner])
         done = np.maximum(alone_at - works_at, 0.0) * speed * jobs.pace
         rest = np.maximum(alone_at, works_at) + (jobs.steps_left - done) / speed
     return np.where((alone_at < ends_at) & np.isfinite(rest), rest, ends_at)
@@ -106,8 +106,8 @@ def believed_ends(jobs: JobColumns) -> Floats:
 def _unblocking(pool: Pool, demand: Demand, holders: dict[int, tuple[Holder, ...]], scene: Scene) -> Unblocking | None:
     """Let holders leave as they are believed to end, until the gang fits; then let those stay that it fits beside."""
     leaving: list[int] = []
-    for epoch in (NOBODY, *holders):
-        leaving += [epoch] if epoch != NOBODY else []
+    for epoch in (NONE, *holders):
+        leaving += [epoch] if epoch != NONE else []
         shape = _fits_without(pool, demand, leaving, scene)
         if shape is not None:
             for each in list(leaving):
@@ -122,7 +122,7 @@ def _unblocking(pool: Pool, demand: Demand, holders: dict[int, tuple[Holder, ...
 def _fits_without(pool: Pool, demand: Demand, leaving: list[int], scene: Scene) -> Shape | None:
     """The best shape in which the demand would fit if these leases had ended."""
     ledger = scene.ledger
-    free = ledger.usable(pool.open_gpus) & np.isin(ledger.holder, [NOBODY, *leaving])
+    free = ledger.usable(pool.open_gpus) & np.isin(ledger.holder, [NONE, *leaving])
     for shape in demand.shapes:
         if scene.placer.place(free, ledger.loads(), demand, shape) is not None:
             return shape

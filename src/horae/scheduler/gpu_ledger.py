@@ -10,7 +10,7 @@ from horae.cells.binding import Tenancy
 from horae.model.arrays import Bools, Ints
 from horae.model.cluster import Cluster, Gpu
 from horae.model.events import GpuState, Health
-from horae.model.job_table import NOBODY
+from horae.model.job_table import NONE
 from horae.model.plans import Riders
 from horae.model.shapes import Demand
 
@@ -31,8 +31,8 @@ class GpuLedger:
         self.real_cluster = real
         self.cluster = cluster
         self.tenancy = tenancy  # if tenants have cells: which GPUs are behind theirs
-        self.holder = np.full(cluster.gpu_count, NOBODY, dtype=np.int64)  # epoch of the lease
-        self.held_for = np.full(cluster.gpu_count, NOBODY, dtype=np.int64)  # serial of the job
+        self.holder = np.full(cluster.gpu_count, NONE, dtype=np.int64)  # epoch of the lease
+        self.held_for = np.full(cluster.gpu_count, NONE, dtype=np.int64)  # serial of the job
         self.riders = Riders(np.zeros(cluster.gpu_count), np.zeros(cluster.gpu_count))
         self.riders_held = Riders(np.zeros(cluster.gpu_count), np.zeros(cluster.gpu_count))
         self._holds = 0
@@ -56,11 +56,11 @@ class GpuLedger:
             _load(self.riders, self._both(gpus), demand.cpus_per_gpu, demand.memory_bytes_per_gpu)
 
     def give_back(self, gpus: Ints) -> None:
-        self.holder[gpus] = NOBODY
+        self.holder[gpus] = NONE
         if self.riding:
             _load(self.riders, self._both(gpus), 0.0, 0.0)
         if self.tenancy is not None:
-            self.tenancy.claim(gpus[self.held_for[gpus] == NOBODY], claimed=False)
+            self.tenancy.claim(gpus[self.held_for[gpus] == NONE], claimed=False)
 
     def leave_to(self, gpus: Ints, demand: Demand) -> None:
         """One of two jobs has left these GPUs and the other goes on there, without a moment in between."""
@@ -81,10 +81,10 @@ class GpuLedger:
         self._holds -= 1
         if not len(gpus):
             return
-        self.held_for[gpus] = NOBODY
+        self.held_for[gpus] = NONE
         _load(self.riders_held, self._both(gpus), 0.0, 0.0)
         if self.tenancy is not None:
-            self.tenancy.claim(gpus[self.holder[gpus] == NOBODY], claimed=False)
+            self.tenancy.claim(gpus[self.holder[gpus] == NONE], claimed=False)
 
     def _both(self, gpus: Ints) -> Ints:
         """A tenant's GPUs and the real ones behind them: CPUs held along with either are on the same node."""
@@ -166,7 +166,7 @@ class GpuLedger:
 
     def usable(self, open_gpus: Bools) -> Bools:
         """Of these, the GPUs that are held for no job."""
-        return open_gpus & (self.held_for == NOBODY) if self._holds else open_gpus
+        return open_gpus & (self.held_for == NONE) if self._holds else open_gpus
 
     # What is where
 
@@ -176,7 +176,7 @@ class GpuLedger:
         if self.tenancy is not None:
             positions = np.append(positions, self.tenancy.behind(self.tenancy.real[positions]))
         epochs, serials = np.unique(self.holder[positions]), np.unique(self.held_for[positions])
-        return epochs[epochs != NOBODY], serials[serials != NOBODY]
+        return epochs[epochs != NONE], serials[serials != NONE]
 
     def of_node(self, node: str) -> list[Gpu]:
         return [Gpu(node, number) for number in range(self.real_cluster.nodes[self.real_cluster.node_index[node]].gpus)]
@@ -208,7 +208,7 @@ class GpuLedger:
             nodes = np.unique(self.cluster.node_of_gpu[there]).tolist()
             there = np.concatenate([there, *(self._in_the_way(node, there, demand) for node in nodes)])
         epochs, serials = set(self.holder[there].tolist()), set(self.held_for[there].tolist())
-        return sorted(epochs - {NOBODY}), sorted(serials - {NOBODY})
+        return sorted(epochs - {NONE}), sorted(serials - {NONE})
 
     def _in_the_way(self, node: int, there: Ints, demand: Demand) -> Ints:
         """The GPUs of a node, if it has not the CPUs or the memory for a tenant's job beside its guests."""

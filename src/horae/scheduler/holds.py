@@ -6,7 +6,7 @@ from __future__ import annotations
 from math import inf
 
 from horae.model.arrays import Ints
-from horae.model.job_table import NOBODY
+from horae.model.job_table import NONE
 from horae.model.plans import Hold, Placement
 from horae.model.status import HOLDING, PENDING, Signal
 from horae.scheduler.gpu_ledger import GpuLedger
@@ -92,7 +92,7 @@ class Holds:
     def on(self, gpus: Ints) -> list[int]:
         """Serials of the jobs for which any of these GPUs are held."""
         serials = set(self._ledger.held_for[gpus].tolist())
-        return sorted(serials - {NOBODY})
+        return sorted(serials - {NONE})
 
     def awaited(self) -> frozenset[int]:
         """Leases for whose end any job waits."""
@@ -112,4 +112,4 @@ class Holds:
         if now <= pool.decided_at and epoch not in pool.found_ending:
             return True
         ledger = self._ledger
-        return not (pool.open_gpus & (ledger.holder == NOBODY) & (ledger.held_for == NOBODY)).any()
+        return not (pool.open_gpus & (ledger.holder == NONE) & (ledger.held_for == NONE)).any()

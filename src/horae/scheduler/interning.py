@@ -8,11 +8,11 @@ import numpy as np
 
 from horae.model.arrays import Floats, Ints
 from horae.model.cluster import Cluster
-from horae.model.job_table import NOBODY
+from horae.model.job_table import NONE
 from horae.model.shapes import Demand, Shape
 from horae.model.speeds import SharingTable
 
-_UNKNOWN = -2  # unlike NOBODY, which stands for no shape at all
+_UNKNOWN = -2  # unlike NONE, which stands for no shape at all
 
 
 class Names:
@@ -34,8 +34,8 @@ class Names:
         return number
 
     def find(self, name: str) -> int:
-        """NOBODY for a name that was never met."""
-        return self._number.get(name, NOBODY)
+        """NONE for a name that was never met."""
+        return self._number.get(name, NONE)
 
     def set_weight(self, name: str, weight: float) -> None:
         self._weights[name] = weight
@@ -58,7 +58,7 @@ class Shapes:
         self._largest_cell = cluster.largest_cell
         self._accelerators = {name: index for index, name in enumerate(cluster.accelerators)}
         self._levels = {name: index for index, name in enumerate(cluster.levels)}
-        self.accelerator: Ints = np.array([self._chain(shape) for shape in self.all], dtype=np.int64)  # NOBODY: none
+        self.accelerator: Ints = np.array([self._chain(shape) for shape in self.all], dtype=np.int64)  # NONE: none
         self.gpus: Ints = np.array([shape.gpus for shape in self.all], dtype=np.int64)
         self.level: Ints = np.array([self._levels.get(shape.level, -1) for shape in self.all], dtype=np.int64)
         self._freeze()
@@ -78,9 +78,9 @@ class Shapes:
         return self._number.get(shape, _UNKNOWN)
 
     def _chain(self, shape: Shape) -> int:
-        level = self._levels.get(shape.level, NOBODY)
-        if level == NOBODY or self._largest_cell[max(level, 1)].get(shape.accelerator, 0) < shape.gpus:
-            return NOBODY
+        level = self._levels.get(shape.level, NONE)
+        if level == NONE or self._largest_cell[max(level, 1)].get(shape.accelerator, 0) < shape.gpus:
+            return NONE
         return self._accelerators[shape.accelerator]
 
     def _freeze(self) -> None:

@@ -10,7 +10,7 @@ from horae.cells.pool_layout import Pools
 from horae.model.arrays import Bools, Ints
 from horae.model.decisions import Decision, Grants, Pairs, Shares
 from horae.model.errors import BrokenInvariant, PolicyError
-from horae.model.job_table import NOBODY
+from horae.model.job_table import NONE
 from horae.model.plans import RoundPlan
 from horae.model.view import View
 from horae.scheduler.gpu_ledger import GpuLedger
@@ -36,7 +36,7 @@ def check_decision(decision: Decision, view: View, policy: str) -> None:
         if decision.pairs is not None:
             _check_pairs(decision.pairs, view, policy)
     elif isinstance(decision, Grants) and decision.partner is not None and decision.partner_option is not None:
-        both = decision.partner != NOBODY
+        both = decision.partner != NONE
         rows, options = (decision.row[both], decision.partner[both]), decision.option[both]
         _check_pairs(Pairs(*rows, options, decision.partner_option[both], np.ones(len(options))), view, policy)
 
@@ -71,7 +71,7 @@ def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, ledger: GpuLedger, usa
         raise BrokenInvariant(f"pool {pool.spec.name}: a GPU of another pool was given away")
     if False in usable[claimed].tolist() and not _is_contested(pool, ledger, claimed[~usable[claimed]]):
         raise BrokenInvariant(f"pool {pool.spec.name}: a GPU that is down or held for another job was given away")
-    present = set(ledger.holder[claimed].tolist()) - {NOBODY}
+    present = set(ledger.holder[claimed].tolist()) - {NONE}
     if ledger.riding or not present <= departing:
         departing.update(pool.leaving_epochs())
     if not present <= departing:

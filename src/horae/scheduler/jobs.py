@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from horae.model.arrays import Bools
-from horae.model.job_table import NOBODY
+from horae.model.job_table import NONE
 from horae.model.jobs import Job
 from horae.model.reasons import Refusal
 from horae.model.status import HOLDING, ON_GPUS, PENDING, STOPPING, Signal, Status, after
@@ -101,7 +101,7 @@ class Jobs:
     def current(self, job_id: str, epoch: int) -> tuple[Pool, int] | None:
         """The job, if this epoch is its present lease; anything else is old news."""
         found = self.live.get(job_id)
-        if found is None or epoch == NOBODY:
+        if found is None or epoch == NONE:
             return None
         if self.epoch(*found) == epoch:
             return found

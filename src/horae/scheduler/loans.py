@@ -16,7 +16,7 @@ from dataclasses import replace
 from math import isfinite
 
 from horae.model.arrays import Ints
-from horae.model.job_table import NOBODY
+from horae.model.job_table import NONE
 from horae.model.plans import Departure, Lease, Placement, RoundPlan
 from horae.model.reasons import Moved, Preempted, Won
 from horae.model.status import HOLDING, ON_GPUS, PENDING, RUNNING, STARTING, Signal, Status
@@ -234,7 +234,7 @@ class Loans:
 
     def epoch(self, serial: int) -> int:
         loan = loan_of(serial)
-        return self._jobs.epoch(self._jobs.lent[loan], loan) if loan in self._jobs.lent else NOBODY
+        return self._jobs.epoch(self._jobs.lent[loan], loan) if loan in self._jobs.lent else NONE
 
     def _promote(self, pool: Pool, placement: Placement, taken: Collection[int], now: float) -> bool:
         """The lease as it is becomes one of the tenant's cells', if they can be where it is."""

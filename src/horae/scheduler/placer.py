@@ -9,7 +9,7 @@ import numpy as np
 
 from horae.model.arrays import Bools, Ints
 from horae.model.cluster import NODE, Cluster
-from horae.model.job_table import NOBODY
+from horae.model.job_table import NONE
 from horae.model.plans import Contest, Riders, Settlement, Spot, Turns
 from horae.model.shapes import Demand, Shape
 from horae.placement.evict import place_over
@@ -138,7 +138,7 @@ class Placer:
     def sharing(self, gpus: Ints, holder: Ints) -> set[int]:
         """Epochs of the leases on the nodes of these GPUs."""
         nodes = self.cluster.node_of_gpu
-        return set(holder[np.isin(nodes, nodes[gpus])].tolist()) - {NOBODY}
+        return set(holder[np.isin(nodes, nodes[gpus])].tolist()) - {NONE}
 
     def count(self, free: Bools, shape: Shape) -> int:
         start, stop = self.cluster.chain_gpus.get(shape.accelerator, (0, 0))
@@ -151,7 +151,7 @@ class Placer:
 
     def fit(self, usable: Bools, accelerator: str, gpus: int) -> str | None:
         """The level at which that many GPUs of a type would fit now."""
-        free = usable & (self._ledger.holder == NOBODY)
+        free = usable & (self._ledger.holder == NONE)
         shape = Shape(accelerator, gpus, self.cluster.levels[-1])
         found = self.place(free, self._ledger.loads(), Demand((shape,), 1, 0.0, 0.0), shape)
         return None if found is None else self.cluster.levels[found.level]
@@ -159,9 +159,9 @@ class Placer:
     def trial(self, usable: Bools, epochs: Ints, gone: Bools, accelerator: str, gangs: Ints) -> Ints:
         """The levels that gangs would get one after the other, if these rows were gone; -1 where too little is left."""
         epoch = epochs[: len(gone)]
-        leaving = epoch[gone & (epoch != NOBODY)]
+        leaving = epoch[gone & (epoch != NONE)]
         holder = self._ledger.holder
-        free = usable & ((holder == NOBODY) | np.isin(holder, leaving))
+        free = usable & ((holder == NONE) | np.isin(holder, leaving))
         return levels_of(self.cluster, free, accelerator, gangs)
 
     def largest(self, pool_gpus: Bools, demand: Demand, shape: Shape) -> int:

@@ -13,7 +13,7 @@ from horae.model.arrays import Bools, Floats, Ints
 from horae.model.cluster import Cluster
 from horae.model.decisions import Decision, Grants, Pairs, Ranking, Shares
 from horae.model.errors import PolicyError
-from horae.model.job_table import NOBODY, JobTable
+from horae.model.job_table import NONE, JobTable
 from horae.model.plans import Placement, Round, RoundPlan
 from horae.model.reasons import Never
 from horae.model.setup import Cadence, PoolSpec
@@ -85,11 +85,11 @@ class Pool:
         self.memory_bytes = float(cluster.node_memory_bytes[is_open].sum())
 
     def accelerator_of(self, shapes: Shapes) -> Ints:
-        """By shape: its accelerator, NOBODY where the pool has not so many GPUs of it now."""
+        """By shape: its accelerator, NONE where the pool has not so many GPUs of it now."""
         if self._sized != (len(shapes.all), self._counted):
-            known = shapes.accelerator != NOBODY
+            known = shapes.accelerator != NONE
             fits = known & (shapes.gpus <= np.append(self.capacity, 0)[shapes.accelerator])
-            self._shape_accelerator = np.where(fits, shapes.accelerator, NOBODY)
+            self._shape_accelerator = np.where(fits, shapes.accelerator, NONE)
             self._shape_accelerator.flags.writeable = False
             self._sized = (len(shapes.all), self._counted)
         return self._shape_accelerator
@@ -112,7 +112,7 @@ class Pool:
         table, row = self.table, self.table.row[serial]
         held = table.option[row]
         table.shape[row, : len(shapes)] = [
-            shape if may or option == held else NOBODY
+            shape if may or option == held else NONE
             for option, (shape, may) in enumerate(zip(shapes, fits, strict=True))
         ]
 
@@ -134,11 +134,11 @@ class Pool:
         left = dict(self.spec.quota)
         table, count = self.table, self.table.count
         epochs = table.epoch[:count]
-        leaving = np.isin(ledger.holder, epochs[epochs != NOBODY])  # counted as long as its own jobs are there
+        leaving = np.isin(ledger.holder, epochs[epochs != NONE])  # counted as long as its own jobs are there
         mine = np.isin(ledger.held_for, table.serial[:count]) & ~leaving
         for name, (start, stop) in ledger.cluster.chain_gpus.items():
             left[name] = left.get(name, 0) - int(np.count_nonzero(mine[start:stop]))
-        for row in np.flatnonzero(table.epoch[:count] != NOBODY).tolist():
+        for row in np.flatnonzero(table.epoch[:count] != NONE).tolist():
             shape = self.table.jobs[row].options[table.option[row]].shape
             left[shape.accelerator] = left.get(shape.accelerator, 0) - int(table.held_gpus[row])
         return left
@@ -164,12 +164,12 @@ class Pool:
         return placer.could_ever_fit(self.gpus, demand, shape)
 
     def option_shapes(self, number: int, demand: Demand, shapes: Shapes, placer: Placer) -> tuple[int, ...]:
-        """By option of a demand: the number of its shape, NOBODY where the pool can never hold it."""
+        """By option of a demand: the number of its shape, NONE where the pool can never hold it."""
         found = self._option_shapes.get(number)
         if found is None:
             fits = self.fitting(number, demand, placer)
             found = tuple(
-                [shapes.number(shape) if may else NOBODY for shape, may in zip(demand.shapes, fits, strict=True)]
+                [shapes.number(shape) if may else NONE for shape, may in zip(demand.shapes, fits, strict=True)]
             )
             self._option_shapes[number] = found
         return found
@@ -230,9 +230,9 @@ class Pool:
         if not isinstance(self.decision, Shares) or self.decision.pairs is None:
             return None
         row, pairs = self.table.row, self.decision.pairs
-        first = np.array([row.get(serial, NOBODY) for serial in self.pair_serials[0].tolist()], dtype=np.int64)
-        second = np.array([row.get(serial, NOBODY) for serial in self.pair_serials[1].tolist()], dtype=np.int64)
-        both = (first != NOBODY) & (second != NOBODY)
+        first = np.array([row.get(serial, NONE) for serial in self.pair_serials[0].tolist()], dtype=np.int64)
+        second = np.array([row.get(serial, NONE) for serial in self.pair_serials[1].tolist()], dtype=np.int64)
+        both = (first != NONE) & (second != NONE)
         self.pair_serials = (self.pair_serials[0][both], self.pair_serials[1][both])
         self.pair_seconds = self.pair_seconds[both]
         return Pairs(
@@ -351,7 +351,7 @@ class Pool:
         table.run_base[row] += seconds
         table.service_base[row] += seconds * table.held_gpus[row]
         table.received_base[row, table.option[row]] += seconds
-        table.epoch[row] = table.option[row] = NOBODY
+        table.epoch[row] = table.option[row] = NONE
         table.held_gpus[row] = 0
         table.steps_ahead[row] = 0.0
         table.confirmed_at[row] = inf

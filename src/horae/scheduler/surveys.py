@@ -23,7 +23,7 @@ from horae.model.events import (
     Running,
     Surveyed,
 )
-from horae.model.job_table import NOBODY
+from horae.model.job_table import NONE
 from horae.model.jobs import Job
 from horae.model.notices import AdoptionRefused, Notice, UnknownRun
 from horae.model.plans import Placement
@@ -79,7 +79,7 @@ class Surveys:
         rows = [(pool, row) for pool in self._pools for _, row in sorted(pool.table.row.items())]
         for pool, row in rows:
             epoch, job_id = int(pool.table.epoch[row]), pool.table.ids[row]
-            if epoch == NOBODY:
+            if epoch == NONE:
                 continue
             run = running.get((job_id, epoch))
             if run is not None:
@@ -241,7 +241,7 @@ class Surveys:
         pool = found[0][0]
         shape = _obtained(self._ledger, event.gpus)
         options = [_option(pool, serial, shape, self._ledger.cluster.levels) for _, serial in found]
-        if shape is None or NOBODY in options:
+        if shape is None or NONE in options:
             return None
         real = layout.real.positions(event.gpus)
         positions = real if layout.tenancy is None else layout.tenancy.wide_of(real)
@@ -252,7 +252,7 @@ class Surveys:
             if own is None and self._outrank(pool, job, layout.tenancy, adopt, now):
                 own = adopt()
             positions = positions if own is None else own
-        partner = (found[1][1], options[1]) if len(found) > 1 else (NOBODY, NOBODY)
+        partner = (found[1][1], options[1]) if len(found) > 1 else (NONE, NONE)
         return Placement(found[0][1], options[0], shape, positions, (), 0.0, Won(0), *partner)
 
     def _outrank(self, pool: Pool, job: Job, tenancy: Tenancy, adopt: Callable[[], Ints | None], now: float) -> bool:
@@ -261,7 +261,7 @@ class Surveys:
         lower = [
             (table.jobs[row].priority, -int(table.epoch[row]), serial)
             for serial, row in table.row.items()
-            if table.epoch[row] != NOBODY and table.jobs[row].priority < job.priority
+            if table.epoch[row] != NONE and table.jobs[row].priority < job.priority
         ]
         chosen = [serial for *_, serial in sorted(lower) if self._loans.can_downgrade(pool, serial)]
         gpus = {serial: self._leases.by_epoch[self._jobs.epoch(pool, serial)].gpus for serial in chosen}
@@ -302,11 +302,11 @@ def _obtained(ledger: GpuLedger, gpus: Sequence[Gpu]) -> Shape | None:
 def _option(pool: Pool, serial: int, shape: Shape | None, levels: Sequence[str]) -> int:
     """The first option of a job under which it may run like that; a looser place than it accepts counts, too."""
     if shape is None:
-        return NOBODY
+        return NONE
     options = pool.table.jobs[pool.table.row[serial]].options
     alike = [index for index, option in enumerate(options) if option.shape[:2] == shape[:2]]
     for index in alike:
         level = options[index].shape.level
         if level in levels and levels.index(shape.level) <= levels.index(level):
             return index
-    return alike[0] if alike else NOBODY
+    return alike[0] if alike else NONE

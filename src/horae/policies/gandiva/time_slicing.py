@@ -38,7 +38,7 @@ import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.decisions import Grants, Ranking
-from horae.model.job_table import NOBODY
+from horae.model.job_table import NONE
 from horae.model.view import View
 from horae.policies.elastic.sizes import by_step, climb, damped, gpus_of, until_boundary
 from horae.policies.gandiva.oversubscription import Field, closer, field_of, options_of, shortage, steps_ahead
@@ -70,7 +70,7 @@ def own_rules(view: View, terms: Terms) -> Grants:
     return Grants(
         row=row,
         option=option,
-        lease_seconds=np.maximum(lease[row], np.where(partner == NOBODY, 0.0, lease[partner])),
+        lease_seconds=np.maximum(lease[row], np.where(partner == NONE, 0.0, lease[partner])),
         rest=rest,
         rest_lease_seconds=float(lease.max(initial=0.0)),
         resizes=True,
@@ -239,7 +239,7 @@ def _with_pairs(
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """The same with the pairs that are served: each with its fastest options, then with wider levels."""
     row, option = alone
-    partner = partner_option = np.full(len(row), NOBODY)
+    partner = partner_option = np.full(len(row), NONE)
     jobs, found = view.jobs, []
     options = options_of(view, field.ladders.accelerator, field.gang)
     for first, second in zip(plan.pairs.first.tolist(), plan.pairs.second.tolist(), strict=True):

@@ -14,7 +14,7 @@ import numpy as np
 
 from horae.model.arrays import Floats, Ints
 from horae.model.decisions import Pairs
-from horae.model.job_table import NOBODY
+from horae.model.job_table import NONE
 from horae.model.view import View
 from horae.solvers.space_sharing.columns import Company, Together
 
@@ -28,7 +28,7 @@ class _Members(NamedTuple):
     jobs: Ints  # by class: how many
     member: Ints  # by row: its class
     place: Ints  # by row: where it is in `row`
-    partner: Ints  # by row: the row with which it shares a lease now, or NOBODY
+    partner: Ints  # by row: the row with which it shares a lease now, or NONE
 
 
 class _Dealt(NamedTuple):
@@ -76,7 +76,7 @@ def _members(view: View, company: Company) -> _Members:
     row = np.lexsort((serial, member))
     place = np.empty(len(row), dtype=np.int64)
     place[row] = np.arange(len(row))
-    couple = (partner != NOBODY) & (member[partner] == member)
+    couple = (partner != NONE) & (member[partner] == member)
     leader = np.where(couple, np.minimum(serial, serial[partner]), serial)
     by_couple = np.lexsort((serial, leader, ~couple, member))
     return _Members(row, by_couple, np.cumsum(count) - count, count, member, place, partner)
@@ -84,9 +84,9 @@ def _members(view: View, company: Company) -> _Members:
 
 def _partners(view: View) -> Ints:
     epoch = view.jobs.epoch
-    partner = np.full(len(epoch), NOBODY, dtype=np.int64)
+    partner = np.full(len(epoch), NONE, dtype=np.int64)
     order = np.lexsort((view.jobs.serial, epoch))
-    same = np.flatnonzero((epoch[order][1:] == epoch[order][:-1]) & (epoch[order][1:] != NOBODY))
+    same = np.flatnonzero((epoch[order][1:] == epoch[order][:-1]) & (epoch[order][1:] != NONE))
     partner[order[same]], partner[order[same + 1]] = order[same + 1], order[same]
     return partner
 
@@ -105,7 +105,7 @@ def _between(members: _Members, columns: Ints, first: Ints, second: Ints) -> _De
     (place, column), (place_too, column_too) = _runs(members.begin[one], jobs), _runs(members.begin[other], jobs_too)
     rows, rows_too = members.row[place], members.row[place_too]
     partner = members.partner[rows]
-    faithful = np.flatnonzero((partner != NOBODY) & (members.member[partner] == other[column]))
+    faithful = np.flatnonzero((partner != NONE) & (members.member[partner] == other[column]))
     mine, mate = column[faithful], partner[faithful]
     where = members.place[mate] - members.begin[other[mine]] + (np.cumsum(jobs_too) - jobs_too)[mine]
     left, left_too = jobs_too[column], jobs[column_too]
