@@ -44,25 +44,25 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
     # The file as a whole
     "a bracket is not closed": (
         "name: lab\nnodes: [\n  {name: a",
-        ":3: not YAML: expected ',' or '}', but got '<stream end>'; mend the syntax",
+        ":3: not YAML: expected ',' or '}', but got '<stream end>'; fix the syntax",
     ),
     "a tab indents a line": (
         "nodes:\n\t- {name: a}",
-        r":2: not YAML: found character '\t' that cannot start any token; mend the syntax",
+        r":2: not YAML: found character '\t' that cannot start any token; fix the syntax",
     ),
     "there are two documents": (
         f"{NODES}---\n{NODES}",
-        ":3: not YAML: but found another document; mend the syntax",
+        ":3: not YAML: but found another document; fix the syntax",
     ),
-    "an alias has no anchor": ("nodes: [*x]\n", ":1: not YAML: found undefined alias 'x'; mend the syntax"),
+    "an alias has no anchor": ("nodes: [*x]\n", ":1: not YAML: found undefined alias 'x'; fix the syntax"),
     "a tag would run code": (
         "name: lab\nnodes: !!python/name:os.system x\n",
         ":2: not YAML: could not determine a constructor for the tag 'tag:yaml.org,2002:python/name:os.system'; "
-        "mend the syntax",
+        "fix the syntax",
     ),
     "brackets are nested a thousand deep": (
         f"nodes: {'[' * 1000}",
-        ": not YAML: maximum recursion depth exceeded; mend the syntax",
+        ": not YAML: maximum recursion depth exceeded; fix the syntax",
     ),
     "the file is empty": ("", ": is empty; give at least nodes"),
     "the file has comments only": ("# to be written\n", ": is empty; give at least nodes"),
@@ -394,7 +394,7 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
     ),
     "one tenant owns nodes where another reserves cells": (
         f"{NODES}tenants:\n  nlp: {{cells: {{a100.node: 3}}}}\n  vision: {{nodes: a3}}\n",
-        ":5: tenants.vision.nodes: nobody can own nodes where others reserve cells; reserve node cells for it",
+        ":5: tenants.vision.nodes: no tenant can own nodes if others reserve cells; reserve node cells for it",
     ),
     "a tenant wants more cells than there are": (
         f"{NODES}tenants:\n  nlp:\n    weight: 2\n    cells: {{a100.node: 600}}\n",

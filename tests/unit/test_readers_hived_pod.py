@@ -63,7 +63,7 @@ def test_names_of_older_versions_are_understood() -> None:
 def test_a_wrong_annotation_is_one_line_with_pod_and_field(text: str, complaint: str) -> None:
     with pytest.raises(JobError) as caught:
         read_pod("p", text)
-    assert str(caught.value) == f"pod p: {ANNOTATION}: {complaint}; mend the annotation".replace(": : ", ": ")
+    assert str(caught.value) == f"pod p: {ANNOTATION}: {complaint}; fix the annotation".replace(": : ", ": ")
 
 
 def test_a_pod_that_is_none_of_its_groups_members_is_refused() -> None:

@@ -132,7 +132,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "a column is given twice": (b"a,b,a\n1,2,3\n", ":1: a: is a column twice; keep one of them"),
     "a quote is not closed": (
         b'a,b\n"1,2\n',
-        ":2: not CSV: unexpected end of data; mend the quotes of this row",
+        ":2: not CSV: unexpected end of data; fix the quotes of this row",
     ),
     "Parquet is cut short": (b"PAR1abc", ": not Parquet: "),
 }

@@ -368,7 +368,7 @@ def test_a_file_that_is_not_csv_is_one_line(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("{", ":1: not JSON: Expecting property name enclosed in double quotes; mend it"),
+        ("{", ":1: not JSON: Expecting property name enclosed in double quotes; fix it"),
         ("[]", ": is not a mapping; use Gavel's throughput format"),
         ("{}", ": has no speeds; name a throughput file of Gavel's format"),
         ('{"v100": {"LM": {"null": 1}}}', ": v100: has the job type 'LM'; write ('job type', gpus)"),

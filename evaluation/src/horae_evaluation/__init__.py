@@ -1,1 +1,1 @@
-"""Published experiments, run again: `horae reproduce`."""
+"""Reproductions of published experiments: `horae reproduce`."""

@@ -1,12 +1,12 @@
-"""T_id, measured: each app of a run once more, alone on the GPUs to which it was entitled.
+"""Measures T_id: each app of a run is run again, alone on the GPUs to which it was entitled.
 
 The formulas of T_id know how much work an app has, not in which order it can be done: a search whose last trial takes a
 day cannot end within an hour, however many GPUs it has. Here the same app runs through the same scheduler and engine on
-one node of its own, of as many GPUs as its share of the cluster comes to. So `rho_measured` above 1 means that it would
-have been better off alone, and nothing else.
+one private node, with as many GPUs as its share of the cluster. So `rho_measured` above 1 means exactly that it would
+have been better off alone.
 
-A share that is smaller than the app's largest gang is a part of the time of that many GPUs: the app runs on them, and
-the time it takes is stretched.
+A share that is smaller than the app's largest gang is a fraction of the time of that many GPUs: the app runs on them,
+and the time it takes is stretched.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from horae.reports.run_log import RunLog
 
 @dataclass
 class Shadow:
-    """The apps of a workload, each ready to be run alone; what was measured once is remembered."""
+    """The apps of a workload, each ready to be run alone; measurements are cached."""
 
     arrivals: Mapping[str, Sequence[Arrival]]  # by app: its first jobs
-    searches: Mapping[str, Search]  # by app, where it is one
+    searches: Mapping[str, Search]  # by app, if it is a search
 
     def __post_init__(self) -> None:
         self._seconds: dict[tuple[str, int], float] = {}
@@ -41,7 +41,7 @@ class Shadow:
         self._most = {app: sum(each.job.gpus for each in own) for app, own in self.arrivals.items()}
 
     def ideal_seconds(self, app: str, entitled_gpus: float) -> float:
-        """How long it takes alone on so many GPUs; between two whole numbers of them, in proportion."""
+        """The run time of an app alone on this many GPUs; linearly interpolated between whole numbers."""
         largest, entitled_gpus = self._largest[app], min(entitled_gpus, self._most[app])
         if entitled_gpus <= largest:
             return self._alone(app, largest) * largest / entitled_gpus
@@ -66,14 +66,14 @@ class Shadow:
             jobs = first_jobs(search)
         else:
             jobs = [_in_one_node(each) for each in own]
-        # The longest first, which nothing on a share of one's own speaks against.
+        # Longest job first, which is unproblematic on a private share.
         jobs = sorted(jobs, key=lambda each: (each.job.submitted_at, -each.truth.steps_total))
         run = simulate(setup, jobs, searches=() if search is None else (search,))
         return float(run.log.jobs.ended_at.max() - run.log.jobs.submitted_at.min())
 
 
 def _in_one_node(arrival: Arrival) -> Arrival:
-    """The same job in its reference shape, as a node holds it."""
+    """The same job in its reference shape on one node."""
     shape, speed = arrival.truth.options[0]
     options = (Option(Shape(shape.accelerator, shape.gpus, "node"), speed),)
     return Arrival(replace(arrival.job, options=options), replace(arrival.truth, options=options))
@@ -87,7 +87,7 @@ def shadow_of(arrivals: Sequence[Arrival], searches: Sequence[Search] = ()) -> S
 
 
 def rho_measured(log: RunLog, apps: AppColumns, shadow: Shadow) -> Floats:
-    """By app: how long it took, of how long it would have taken alone on its share of the pool."""
+    """By app: its run time divided by the time it would have taken alone on its share of the pool."""
     jobs = log.jobs
     names = [_app_name(log, int(row)) for row in apps.first_job]
     entitled = apps.pool_gpus / apps.apps_average
@@ -97,6 +97,6 @@ def rho_measured(log: RunLog, apps: AppColumns, shadow: Shadow) -> Floats:
 
 
 def _app_name(log: RunLog, row: int) -> str:
-    """An app without a name is its only job."""
+    """The name of an app; for an unnamed app, that of its only job."""
     number = int(log.jobs.app[row])
     return log.apps[number] if number >= 0 else log.jobs.id[row]

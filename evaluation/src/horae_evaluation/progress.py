@@ -1,4 +1,4 @@
-"""How far the runs have come, for people: one bar on a terminal, a line for each finished run elsewhere."""
+"""Progress of the runs, for people: one bar on a terminal, a line for each finished run elsewhere."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rich.progress import Progress as RichProgress
 from horae_evaluation.gavel.run import Result
 from horae_evaluation.gavel.setup import Case
 
-ESTIMATE_SECONDS = 1800.0  # over which the time that is left is estimated: one run may take minutes
+ESTIMATE_SECONDS = 1800.0  # window for estimating the remaining time: one run may take minutes
 
 
 class Progress(Protocol):
-    """Runs are told by their place among all."""
+    """Receives progress; runs are identified by their index."""
 
     def shown(self) -> AbstractContextManager[object]: ...
 
@@ -44,7 +44,7 @@ class Bar:
             speed_estimate_period=ESTIMATE_SECONDS,
         )
         self._task = self._rich.add_task("runs", total=None, visible=False)
-        self._parts: dict[int, float] = {}  # of runs that are under way or over
+        self._parts: dict[int, float] = {}  # of runs in progress or finished
         self._missing = self._done = 0
 
     def shown(self) -> AbstractContextManager[object]:

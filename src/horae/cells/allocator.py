@@ -1,7 +1,7 @@
-"""The cluster as chains of cells, and which tenants' reservations are bound where.
+"""The cluster as chains of cells, and the binding of tenants' reservations to real cells.
 
 A reserved cell is only counted until a job of its tenant needs it; then it is bound to a real cell, and unbound when
-its last job has left. Every change goes through the ledger, so that a binding can be tried and undone.
+its last job has left. Every change goes through the undo log, so that a binding can be tried and undone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TenantCells:
 
 
 class ChainState:
-    """One chain."""
+    """The state of one chain."""
 
     def __init__(self, chain: Chain, ledger: Ledger) -> None:
         self.chain = chain
@@ -34,7 +34,7 @@ class ChainState:
 
     @property
     def is_in_reach(self) -> bool:
-        """Whether good hardware is left for everything that was promised."""
+        """Whether enough good hardware is left for all reservations."""
         return all(sound >= due for sound, due in zip(self.buddies.sound, self.promised, strict=True))
 
 
@@ -91,7 +91,7 @@ class CellAllocator:
             self.ledger.put(promised, below, promised[below] + count * (gpus[level] // gpus[below]))
 
     def bind_any(self, cells: TenantCells, level: int) -> int:
-        """Bind one of a tenant's cells, on good hardware if possible. Returns the real cell."""
+        """Binds one of a tenant's cells, on good hardware if possible. Returns the real cell."""
         state = self.chains[cells.chain_index]
         cell = state.buddies.choose(level, state.promised)
         if cell is None:
@@ -100,18 +100,18 @@ class CellAllocator:
         return cell
 
     def bind(self, cells: TenantCells, level: int, cell: int) -> None:
-        """Bind one of a tenant's cells to this real one."""
+        """Binds one of a tenant's cells to this real one."""
         self.ledger.put(cells.unbound, level, cells.unbound[level] - 1)
         self._promise(cells.chain_index, level, -1)
         self.chains[cells.chain_index].buddies.bind(level, cell)
 
     def unbind(self, cells: TenantCells, level: int, cell: int) -> None:
-        """No job of the tenant uses this cell any longer."""
+        """Unbinds a cell that no job of the tenant uses any longer."""
         self.chains[cells.chain_index].buddies.unbind(level, cell)
         self.ledger.put(cells.unbound, level, cells.unbound[level] + 1)
         self._promise(cells.chain_index, level, 1)
 
     def can_bind(self, cells: TenantCells, level: int, cell: int) -> bool:
-        """Whether a real cell may be bound for this tenant, so that all other promises can still be kept."""
+        """Whether a real cell may be bound for this tenant such that all other reservations can still be met."""
         state = self.chains[cells.chain_index]
         return state.buddies.is_open(level, cell) and state.buddies.can_take(level, cell, state.promised)

@@ -1,12 +1,13 @@
-"""Virtual clusters beside the one they stand on: how a tenant's pool can be scheduled just like a private cluster.
+"""Binds virtual clusters to real GPUs, so that a tenant's pool can be scheduled exactly like a private cluster.
 
-The scheduler works on a *wide* cluster: the cells of every tenant as nodes of their own, and the real nodes for jobs
-without a guarantee. So a tenant's pool sees what it would see of a private cluster of that shape, and decides the
-same. A cell is bound to real GPUs when a job is placed in it, and unbound when its last job has left; guests, jobs
-without a guarantee, are evicted from those GPUs. Real GPUs that a tenant uses are closed to other jobs.
+The scheduler works on a *wide* cluster: the cells of every tenant as separate nodes, and the real nodes for jobs
+without a guarantee. A tenant's pool thus sees what it would see of a private cluster of that shape, and decides the
+same. A cell is bound to real GPUs when a job is placed in it, and unbound when its last job has left; guests, which are
+jobs without a guarantee, are evicted from those GPUs. Real GPUs that a tenant uses are closed to other jobs.
 
-A pinned cell has the same real GPUs for good and is no part of the number of cells. It is one more node (or several) of
-its tenant in the wide cluster, for jobs that ask for it alone: `pins` and `is_pinned` say which GPUs that are.
+A pinned cell permanently has the same real GPUs and is not included in the number of cells. It is an additional node
+(or several) of its tenant in the wide cluster, only for jobs that ask for it: `pins` and `is_pinned` say which GPUs it
+has.
 """
 
 from __future__ import annotations
@@ -76,15 +77,15 @@ class Tenancy:
         self._claims = [0] * len(self.cells)  # by cell: GPUs in use or held for a job
         self._claimed = np.zeros(count, dtype=bool)  # by GPU of the wide cluster: in use or held, by tenants and guests
         self._bad = np.zeros(cluster.gpu_count, dtype=bool)  # by real GPU
-        self._doomed: set[int] = set()  # unused cells, bound to bad hardware to show that no good one is left
+        self._doomed: set[int] = set()  # unused cells, bound to bad hardware to show that no good hardware is left
         self._place = np.empty((cluster.gpu_count, 2), dtype=np.int64)  # by real GPU: chain, and number in the chain
         for chain, gpus in enumerate(self.layout.gpus):
             self._place[gpus, 0] = chain
             self._place[gpus, 1] = np.arange(len(gpus))
-        self.closed = np.zeros(count, dtype=bool)  # by GPU of the wide cluster: not to be used now, whatever its health
-        self.shifted = True  # what is closed has changed, of the real GPUs
-        self.cells_shifted = True  # the same of the tenants' GPUs
-        self._is_stale = False  # a cell was bound on bad hardware, or one that was closed for it has been given back
+        self.closed = np.zeros(count, dtype=bool)  # by GPU of the wide cluster: not usable now, whatever its health
+        self.shifted = True  # the set of closed real GPUs has changed
+        self.cells_shifted = True  # the same for the tenants' GPUs
+        self._is_stale = False  # a cell was bound on bad hardware, or one that was closed for it was released
         self._is_static = is_static
         for number, (_, pin, _) in enumerate(pinned, start=len(cells)):
             self._map(number, pin.cell)
@@ -114,7 +115,7 @@ class Tenancy:
         return np.append(np.fromiter(chosen, dtype=bool), False)[self._cell]  # the last stands for no cell, -1
 
     def dump(self) -> Plain:
-        """Which of the tenants' cells are bound, and to which; the rest follows from who is where."""
+        """Which of the tenants' cells are bound, and to which real cells; the rest follows from the leases."""
         numbers = [number for number, cell in enumerate(self._bound) if cell != _UNBOUND]
         bound = [[number, self._bound[number], self._offsets(number).tolist()] for number in numbers]
         return {"bound": bound, "doomed": sorted(self._doomed), "shifted": [self.shifted, self.cells_shifted]}
@@ -129,14 +130,14 @@ class Tenancy:
         self.allocator.ledger.settle()
 
     def restore_doomed(self, plain: Plain) -> None:
-        """Cells on bad hardware as they were: which of several it is depends on how things came about."""
+        """Restores the dumped cells on bad hardware: the choice among equivalent ones depends on history."""
         self._hide_doomed()
         self.restore(plain)
         self._close_bad()
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Whatever happens inside is undone at the end."""
+        """A context whose changes are undone at its end."""
         ledger = self.allocator.ledger
         mark, lists = ledger.mark(), (self._bound.copy(), self._claims.copy(), self._doomed.copy())
         arrays = self.real.copy(), self._claimed.copy(), self.closed.copy()
@@ -162,11 +163,12 @@ class Tenancy:
         members: Sequence[int] = (),
         cells: Sequence[str] = (),
     ) -> Ints | None:
-        """A tenant's GPUs for a job that was found on these real ones; None if its cells cannot cover them.
+        """Chooses a tenant's GPUs for a job found on these real ones; None if its cells cannot cover them.
 
         A job that asks for a pinned cell is covered by that one alone, any other by none of them. `avoid` are GPUs of
         the tenant that are about to be used otherwise. `members` are the GPUs of each member, where sizes differ.
-        `cells` are, by GPU, the levels of the cells that the job had; others will do if those will not.
+        `cells` are, by GPU, the levels of the cells that the job had; other levels are tried if those are not
+        available.
         """
         avoided = np.zeros(self.wide.gpu_count, dtype=bool)
         avoided[list(avoid)] = True
@@ -180,7 +182,7 @@ class Tenancy:
             return None if (self._claimed[pinned] | avoided[pinned]).any() else pinned
         chains, places = self._place[real].T
         if tenant not in self.allocator.tenants:
-            return None  # it has given back all its cells
+            return None  # the tenant no longer has any cells
         by_chain = self.allocator.cells[self.allocator.tenants[tenant]]
         reserved = by_chain.get(int(chains[0]))
         if reserved is None or (chains != chains[0]).any():
@@ -199,8 +201,8 @@ class Tenancy:
     def _bind_these(
         self, reserved: TenantCells, levels: Sequence[int], places: Sequence[int], avoided: Bools
     ) -> Ints | None:
-        """For a tenant, cells of these levels around GPUs of the cluster, and its GPUs there; None if it has none left,
-        or promises to others forbid it."""
+        """Binds cells of these levels around given GPUs for a tenant and returns its GPUs there; None if it has none
+        left, or if reservations of other tenants forbid it."""
         state, mark = self.allocator.chains[reserved.chain_index], self.allocator.ledger.mark()
         sizes = state.chain.gpus
         cells = [(level, gpu // sizes[level]) for level, gpu in zip(levels, places, strict=True)]
@@ -228,32 +230,33 @@ class Tenancy:
         for (_, cell), number in numbers.items():
             if self._bound[number] == _UNBOUND:
                 self._map(number, cell)
-        self._doomed.difference_update(numbers.values())  # they are wanted as they are
+        self._doomed.difference_update(numbers.values())  # they are now needed where they are
         self._is_stale |= any(state.buddies.bad(level, cell) for level, cell in numbers)
         self.allocator.ledger.settle()
         return own
 
     def _gpu_at(self, number: int, offset: int) -> int:
-        """The GPU of a tenant's cell that stands for this one of the real cell; in their order if it is not bound."""
+        """The GPU of a tenant's cell that maps to this offset of the real cell; in order if the cell is not bound."""
         gpus = self.cells[number].gpus
         if self._bound[number] != _UNBOUND:
             offset = int(np.flatnonzero(self._offsets(number) == offset)[0])
         return int(gpus[offset])
 
     def levels(self, gpus: Ints) -> tuple[str, ...]:
-        """By GPU: the level of the tenant's cell that it is in; empty for GPUs outside of cells."""
+        """By GPU: the level of the tenant's cell that holds it; empty for GPUs outside of cells."""
         cells = [self.cells[number] for number in self._cell[gpus].tolist() if number >= 0]
         return tuple(cell.reserved.chain.types[cell.kind.level] for cell in cells)
 
     def wide_of(self, real: Ints) -> Ints:
-        """Real GPUs by the numbers of the wide cluster."""
+        """Real GPUs by their numbers in the wide cluster."""
         return self._wide_of[real]
 
     def bind(self, gpus: Ints, nodes: Collection[str] = ()) -> bool:
-        """Bind these GPUs of a tenant to good hardware, on these nodes if any are named. Returns whether it can be."""
+        """Binds these GPUs of a tenant to good hardware, on these nodes if any are named;
+        returns whether it succeeded."""
         numbers = [number for number in dict.fromkeys(self._cell[gpus].tolist()) if number >= 0]
         if not self._are_as_wanted(gpus, nodes):
-            self._hide_doomed_like(numbers)  # since a cell was chosen, another of its kind may have got what it had
+            self._hide_doomed_like(numbers)  # another of its kind may have got the chosen cell's hardware since
         unbound = [number for number in numbers if self._bound[number] == _UNBOUND]
         for number in unbound:
             cell = self.cells[number]
@@ -271,7 +274,7 @@ class Tenancy:
                 self._map_around_guests(number, gpus, keeps_nodes=bool(nodes))
         is_done = self._are_as_wanted(gpus, nodes)
         if is_done:
-            self._doomed.difference_update(numbers)  # they are wanted as they are
+            self._doomed.difference_update(numbers)  # they are now needed where they are
         for number in () if is_done else unbound:
             if self._bound[number] != _UNBOUND:
                 self._unmap(number)
@@ -290,7 +293,8 @@ class Tenancy:
     def _cell_on(
         self, reserved: TenantCells, level: int, nodes: Collection[str], inside: Collection[int] = ()
     ) -> int | None:
-        """A free cell on good hardware with as many of these nodes as possible, of those one with the fewest guests.
+        """A free cell on good hardware with as many of these nodes as possible, and among those one with the fewest
+        guests.
 
         The GPUs `inside` it, counted from its first, must be on these nodes.
         """
@@ -339,11 +343,11 @@ class Tenancy:
         return mask
 
     def guests(self, gpus: Ints) -> Ints:
-        """The real GPUs behind a tenant's, as the wide cluster numbers them: where guests would be."""
+        """The real GPUs behind a tenant's, by their numbers in the wide cluster: where guests would be."""
         return self._wide_of[self.real[gpus]]
 
     def claim(self, gpus: Ints, *, claimed: bool) -> None:
-        """These GPUs are in use or held for a job from now on, or are no longer."""
+        """Marks these GPUs as in use or held for a job, or as no longer so."""
         changed = gpus[self._claimed[gpus] != claimed]
         if not len(changed):
             return
@@ -368,7 +372,7 @@ class Tenancy:
             buddies.set_guests(node, before | mask if on else before & ~mask)
 
     def _masks(self, real: Ints) -> dict[tuple[int, int], int]:
-        """By chain and node: which GPUs of it these are."""
+        """By chain and node: a mask of these GPUs."""
         masks: dict[tuple[int, int], int] = {}
         for chain, gpu in self._place[real].tolist():
             node, bit = divmod(gpu, self.allocator.chains[chain].chain.node_gpus)
@@ -376,7 +380,7 @@ class Tenancy:
         return masks
 
     def _map(self, number: int, real_cell: int, offsets: Ints | None = None) -> None:
-        """One of the tenants' cells stands for this real one; GPU by GPU in their order, or by these offsets."""
+        """Maps one of the tenants' cells to this real one; GPU by GPU in order, or by these offsets."""
         cell = self.cells[number]
         size = len(cell.gpus)
         self._bound[number] = real_cell
@@ -385,12 +389,12 @@ class Tenancy:
         self._is_stale |= bool(self.allocator.chains[cell.kind.chain].buddies.bad(cell.kind.level, real_cell))
 
     def _offsets(self, number: int) -> Ints:
-        """Of a bound cell, by GPU: which GPU of the real cell it is."""
+        """By GPU of a bound cell: its offset in the real cell."""
         cell = self.cells[number]
         return self._place[self.real[cell.gpus], 1] - self._bound[number] * len(cell.gpus)
 
     def _map_around_guests(self, number: int, gpus: Ints, *, keeps_nodes: bool) -> None:
-        """Of a bound cell, GPUs that are not in use change places so that few guests have to leave these."""
+        """Permutes unused GPUs of a bound cell such that few guests have to leave these GPUs."""
         cell, real_cell = self.cells[number], self._bound[number]
         state = self.allocator.chains[cell.kind.chain]
         if not state.buddies.guests(cell.kind.level, real_cell):
@@ -399,7 +403,7 @@ class Tenancy:
         real = self.layout.gpus[cell.kind.chain][real_cell * size : (real_cell + 1) * size]
         has_guest = self._claimed[self._wide_of[real]]
         if not has_guest[self._offsets(number)][np.isin(cell.gpus, gpus)].any():
-            return  # none has to leave as it is
+            return  # no guest has to leave with the present mapping
         chain = state.chain
         fixed = self._claimed[cell.gpus] | self._bad[self.real[cell.gpus]]
         wanted, top = np.isin(cell.gpus, gpus), chain.node_level if keeps_nodes else len(chain.gpus)
@@ -417,7 +421,7 @@ class Tenancy:
     # Health
 
     def set_bad(self, real: Ints, *, bad: bool) -> None:
-        """Hardware goes down or comes back."""
+        """Updates the set of bad GPUs after hardware failed or was repaired."""
         self._bad[real] = bad
         for (chain, node), mask in self._masks(real).items():
             buddies = self.allocator.chains[chain].buddies
@@ -426,25 +430,25 @@ class Tenancy:
         self._settle(forced=True)
 
     def behind(self, real: Ints) -> Ints:
-        """The tenants' GPUs that are bound to these."""
+        """The tenants' GPUs that are bound to these real ones."""
         return np.flatnonzero(self.is_virtual & np.isin(self.real, real))
 
     def _settle(self, *, forced: bool = False) -> None:
-        """No way back; where good hardware is short, cells that could only be had on bad hardware are shown as bad."""
-        self._hide_doomed()  # what is doomed depends on what is left, so it is found out anew
+        """Commits; where good hardware is short, cells that could only be bound to bad hardware are shown as bad."""
+        self._hide_doomed()  # which cells are doomed depends on what is left, so they are determined anew
         short = [chain for chain in range(len(self.layout.gpus)) if not self.allocator.chains[chain].is_in_reach]
         if short or forced or self._is_stale:
             self._show_doomed(short)
         self.allocator.ledger.settle()
 
     def _hide_doomed(self) -> None:
-        """Cells that no job uses are not bound to bad hardware for show."""
+        """Unbinds the unused cells that were bound to bad hardware to show that they are unavailable."""
         for number in sorted(self._doomed):
             if not self._claims[number]:
                 self._unmap(number)
 
     def _hide_doomed_like(self, numbers: Sequence[int]) -> None:
-        """The same for the cells of a kind of which one of these is doomed."""
+        """The same for the cells of the kinds of which one of these is doomed."""
         doomed = [each for each in sorted(self._doomed) if not self._claims[each]]
         kinds = {(id(self.cells[each].reserved), self.cells[each].kind) for each in doomed if each in numbers}
         for number in doomed:
@@ -461,7 +465,7 @@ class Tenancy:
         self._close_bad()
 
     def _close_bad(self) -> None:
-        """Tenants' GPUs that are bound to bad hardware are not used."""
+        """Closes the tenants' GPUs that are bound to bad hardware."""
         virtual = np.flatnonzero(self.is_virtual)
         closed = self.closed.copy()
         closed[virtual] = False
@@ -472,7 +476,7 @@ class Tenancy:
         self._is_stale = False
 
     def _doom(self, reserved: TenantCells) -> bool:
-        """Bind what could only be had on bad hardware, so that everybody sees it; whether there is any such cell."""
+        """Binds the cells that exist only on bad hardware, to make them visible; returns whether there are any."""
         buddies, mark = self.allocator.chains[reserved.chain_index].buddies, self.allocator.ledger.mark()
         tried = [
             (level, self.allocator.bind_any(reserved, level))

@@ -1,15 +1,15 @@
 """The cells of one chain that no reservation is bound to, as a buddy system.
 
 A GPU is *bound* when a tenant's cell lies on it, *bad* when its hardware is down, and otherwise *fit*. Free cells are
-the largest cells of fit GPUs only: taking one splits the smallest that will do, giving it back joins buddies as soon as
-all of them are fit. Two counts by level say what may be taken without breaking a promise:
+the largest cells of fit GPUs only: taking one splits the smallest that suffices, releasing it joins buddies as soon as
+all of them are fit. Two counts by level say what may be taken without breaking a reservation:
 
     open[level]   cells without a bound GPU
     sound[level]  cells of fit GPUs only
 
-Everybody gets what was promised as long as `open` covers it on every level, and gets it on good hardware as long as
-`sound` does. Work that may be sent away at any time (*guests*) counts as if it were not there; of two free cells the
-one with fewer guests is taken.
+Every tenant gets the cells it reserved as long as `open` covers them on every level, and gets them on good hardware as
+long as `sound` does. Jobs that may be evicted at any time (*guests*) count as absent; of two free cells the one with
+fewer guests is taken.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Buddies:
         self.guest_mask = [0] * len(chain.nodes)
         self._guests = [[0] * count for count in counts]  # by level and cell, from nodes upwards
 
-    # Questions
+    # Queries
 
     def guests(self, level: int, cell: int) -> int:
         if level >= self.chain.node_level:
@@ -54,7 +54,7 @@ class Buddies:
         return sum(mask.bit_count() for mask in self.bad_mask[cell * nodes : (cell + 1) * nodes])
 
     def _inside(self, masks: Sequence[int], level: int, cell: int) -> int:
-        """The bits of a cell no larger than a node, moved to the right end."""
+        """The bits of a cell no larger than a node, shifted to the right end."""
         gpus, node_gpus = self.chain.gpus[level], self.chain.node_gpus
         first = cell * gpus
         return masks[first // node_gpus] >> first % node_gpus & (1 << gpus) - 1
@@ -68,7 +68,7 @@ class Buddies:
         )
 
     def can_take(self, level: int, cell: int, promised: Sequence[int]) -> bool:
-        """Whether an open cell may go to one who was promised such a one: larger promises still hold without it."""
+        """Whether an open cell may be bound for its reservation: larger reservations can still be met without it."""
         return all(
             self.bound[above][index] or self.open[above] > promised[above]
             for above, index in self._ancestors(level, cell)
@@ -82,9 +82,9 @@ class Buddies:
     # Choosing
 
     def choose(self, level: int, promised: Sequence[int]) -> int | None:
-        """The cell for one who was promised such a one: good hardware first, then fewest guests, then smallest split.
+        """The free cell for a reservation: good hardware first, then fewest guests, then smallest split.
 
-        None if there is no such cell on good hardware that the promises to others leave.
+        None if there is no such cell on good hardware that the other reservations leave.
         """
         in_reach = all(sound >= due for sound, due in zip(self.sound, promised, strict=True))
         best: tuple[int, int] | None = None  # guests, cell
@@ -104,7 +104,7 @@ class Buddies:
     def _lowest(self, above: int, cells: int, level: int, promised: Sequence[int], *, in_reach: bool) -> int | None:
         if in_reach or not cells:
             return (cells & -cells).bit_length() - 1 if cells else None
-        while cells:  # some promises cannot be kept on good hardware: see that they still can be kept at all
+        while cells:  # some reservations cannot be met on good hardware: check that they can still be met at all
             cell = (cells & -cells).bit_length() - 1
             first = cell * self.chain.gpus[above] // self.chain.gpus[level]
             if self.can_take(level, first, promised):
@@ -113,7 +113,7 @@ class Buddies:
         return None
 
     def _descend(self, above: int, cell: int, level: int) -> tuple[int, int]:
-        """The part of a free cell with the fewest guests, the first of them."""
+        """The part of a free cell with the fewest guests; the first on a tie."""
         while above > level:
             first = cell * self.chain.fanout[above]
             above -= 1
@@ -124,20 +124,21 @@ class Buddies:
         return self.guests(level, cell), cell
 
     def choose_bad(self, level: int, promised: Sequence[int]) -> int:
-        """The cell with the least bad hardware that the promises to others leave; one is left as long as they hold."""
+        """The cell with the least bad hardware that the other reservations leave;
+        one exists as long as they can be met."""
         found = [
             (self.bad(level, cell), self.guests(level, cell), cell)
             for cell in range(self.chain.cells(level))
             if self.is_open(level, cell) and self.can_take(level, cell, promised)
         ]
         if not found:
-            raise BrokenInvariant(f"chain {self.chain.name}: no {self.chain.types[level]} is left for who was promised")
+            raise BrokenInvariant(f"chain {self.chain.name}: no {self.chain.types[level]} is left for its reservation")
         return min(found)[2]
 
-    # Changes
+    # Updates
 
     def bind(self, level: int, cell: int) -> None:
-        """An open cell becomes a tenant's."""
+        """Binds an open cell to a tenant."""
         if not self.is_open(level, cell):
             raise BrokenInvariant(f"chain {self.chain.name}: {self.chain.types[level]} {cell} is bound twice")
         for gpu in self._bad_gpus(level, cell):
@@ -175,7 +176,7 @@ class Buddies:
         return [gpu for gpu in inside if self.bad_mask[gpu // node_gpus] >> gpu % node_gpus & 1]
 
     def set_bad(self, node: int, mask: int) -> None:
-        """Which GPUs of a node are down from now on."""
+        """Sets which GPUs of a node are down."""
         first = node * self.chain.node_gpus
         before = self.bad_mask[node]
         changed = before ^ mask
@@ -192,7 +193,7 @@ class Buddies:
                 self._restore(0, gpu)
 
     def _withdraw(self, level: int, cell: int) -> None:
-        """A cell of fit GPUs is no longer fit."""
+        """Removes a cell of fit GPUs that is no longer fit."""
         put, gpus, fanout = self._put, self.chain.gpus, self.chain.fanout
         for below in range(level + 1):
             put(self.sound, below, self.sound[below] - gpus[level] // gpus[below])
@@ -214,7 +215,7 @@ class Buddies:
                 put(self.sound, above, self.sound[above] - 1)
 
     def _restore(self, level: int, cell: int) -> None:
-        """A cell is of fit GPUs only again."""
+        """Restores a cell that again has only fit GPUs."""
         put, gpus, fanout = self._put, self.chain.gpus, self.chain.fanout
         for below in range(level + 1):
             put(self.sound, below, self.sound[below] + gpus[level] // gpus[below])
@@ -242,7 +243,7 @@ class Buddies:
         self._put(by_guests, guests, by_guests[guests] ^ 1 << cell)
 
     def set_guests(self, node: int, mask: int) -> None:
-        """On which GPUs of a node guests are from now on."""
+        """Sets on which GPUs of a node guests run."""
         put, chain = self._put, self.chain
         before = self.guest_mask[node]
         moved = mask.bit_count() - before.bit_count()

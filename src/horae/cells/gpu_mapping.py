@@ -1,8 +1,8 @@
-"""Which GPU of a real cell each GPU of a tenant's cell stands for.
+"""Maps each GPU of a tenant's cell to a GPU of the real cell.
 
-Two GPUs that are close together in the tenant's cell must be as close in the real one, so children of a cell change
-places as a whole, level by level. Within that freedom, the GPUs that a job is about to use go where the fewest guests
-have to leave. GPUs that are in use already stay where they are.
+Two GPUs that are close together in the tenant's cell must be as close in the real one, so children of a cell are
+permuted as a whole, level by level. Within that freedom, the GPUs that a job is about to use go where the fewest guests
+have to leave. GPUs already in use keep their mapping.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _COVERINGS_MAX = 256
 def map_cell(sizes: Sequence[int], present: Ints, fixed: Bools, wanted: Bools, has_guest: Bools, top: int) -> Ints:
     """By GPU of the tenant's cell: its GPU of the real cell, both counted from the first.
 
-    `sizes` are the GPUs of a cell by level, from a single GPU up to this cell. `present` is the mapping so far, which
-    GPUs that are `fixed` keep, and cells above the level `top` as well.
+    `sizes` are the GPUs per cell by level, from a single GPU up to this cell. `present` is the mapping so far, which
+    GPUs that are `fixed` keep, as do cells above the level `top`.
     """
     mapping = present.copy()
     _map_children(sizes, len(sizes) - 1, 0, 0, mapping, present, fixed, wanted, has_guest, top)
@@ -70,8 +70,8 @@ def _idle(has_guest: Bools, first: int, size: int) -> int:
 def coverings(
     chain: Chain, levels: Sequence[int], places: Sequence[int], members: Sequence[int]
 ) -> Iterator[list[int]]:
-    """By GPU, levels of cells that could cover a gang so that no member is in several cells: one level for all first,
-    then one for each member."""
+    """Candidate levels of cells, by GPU, that could cover a gang with no member in several cells:
+    one level for all members first, then one level per member."""
     nodes = len({gpu // chain.node_gpus for gpu in places})
     for level in levels:
         if len({gpu // chain.gpus[level] for gpu in places}) <= nodes:

@@ -1,9 +1,9 @@
 """Which GPUs a pool may use.
 
-A pool owns whole nodes, its own alone: what a tenant has here is a private cluster. Or its tenant reserves cells, and
-it owns those of the wide cluster that stand for them, pinned ones included. Or it has a quota: so many GPUs at a time,
-of those that all such pools share. A pool without tenants serves all that have none of their own, and all work without
-a guarantee.
+A pool owns whole nodes exclusively: its tenant then has a private cluster. Or its tenant reserves cells, and it owns
+those of the wide cluster that stand for them, including pinned ones. Or it has a quota: a maximum number of GPUs at a
+time, out of those that all such pools share. A pool without tenants serves all tenants without their own pool, and all
+jobs without a guarantee.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Pools:
         self.specs = tuple(specs)
         reserve = any(spec.reserves for spec in self.specs)
         self.tenancy = Tenancy(cluster, self.specs, is_static=static_binding) if reserve else None
-        # With the tenants' cells beside the nodes.
+        # With the tenants' cells as additional nodes.
         self.cluster = cluster if self.tenancy is None else self.tenancy.wide
         self.gpus: tuple[Bools, ...] = tuple(self._gpus(spec) for spec in self.specs)
         _check_owners(self.specs)
@@ -46,7 +46,7 @@ class Pools:
         return _gpus(self.cluster, spec, self.specs)
 
     def is_safe(self, pool: int, gpus: Ints) -> bool:
-        """Whether these GPUs are the pool's to use."""
+        """Whether the pool may use these GPUs."""
         return False not in self.gpus[pool][gpus].tolist()
 
 
@@ -55,7 +55,7 @@ def _gpus(cluster: Cluster, spec: PoolSpec, specs: tuple[PoolSpec, ...]) -> Bool
         return np.ones(cluster.gpu_count, dtype=bool)
     owned = np.zeros(cluster.gpu_count, dtype=bool)
     for name in spec.nodes or _left_over(cluster, specs):
-        if name in cluster.node_index:  # a node of a pool may be away, and is the pool's again when it comes back
+        if name in cluster.node_index:  # a node of a pool may be absent, and is the pool's again when it comes back
             owned[cluster.gpus_of_node(name)] = True
     if not owned.any():
         raise ClusterError(f"pool {spec.name!r} has no nodes", field="pools", remedy="leave it some nodes")

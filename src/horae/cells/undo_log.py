@@ -1,4 +1,4 @@
-"""A state that can be taken back: every change remembers what was there before."""
+"""State with undo: every change records the previous value."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 
 class Ledger:
-    """Changes since the last settlement. Whatever is changed through `put` and `drop`, `undo` restores."""
+    """Changes since the last settlement. `undo` restores everything that was changed through `put` and `drop`."""
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, Any, Any]] = []
-        self.is_trial = False  # nothing is settled: all of it will be undone
+        self.is_trial = False  # nothing is settled: all changes will be undone
 
     def put(self, container: Any, key: Any, value: Any) -> None:
-        """container[key] = value; a dictionary may lack the key."""
+        """Sets container[key] = value; a dictionary may lack the key."""
         if type(container) is dict:
             self._before.append((container, key, container.get(key, _ABSENT)))
         else:
@@ -27,7 +27,7 @@ class Ledger:
         return len(self._before)
 
     def undo(self, mark: int = 0) -> None:
-        """Everything is again as it was at the mark."""
+        """Restores the state at the mark."""
         before = self._before
         while len(before) > mark:
             container, key, value = before.pop()
@@ -37,7 +37,7 @@ class Ledger:
                 container[key] = value
 
     def settle(self) -> None:
-        """From here on there is no way back."""
+        """Commits all changes: they can no longer be undone."""
         if not self.is_trial:
             self._before.clear()
 

@@ -1,4 +1,4 @@
-"""`horae cluster`: what a cluster file comes to, ours or HiveD's."""
+"""`horae cluster`: shows or converts a cluster file, of Horae or HiveD."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ app = typer.Typer(no_args_is_help=True, help="Look at a cluster file.")
 
 @app.command("show")
 def show(file: Annotated[Path, typer.Argument(help="A cluster file (YAML), ours or HiveD's.")]) -> None:
-    """Draw the tree of cells, and who owns what."""
+    """Draw the tree of cells, and which tenant owns what."""
     if is_hived(file):
         _show_hived(_checked(file))
         return
@@ -43,7 +43,7 @@ def _owned(pool: PoolSpec, layout: Layout) -> str:
 
 
 def _split(pool: PoolSpec, name: str, layout: Layout) -> str:
-    """How cells that several chains have are divided among them."""
+    """How cells that exist in several chains are divided among them."""
     chains, split = layout.territory.chains, layout.named[pool.name][name]
     if name.rpartition(".")[0].lower() in (chains[kind.chain].name.lower() for kind in split) or not split:
         return ""
@@ -66,7 +66,7 @@ def convert(
 
 
 def _checked(file: Path) -> HivedConfig:
-    """A configuration whose virtual clusters fit."""
+    """A HiveD configuration, after checking that its virtual clusters fit."""
     config = read_hived(file)
     try:
         CellAllocator(config.territory)

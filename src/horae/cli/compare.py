@@ -1,4 +1,4 @@
-"""`horae compare`: policies side by side on one workload. Its options; what it does is in `compare_run`."""
+"""`horae compare`: policies side by side on one workload. This module has the options; `compare_run` does the work."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def compare_command(
 ) -> None:
     """Policies side by side on one workload, with intervals and a lower bound.
 
-    Runs go on in parallel. What has finished is kept, so that the same command, or one with another policy more, runs
-    only what is missing.
+    Runs execute in parallel. Finished results are kept, so that the same command, or one with an additional policy,
+    runs only what is missing.
     """
     from horae.cli.compare_run import run_comparison  # noqa: PLC0415  (statistics take a second to import)
 

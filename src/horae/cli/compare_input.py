@@ -1,4 +1,4 @@
-"""What `horae compare` is given: a cluster, policies, failures and a workload."""
+"""The input of `horae compare`: a cluster, policies, failures and a workload."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POLICIES_DEFAULT = ("fifo", "sjf", "srtf", "las", "tiresias", "drf")
 
 @dataclass(frozen=True)
 class TraceInput:
-    """A workload, and what became of the rows of its file."""
+    """A workload, and the statistics of the rows of its file."""
 
     source: str
     workload: Workload
@@ -48,7 +48,7 @@ class TraceInput:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a request comes to."""
+    """The parsed request."""
 
     setup: Setup
     policies: Mapping[str, PolicyChoice]  # by label
@@ -86,7 +86,7 @@ def read_workload(request: Request, cluster: Cluster, tell: Tell) -> TraceInput:
 
 
 def _refuse_file_options(request: Request) -> None:
-    """What a file is read with means nothing to a generator."""
+    """Rejects options for reading a file when the workload is a generator."""
     for option, value in (("--format", request.format), ("--map", request.mapping), ("--where", request.where)):
         if value is not None:
             name = request.jobs.partition("=")[0]

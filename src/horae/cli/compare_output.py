@@ -1,4 +1,4 @@
-"""What `horae compare` says: the table on a terminal, and notes beside it."""
+"""The output of `horae compare`: the table on a terminal, and notes below it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from horae.reports.run_log import REFUSED
 from horae.scheduler import Scheduler
 
 LISTED_MAX = 10
-NAME_MIN = 18  # characters that are left of a name before a column has to go
+NAME_MIN = 18  # characters left of a name before a column is dropped
 HEADING_MIN = 20  # our own headings are shorter; the baseline's name may not be
-PIPED_WIDTH = 10_000  # nobody's terminal: a table that goes into a file is as wide as it needs to be
+PIPED_WIDTH = 10_000  # not a terminal: a table that goes into a file is as wide as it needs to be
 
 
 def print_tables(comparison: Comparison, console: Console | None = None) -> None:
@@ -53,7 +53,8 @@ def _legend(comparison: Comparison) -> str:
 
 
 def _fitting(sheet: Page, console: Console) -> tuple[Table, list[str]]:
-    """The table with as many columns as there is room for; first names get shorter, then what matters least goes."""
+    """The table with as many columns as fit; names are shortened first,
+    then the least important columns are dropped."""
     kept = list(range(len(sheet.headings)))
     left_out: list[str] = []
     length = max((len(line[index]) for line in sheet.lines for index in range(sheet.left)), default=0)
@@ -74,7 +75,7 @@ def _width(table: Table, console: Console) -> int:
 
 
 def _table(sheet: Page, kept: Sequence[int], length: int) -> Table:
-    """With names of at most so many characters."""
+    """The table with names of at most this many characters."""
     columns = [
         Column(escape(heading), justify="left" if index < sheet.left else "right", no_wrap=True)
         for index, heading in enumerate(short_labels(sheet.headings, max(length, HEADING_MIN)))
@@ -89,7 +90,7 @@ def _table(sheet: Page, kept: Sequence[int], length: int) -> Table:
 
 
 def tell_left_over(comparison: Comparison, first: Task, workload: Workload, tell: Callable[[str], None]) -> None:
-    """The jobs that did not run to their end: those that never could with the reason, the others by policy."""
+    """Reports the jobs that did not run to their end: those that never could with the reason, the others by policy."""
     jobs = comparison.logs[first.label].jobs
     refused = {jobs.id[row] for row in np.flatnonzero(jobs.outcome == REFUSED).tolist()}
     if refused:
@@ -111,7 +112,7 @@ def _jobs(count: int) -> str:
 
 
 def _reasons(task: Task, workload: Workload, refused: set[str]) -> dict[str, Reason | None]:
-    """Asked anew, for a log has no words: whether a job can ever run depends on nothing but the cluster."""
+    """Recomputes the reasons, because a log has no texts: whether a job can ever run depends only on the cluster."""
     scheduler = Scheduler(task.setup)
     jobs = (arrival.job for arrival in workload(task.seed) if arrival.job.id in refused)
     reasons = {}

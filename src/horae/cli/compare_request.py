@@ -1,4 +1,4 @@
-"""All that a user may ask of `horae compare`."""
+"""The options of `horae compare`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class By(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """As it was written; None and nothing stand for what was left out."""
+    """The request as written; None and empty values stand for omitted options."""
 
     jobs: str  # a file, or a generator with its options
     cluster: Path | None = None
@@ -42,7 +42,7 @@ class Request:
     where: str | None = None
     whole_nodes: bool = True
     speeds: tuple[str, ...] = ()  # tables; none: run times as the trace has them
-    sharing: Path | None = None  # a table of pairs; none: nobody shares GPUs
+    sharing: Path | None = None  # a table of pairs; none: no jobs share GPUs
     data: Path | None = None
     strict: bool = False
     workers: int | None = None

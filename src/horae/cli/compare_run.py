@@ -1,4 +1,4 @@
-"""What `horae compare` does: read, run, measure, print."""
+"""Carries out `horae compare`: read, run, measure, print."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # as shells
 
 
 class Terminated(KeyboardInterrupt):
-    """This process was asked to end. It does so as with Ctrl-C: there are processes and files to clear away."""
+    """This process was asked to terminate. It is handled like Ctrl-C: there are processes and files to clean up."""
 
 
 def run_comparison(request: Request) -> int:
-    """The exit code. Whatever is not the result goes to standard error."""
+    """Runs a comparison and returns the exit code. Everything except the result goes to standard error."""
     tell = _silence if request.quiet else _tell
     cache = None if request.no_cache else ResultStore(request.cache or default_folder(), tell)
     try:
@@ -58,7 +58,7 @@ def run_comparison(request: Request) -> int:
 @contextmanager
 def _heeding_termination() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
-        yield  # nobody else may say what a signal does
+        yield  # only the main thread may set signal handlers
         return
 
     def terminate(number: int, frame: FrameType | None) -> None:
@@ -91,7 +91,7 @@ def _compare(request: Request, cache: ResultStore | None, tell: Tell) -> None:
 
 
 def _make_folder(folder: Path) -> None:
-    """Before hours of work rather than after."""
+    """Makes the output folder before hours of work rather than after."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -102,7 +102,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _tell(line: str) -> None:
-    """One line, whatever a file may have in its names."""
+    """Prints one line, whatever characters a file has in its names."""
     print(*line.splitlines(), file=sys.stderr)
 
 
@@ -149,7 +149,7 @@ def _print(comparison: Comparison, request: Request, what: Wanted) -> None:
 
 
 def _parameters(request: Request, what: Wanted) -> dict[str, Plain]:
-    """What a paper must say so that others can do it again. Nothing of this machine or this day."""
+    """The parameters that a paper must state to be reproducible, without anything specific to this machine or date."""
     return {
         "horae": __version__,
         "sources": sources_digest(),

@@ -1,4 +1,4 @@
-"""What several commands are given: a cluster, policies, numbers that must make sense."""
+"""Inputs of several commands: a cluster, policies, and numbers that are checked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def choose_setup(
     restart_seconds: float | None = None,
     seed: int = 0,
 ) -> Setup:
-    """A cluster file or a quick cluster, with its pools as the options say; what they leave open stays as it is."""
+    """A cluster file or a quick cluster, with its pools changed by the options given."""
     if (cluster is None) == (not nodes):
         problem = "there are both --cluster and --nodes" if nodes else "there is no cluster"
         raise InputError(problem, remedy="give --cluster FILE or --nodes 20x8, one of the two")
@@ -43,7 +43,7 @@ def _pool(pool: PoolSpec, cadence: Cadence | None, round_seconds: float | None) 
 
 
 def choose_policies(texts: Sequence[str]) -> dict[str, PolicyChoice]:
-    """By what the user wrote, each once: `name`, or `name={options in YAML}`."""
+    """Policies by the text the user wrote, without duplicates: `name`, or `name={options in YAML}`."""
     return {text: _policy(text) for text in texts}
 
 

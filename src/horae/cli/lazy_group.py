@@ -35,7 +35,7 @@ COMMANDS = {
     "cluster": _Lazy("horae.cli.cluster:app", "Look at a cluster file, or convert one."),
     "tenants": _Lazy("horae.cli.tenants:app", "Which cells to reserve for which tenant."),
 }
-ELSEWHERE = {"reproduce": "horae-evaluation"}  # commands that other distributions of ours have
+ELSEWHERE = {"reproduce": "horae-evaluation"}  # commands that other distributions of Horae have
 
 
 class LazyGroup(TyperGroup):
@@ -65,7 +65,7 @@ class LazyGroup(TyperGroup):
 
 
 def installed() -> list[EntryPoint]:
-    """Commands of other packages; none replaces one of ours."""
+    """Commands of other packages; none replaces a built-in one."""
     found = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
     return [point for point in found if point.name not in COMMANDS]
 

@@ -1,4 +1,4 @@
-"""The command line. What a user did wrong is one line on standard error and exit code 2, never a traceback."""
+"""The command line. A user error is one line on standard error and exit code 2, never a traceback."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def version() -> None:
 def run() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a name may have letters that a terminal lacks
+            stream.reconfigure(errors="backslashreplace")  # a name may have characters that the terminal lacks
     try:
         _check_arguments()
         code = app(prog_name="horae", standalone_mode=False)
         sys.stdout.flush()
         sys.exit(code)
     except typer.TyperException as error:
-        # Without any argument the help was printed already, and there is nothing to say.
+        # Without any argument the help was printed already, and there is nothing to report.
         problem = error.format_message().rstrip(".")
         _fail(f"{problem}; add --help to see what there is" if problem else "", error.exit_code)
     except InputError as error:
@@ -62,15 +62,15 @@ def _check_arguments() -> None:
 
 
 def _cannot_write(error: OSError) -> NoReturn:
-    """What is left unwritten would be tried again at the very end, and fail again."""
+    """Exits after a failed write; buffered output would otherwise be written again at exit, and fail again."""
     sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
     if isinstance(error, BrokenPipeError):
-        _fail("", 141)  # whoever was reading has seen enough
+        _fail("", 141)  # the reader closed the pipe
     _fail(f"{error.filename or 'standard output'}: {error.strerror}; make room for it, or write elsewhere", 2)
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:
-    """One line, whatever a file may have in its names."""
+    """Prints one line, whatever characters a file has in its names, and exits."""
     if message:
         print("horae:", printable(" ".join(message.splitlines())), file=sys.stderr)
     sys.exit(exit_code)

@@ -1,4 +1,4 @@
-"""`horae policy`: which policies there are, and what they take."""
+"""`horae policy`: lists policies and describes their options."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _plain(kind: type[Policy]) -> dict[str, object]:
 
 
 def _description(kind: type[Policy]) -> str:
-    """What the file of a policy says of it; of several in one file, what the class says."""
+    """The description of a policy: the docstring of its class, or else of its module."""
     module = inspect.getmodule(kind)
     own = kind.__doc__ or ""
     if own.startswith(f"{kind.__name__}("):
@@ -80,13 +80,13 @@ def _description(kind: type[Policy]) -> str:
 
 
 def _summary(kind: type[Policy]) -> str:
-    """Its first sentence."""
+    """The first sentence of a policy's description."""
     text = " ".join(_description(kind).partition("\n\n")[0].split())
     return re.split(r"(?<=[a-z)])\. ", text)[0].rstrip(".")
 
 
 def _meanings(kind: type[Policy]) -> dict[str, str]:
-    """By option: the comment behind it, for that is where its meaning is written."""
+    """By option: the comment behind it, which is where its meaning is written."""
     try:
         source = inspect.getsource(kind)
     except (OSError, TypeError):

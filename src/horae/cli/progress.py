@@ -14,7 +14,7 @@ from horae.experiments.compare.run_spec import Task
 
 
 class Bars:
-    """One bar for the whole, in jobs, and one for each run that is under way."""
+    """One bar for the whole, in jobs, and one for each run in progress."""
 
     watches_jobs = True
 
@@ -34,7 +34,7 @@ class Bars:
         self._jobs = 0
         self._whole: TaskID | None = None
         self._bars: dict[int, TaskID] = {}
-        self._ended: dict[int, int] = {}  # by run: jobs, of those that are over or under way
+        self._ended: dict[int, int] = {}  # by run: jobs, of those that are finished or in progress
 
     def shown(self) -> AbstractContextManager[object]:
         return self._rich
@@ -48,7 +48,7 @@ class Bars:
         self._bars[index] = self._rich.add_task(escape(str(self._tasks[index])), total=self._jobs)
 
     def advanced(self, index: int, jobs: int) -> None:
-        # Another draw may have more jobs than the first; a bar never shows more than all.
+        # Another draw may have more jobs than the first; a bar never exceeds its total.
         self._ended[index] = min(jobs, self._jobs)
         self._rich.update(self._bars[index], completed=self._ended[index])
         if self._whole is not None:
@@ -60,7 +60,7 @@ class Bars:
 
 
 class Lines:
-    """A line for each run that has finished, for logs."""
+    """One line per finished run, for logs."""
 
     watches_jobs = False
 

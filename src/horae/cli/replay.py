@@ -1,4 +1,4 @@
-"""`horae replay`: a journal, decided anew and compared line by line."""
+"""`horae replay`: a journal, decided again and compared line by line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of the rows of a trace, and how its columns are named on the command line."""
+"""Reports on the rows of a trace, and column mappings on the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Tell = Callable[[str], None]
 
 
 def tell_rows(trace: Trace, tell: Tell) -> None:
-    """Broken rows, rows left out and rows changed: counted, and the first broken ones listed."""
+    """Reports broken rows, rows left out and rows changed: counted, and the first broken ones listed."""
     if trace.fault_count:
         tell(f"{trace.source}: {_rows(trace.fault_count, 'broken row')} left out; --strict stops there")
         for fault in trace.faults[:LISTED_MAX]:
@@ -36,7 +36,7 @@ def _rows(count: int, noun: str = "row") -> str:
 
 
 def pairs(text: str | None, field: str) -> dict[str, str] | None:
-    """`a=b,c=d` as a mapping."""
+    """Parses `a=b,c=d` as a mapping."""
     try:
         return None if text is None else parse_mapping(text)
     except InputError as error:
@@ -44,7 +44,7 @@ def pairs(text: str | None, field: str) -> dict[str, str] | None:
 
 
 def named_options(text: str, field: str) -> tuple[str, dict[str, Any]]:
-    """`name={options}` as both; the options are YAML."""
+    """Parses `name={options}`; the options are YAML."""
     name, _, rest = text.partition("=")
     if not rest:
         return name, {}

@@ -1,4 +1,4 @@
-"""`--sharing`: what two jobs on the same GPUs keep of their speeds."""
+"""`--sharing`: the fractions of their speeds that two jobs on the same GPUs keep."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SharingOption = Annotated[
 
 
 def with_sharing(setup: Setup, path: Path | None) -> Setup:
-    """The same setup, in which the pairs of a file may share GPUs; both the scheduler and the engine go by it."""
+    """The same setup, in which the pairs of a file may share GPUs; used by both the scheduler and the engine."""
     if path is None:
         return setup
     return replace(setup, sharing=on_types(_rows(path), setup.cluster.accelerators, path))

@@ -29,8 +29,8 @@ from horae.reports.metrics import Metrics, measure
 from horae.traces.jobs import read_jobs
 
 simulate_app, demo_app = typer.Typer(), typer.Typer()
-REASONS_MAX = 10  # that are told after a run
-# Those that preempt do so at the end of a round, the others act on every event.
+REASONS_MAX = 10  # reported after a run
+# Preemptive policies act at the end of a round, the others on every event.
 DEMO = (("fifo", Cadence.EVENTS), ("sjf", Cadence.EVENTS), ("las", Cadence.ROUNDS), ("tiresias", Cadence.ROUNDS))
 
 
@@ -132,7 +132,7 @@ def _print_results(results: dict[str, _Result], output: Format) -> None:
         print(json.dumps({name: result.metrics.plain() for name, result in results.items()}, indent=2))
     else:
         console().print(_table(results))
-    # A refusal is the same under every policy, and told once. JSON stays JSON: this is for people.
+    # A rejection is the same under every policy, and reported once. JSON stays JSON: this is for people.
     lines = list(dict.fromkeys(line for result in results.values() for line in result.left_over))
     if len(lines) > REASONS_MAX:
         lines[REASONS_MAX:] = [f"and {len(lines) - REASONS_MAX:,} more"]

@@ -29,7 +29,7 @@ TABLES: dict[str, Callable[[Path], Sequence[Measurement]]] = {
     "pollux": speed_tables.read_pollux,
 }
 SHIPPED_NAME = "shipped"
-GANGS = (1, 2, 4, 8, 16, 32, 64)  # that are shown, where anything is known of them
+GANGS = (1, 2, 4, 8, 16, 32, 64)  # gangs that are shown, where anything is known about them
 
 Tables = Annotated[
     list[str] | None,
@@ -38,7 +38,7 @@ Tables = Annotated[
 
 
 def speed_book(names: Sequence[str], data: Path | None, field: str = "--table") -> SpeedBook:
-    """All these tables in one book; of two numbers for one thing the first counts."""
+    """All these tables in one book; of two values for the same entry the first counts."""
     return SpeedBook.of(*(_table(name, data, field) for name in names))
 
 

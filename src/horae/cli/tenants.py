@@ -1,4 +1,4 @@
-"""`horae tenants`: which cells to reserve for whom."""
+"""`horae tenants`: plans which cells to reserve for each tenant."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from horae.traces.clusters.file import SPARE
 from horae.traces.clusters.shorthand import quick_cluster
 from horae.traces.jobs import arrivals
 
-app = typer.Typer(no_args_is_help=True, help="Which cells to reserve for whom.")
+app = typer.Typer(no_args_is_help=True, help="Which cells to reserve for each tenant.")
 BUDGETS = (0.6, 0.7, 0.8, 0.9, 1.0)  # parts of the cluster, for the trade-off
 
 
@@ -153,7 +153,7 @@ def _numbers(text: str | None, field: str, tenants: Sequence[str]) -> dict[str, 
 
 
 def _affordable(site: Site, made: Sequence[Arrival], budget: float | None, money: float | None, price: float) -> int:
-    """GPUs that can be reserved all the time."""
+    """GPUs that can be reserved all the time within the budget."""
     positive("--price", price)
     hours = (made[-1].job.submitted_at - made[0].job.submitted_at) / 3600
     limits = [float(site.gpus)]
@@ -165,7 +165,7 @@ def _affordable(site: Site, made: Sequence[Arrival], budget: float | None, money
 
 
 def _trade_off(curves: Sequence[Curve], goals: Mapping[str, Goal], site: Site, gpus: int) -> list[dict[str, float]]:
-    """What other budgets would do, as far as the past can tell."""
+    """The effect of other budgets, as far as the history can tell."""
     ways = []
     for count in sorted({*(int(part * site.gpus) for part in BUDGETS), gpus}):
         shares = divide(curves, goals, count)

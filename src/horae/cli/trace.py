@@ -1,4 +1,4 @@
-"""`horae trace`: look at a workload, convert it, make one up, draw it."""
+"""`horae trace`: shows, converts, generates and plots workloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`horae why`: what blocked a job, who, and what would unblock it; "never" kept apart from "not now"."""
+"""`horae why`: what blocked a job, which jobs, and what would unblock it; "never" kept apart from "not now"."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from horae.model.status import Status
 from horae.traces.units import seconds
 
 app = typer.Typer()
-NAMES_MAX = 5  # that are told
+NAMES_MAX = 5  # names that are listed
 STORY_MAX = 12
 
 
@@ -32,7 +32,7 @@ def why(
     at: Annotated[str, typer.Option(help="The moment, in seconds or as 10m, 2h, 1d; else the journal's end.")] = "",
     output: Output = Format.TABLE,
 ) -> None:
-    """Tell what blocked a job at some moment, by whom, and what would unblock it."""
+    """Tell what blocked a job at some moment, by which jobs, and what would unblock it."""
     hindsight = look_back(journal, job, _moment(at))
     if output is Format.JSON:
         print(json.dumps(_plain(hindsight), indent=2))
@@ -49,7 +49,7 @@ def _moment(text: str) -> float:
 
 
 def describe(hindsight: Hindsight) -> list[str]:
-    """The answer, a line for each thing there is to say."""
+    """The answer, one line per item."""
     item = hindsight.explanation
     lines = [_headline(item)]
     if item.reason is not None:
@@ -101,8 +101,8 @@ def _unblocks(item: Explanation) -> str:
     if not item.unblocking.leaving:
         return f"{item.unblocking.shape} is free: it starts when those ahead let it"
     names = _several([holder.job_id for holder in item.unblocking.leaving])
-    when = f"believed at {hours(item.unblocking.at)}" if isfinite(item.unblocking.at) else "nobody knows when"
-    return f"{item.unblocking.shape}, once {names} left ({when}) and nobody comes before it"
+    when = f"believed at {hours(item.unblocking.at)}" if isfinite(item.unblocking.at) else "end unknown"
+    return f"{item.unblocking.shape}, once {names} left ({when}) and no other job comes before it"
 
 
 def _holder(holder: Holder) -> str:
@@ -132,13 +132,13 @@ def _plain(hindsight: Hindsight) -> object:
     return plain
 
 
-# What `horae why` says of a job in a pool that works by shares: its part, what it is owed, and what GPUs are worth.
+# Output of `horae why` for a job in a pool that works by shares: its share, its debts, and the value of GPUs
 
 LIMITS = {
     Limit.NOWHERE: "no GPU type on which it runs has any GPUs here",
     Limit.TIME: "its own time: it is to run all of it",
     Limit.SCARCE: "GPUs: all of those it could use better are given out",
-    Limit.DROPPED: "its deadline cannot be kept with those of the others, and counts no more",
+    Limit.DROPPED: "its deadline cannot be kept with those of the others, and no longer counts",
 }
 
 
@@ -147,7 +147,7 @@ def hours(at: float) -> str:
 
 
 def describe_share(item: ShareExplanation) -> list[str]:
-    """A line for each thing there is to say."""
+    """The shares of a job, one line per item."""
     lines = [f"  share     {_shapes(item)}"]
     if item.solve is not None:
         lines += _solve(item.solve)
@@ -157,7 +157,7 @@ def describe_share(item: ShareExplanation) -> list[str]:
 
 
 def plain_share(item: ShareExplanation) -> Plain:
-    """As plain data, with words for what keeps the job from more."""
+    """The shares as plain data, with words for what keeps the job from more."""
     plain = to_plain(item)
     if item.solve is not None and item.solve.limit is not None:
         limit = item.solve.limit
@@ -186,7 +186,7 @@ def _solve(item: Solve) -> list[str]:
 
 
 def _worth(types: Sequence[TypeWorth]) -> str:
-    """Prices in words: those of the dearest as they are, of the others by it."""
+    """Prices in words: those of the most valuable type in absolute terms, of the others relative to it."""
     if not types:
         return ""
     dearest, *others = types

@@ -1,7 +1,7 @@
-"""An engine beside which apps have agents: a call for bids is answered by them, whoever and wherever they are.
+"""An engine whose apps have bidding agents: the agents answer calls for bids.
 
-An agent is anything that answers a call. One that is remote is an agent whose answer comes as an event of its own; the
-scheduler cannot tell, and waits for neither beyond the end of the call.
+An agent is anything that answers a call. The answer of a remote agent arrives as a separate event; the scheduler cannot
+tell the difference, and waits for neither beyond the end of the call.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from horae.model.events import BidGiven, Event
 
 class Agent(Protocol):
     def bid(self, offer: Offer) -> tuple[tuple[int, ...], tuple[float, ...]] | None:
-        """Numbers of GPUs and the rho with each; None: no answer."""
+        """Bids for numbers of GPUs, with the rho for each; None: no answer."""
         ...
 
 
 class Honest:
-    """Says what is believed of it."""
+    """An agent that bids the rho estimated by the scheduler."""
 
     def bid(self, offer: Offer) -> tuple[tuple[int, ...], tuple[float, ...]] | None:
         return offer.gpus, offer.rho

@@ -1,7 +1,7 @@
-"""An engine around another one that loses, delays, doubles and invents messages: for tests of whatever drives it.
+"""An engine wrapper that loses, delays, duplicates and invents messages, for tests of scheduler and driver.
 
-What users and operators say is never touched: losing a submission is not an engine's fault. Everything is drawn from
-the seed, so a failure can be had again.
+Events of users and operators are never touched: losing a submission is not an engine's fault. All faults are drawn from
+the seed, so a failure is reproducible.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FROM_ENGINE = (JobStarted, JobEnded, JobProgressed, Surveyed)
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How likely each fault is, for each message."""
+    """The probability of each fault, per message."""
 
     drop_command: float = 0.0
     drop_event: float = 0.0
@@ -39,7 +39,7 @@ class FaultyEngine:
         self._delayed: list[tuple[float, int, Event]] = []  # a heap
         self._count = 0
         self._now = 0.0
-        self._seen: list[JobStarted | JobEnded] = []  # material for lies
+        self._seen: list[JobStarted | JobEnded] = []  # events from which false ones are made
 
     def wait(self, until: float) -> Moment | None:
         due_at = self._delayed[0][0] if self._delayed else inf
@@ -85,7 +85,8 @@ class FaultyEngine:
         return told
 
     def _lie(self) -> Event:
-        """Something that cannot be true: about nobody, about a lease long over, or with nonsense for numbers."""
+        """An event that cannot be true: about an unknown job, about a lease that ended long ago,
+        or with invalid numbers."""
         old = self._random.choice(self._seen) if self._seen else JobStarted(self._now, "nobody", 0)
         stale = self._random.choice((old.epoch - 1, old.epoch + 1_000_000))
         return self._random.choice(

@@ -1,4 +1,4 @@
-"""Hardware that fails: a plan of failures and repairs, drawn from a seed."""
+"""Hardware failures: a schedule of failures and repairs, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from horae.model.cluster import Cluster
 from horae.model.errors import InputError
 from horae.model.events import Health, NodeChanged
 
-FAILURES_MAX = 1_000_000  # a bound, so that a slip of the finger does not fill the memory
+FAILURES_MAX = 1_000_000  # a bound, so that a typo does not fill the memory
 
 
 def fault_plan(
     cluster: Cluster, seed: int, days_between_failures: float, repair_seconds: float, until: float
 ) -> list[NodeChanged]:
-    """Every node fails at random, on average once in so many days of health, and is repaired after a fixed time."""
+    """Events in which every node fails at random, on average once per so many days of uptime,
+    with a fixed repair time."""
     if not days_between_failures > 0:
         raise InputError(f"is {days_between_failures}", field="days_between_failures", remedy="give a positive number")
     if not repair_seconds >= 0:
@@ -28,7 +29,7 @@ def fault_plan(
         )
     events: list[NodeChanged] = []
     for node in cluster.nodes:
-        # A source of its own for each node: another node in the file does not change this one's fate.
+        # A separate random stream per node: adding a node to the file does not change the failures of this one.
         random = Random(f"{seed}/{node.name}")
         now = random.expovariate(1 / (days_between_failures * 86400))
         while now < until:

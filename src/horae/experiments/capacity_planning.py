@@ -1,8 +1,8 @@
-"""Which cells to reserve for whom: from a history of jobs, goals and a budget.
+"""Plans which cells to reserve for each tenant, from a history of jobs, goals and a budget.
 
-With cells a tenant is scheduled as on a private cluster, so tenants can be planned one by one: how long its jobs would
-have waited with so many cells is found by running its history on just those. The budget is then divided so that the
-goals are missed by as little as possible, exactly, by dynamic programming over these curves.
+With cells a tenant is scheduled as on a private cluster, so tenants can be planned one by one: the waiting time with a
+number of cells is found by running the tenant's history on just those. The budget is then divided such that the goals
+are missed by as little as possible, exactly, by dynamic programming over these curves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from horae.model.setup import PoolSpec, Setup
 
 WEEK_SECONDS = 7 * 86400.0
 _POINTS = 8  # of a curve
-_TIE = 1e-3  # what a second of waiting within the goal counts, beside one beyond it
+_TIE = 1e-3  # the weight of a second of waiting within the goal, relative to one beyond it
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()  # of a normal distribution
 _DEVIATION_MAX = 0.7
@@ -33,12 +33,12 @@ Tell = Callable[[str], None]
 @dataclass(frozen=True)
 class Goal:
     queueing_seconds: float  # mean
-    weight: float = 1.0  # how much it matters
+    weight: float = 1.0  # relative importance
 
 
 @dataclass(frozen=True)
 class Site:
-    """What cells can be reserved of: nodes all alike."""
+    """The hardware of which cells can be reserved: identical nodes."""
 
     node: Node
     nodes: int
@@ -72,7 +72,7 @@ class History:
 
 @dataclass(frozen=True)
 class Curve:
-    """What a tenant would have waited, by the number of its cells."""
+    """A tenant's mean waiting time by the number of its cells."""
 
     tenant: str
     level: str
@@ -80,14 +80,14 @@ class Curve:
     least: int  # cells that hold its largest gang
     cells: Ints
     waiting_seconds: Floats  # mean
-    deviation: float  # of the demand of a week from that of the others, as a logarithm
+    deviation: float  # standard deviation of the weekly demand, as a logarithm
     jobs: int
 
     def at(self, cells: Ints) -> Floats:
-        """Expected waiting, over what a week may bring.
+        """Expected waiting time over the distribution of weekly demand.
 
-        So many times the work on so many times the cells waits about as long, so a week with f times the demand is one
-        of the past on 1/f of the cells.
+        Scaling work and cells by the same factor keeps the waiting time about equal, so a week with f times the demand
+        is treated as a past week on 1/f of the cells.
         """
         factors = np.exp(self.deviation * _NODES)
         with np.errstate(divide="ignore"):
@@ -95,7 +95,7 @@ class Curve:
         return np.where(cells < self.least, inf, _WEIGHTS @ waits)
 
     def _in_the_past(self, cells: Floats) -> Floats:
-        """As it was run; with fewer cells than that, in inverse proportion to their square."""
+        """The simulated waiting time; below the simulated range, in inverse proportion to the square of the cells."""
         waits: Floats = np.interp(cells, self.cells, self.waiting_seconds)
         first = float(self.cells[0])
         return np.where(cells < first, self.waiting_seconds[0] * (first / np.maximum(cells, 0.1)) ** 2, waits)
@@ -112,12 +112,12 @@ class Share:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of shares on weeks that were not looked at."""
+    """The result of a plan on weeks that were not used for it."""
 
     waiting_seconds: Mapping[str, float]  # by tenant: mean
     mean_seconds: float  # over all jobs, by weight
     goals_met: int
-    too_large: int  # jobs larger than anything their tenant had run before, which its cells do not hold
+    too_large: int  # jobs larger than any their tenant had run before, which its cells do not hold
 
 
 def _seconds(arrival: Arrival) -> float:
@@ -125,7 +125,7 @@ def _seconds(arrival: Arrival) -> float:
 
 
 def split(arrivals: Sequence[Arrival], part: float) -> tuple[list[History], list[History]]:
-    """The first part of the time, to plan from, and the rest, to see whether the plan was good."""
+    """The first part of the time, to plan from, and the rest, to validate the plan."""
     first, last = arrivals[0].job.submitted_at, arrivals[-1].job.submitted_at
     middle = first + part * (last - first)
     tenants = sorted({each.job.tenant for each in arrivals})
@@ -140,7 +140,7 @@ def _history(tenant: str, arrivals: Sequence[Arrival], begins_at: float, ends_at
 
 
 def curve_of(history: History, site: Site, policy: PoolSpec, caution: float) -> Curve:
-    """Runs on a growing number of cells, until more of them change nothing."""
+    """Runs the history on a growing number of cells, until more of them change nothing."""
     level, size = _cell_for(history, site)
     least = ceil(history.largest_gang / size)
     busy = history.gpu_seconds / (history.ends_at - history.begins_at) / size
@@ -158,10 +158,10 @@ def curve_of(history: History, site: Site, policy: PoolSpec, caution: float) -> 
 
 
 def _deviation(history: History) -> float:
-    """How much the demand of one week differs from that of another."""
+    """The week-to-week deviation of the demand."""
     week = [int((each.job.submitted_at - history.begins_at) // WEEK_SECONDS) for each in history.arrivals]
     demand = np.bincount(week, weights=[each.job.gpus * _seconds(each) for each in history.arrivals])
-    full = demand[:-1] if len(demand) > 2 else demand  # the last may have been cut short
+    full = demand[:-1] if len(demand) > 2 else demand  # the last may be incomplete
     return min(float(np.std(np.log(np.maximum(full, full.mean() / 20)))), _DEVIATION_MAX)
 
 
@@ -186,7 +186,7 @@ def mean_wait(history: History, cluster: Cluster, policy: PoolSpec) -> float:
 
 
 def divide(curves: Sequence[Curve], goals: Mapping[str, Goal], gpus: int) -> list[Share] | None:
-    """The division of so many GPUs that misses the goals by least; None if the largest gangs do not fit."""
+    """The division of these GPUs that misses the goals by the least; None if the largest gangs do not fit."""
     best = np.zeros(gpus + 1)
     choices: list[Ints] = []
     for curve in curves:
@@ -216,7 +216,7 @@ def divide(curves: Sequence[Curve], goals: Mapping[str, Goal], gpus: int) -> lis
 
 
 def in_proportion(curves: Sequence[Curve], histories: Sequence[History], gpus: int) -> list[Share]:
-    """The usual way: by demand in GPU-hours, in whole cells, no fewer than the largest gang needs."""
+    """The conventional division: by demand in GPU-hours, in whole cells, at least what the largest gang needs."""
     demand = np.array([history.gpu_seconds for history in histories])
     sizes = np.array([curve.cell_gpus for curve in curves])
     exact = demand / demand.sum() * gpus / sizes
@@ -225,7 +225,7 @@ def in_proportion(curves: Sequence[Curve], histories: Sequence[History], gpus: i
     for index in np.argsort(np.floor(exact) - exact).tolist():  # the largest remainder first
         if (cells * sizes).sum() + sizes[index] <= gpus and cells[index] < exact[index]:
             cells[index] += 1
-    while (cells * sizes).sum() > gpus and (cells > need).any():  # from who has most beyond its largest gang
+    while (cells * sizes).sum() > gpus and (cells > need).any():  # from the tenant with most beyond its largest gang
         cells[int(((cells - need) * sizes).argmax())] -= 1
     return [
         Share(curve.tenant, curve.level, count, count * curve.cell_gpus, float(curve.at(np.array([count]))[0]))
@@ -236,7 +236,7 @@ def in_proportion(curves: Sequence[Curve], histories: Sequence[History], gpus: i
 def outcome_of(
     shares: Sequence[Share], histories: Sequence[History], goals: Mapping[str, Goal], site: Site, policy: PoolSpec
 ) -> Outcome:
-    """Run the weeks that the plan has not seen."""
+    """Runs the weeks that the plan was not made from."""
     waits: dict[str, float] = {}
     total = weights = 0.0
     too_large = 0
@@ -246,7 +246,7 @@ def outcome_of(
         if share is None or not share.cells:
             continue
         size = share.gpus // share.cells
-        largest = share.gpus if size == site.node.gpus else size  # what the past did not have may not fit
+        largest = share.gpus if size == site.node.gpus else size  # larger gangs than in the past may not fit
         fits = [each for each in history.arrivals if each.job.gpus <= largest]
         too_large += len(history.arrivals) - len(fits)
         if not fits:

@@ -1,4 +1,4 @@
-"""Questions to a journal: what stood in a job's way at some moment, and how it got there."""
+"""Queries on a journal: what blocked a job at some time, and its history."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Hindsight:
 
 
 def look_back(path: Path, job_id: str, at: float = inf) -> Hindsight:
-    """Let a fresh scheduler live through the journal up to a moment (that included), and ask it."""
+    """Replays the journal in a fresh scheduler up to a time (inclusive), and queries it."""
     try:
         journal = read_journal(path)
         scheduler = Scheduler(journal.setup)
@@ -55,7 +55,7 @@ def _nobody(path: Path, job_id: str, at: float, known: list[str]) -> InputError:
     return JobError(f"there is no job {job_id!r}", file=str(path), field="JOB", remedy=remedy)
 
 
-# The story of one job: a fold over events and reactions, the same for a live run and for a journal.
+# The history of one job: a fold over events and reactions, the same for a live run and for a journal
 
 _ENDINGS = {
     Ending.FINISHED: "finished",
@@ -67,7 +67,7 @@ _ENDINGS = {
 
 @dataclass
 class Story:
-    """An observer that keeps what happened to one job, in words."""
+    """An observer that records the history of one job, in words."""
 
     job_id: str
     lines: list[tuple[float, str]] = field(default_factory=list)  # (seconds, what happened)

@@ -1,7 +1,7 @@
-"""Engines around another one whose scheduler does not know the true speeds: it learns them, or is told wrong ones.
+"""Engine wrappers for schedulers that do not know the true speeds: it learns them, or is given wrong ones.
 
-What a trace says of speeds stays with the engine inside. The scheduler is told of each job with the speeds that are
-believed at that time; those are wrong, and decisions that follow from them are as good or as bad as they.
+The true speeds of a trace stay with the wrapped engine. The scheduler receives each job with the speeds estimated at
+that time; these may be wrong, and the decisions derived from them accordingly so.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from horae.model.jobs import Job
 from horae.model.shapes import Option, Shape
 from horae.speed.estimator import Cell, Estimator, Key, family_of, key_of
 
-Profile = Callable[[Job, Shape], float]  # the true speed, as a profiler would find it but for noise
+Profile = Callable[[Job, Shape], float]  # the true speed, which a profiler measures with noise
 Asked = tuple[str, Shape]  # a model in a shape
 Belief = Callable[[Job, Option], float]
 
-SECONDS_MIN = 10.0  # a shorter run tells nothing of a speed
-START_SECONDS_MAX = 0.2  # between the order to start and the news of it, for the moment of the start to be known
-REFIT_GROWTH = 1.1  # structure is learned anew when so many times as many cells were measured
-WAIT_FOR_NEW_FAMILY = 1.5  # a family that was profiled before must find so many times the cells it needs
+SECONDS_MIN = 10.0  # a shorter run gives no usable speed
+START_SECONDS_MAX = 0.2  # maximum delay between a start command and its report for the start time to count as known
+REFIT_GROWTH = 1.1  # structure is learned again when the number of measured cells has grown by this factor
+WAIT_FOR_NEW_FAMILY = 1.5  # a family profiled before needs this many times its cells left in the budget
 
 
 @dataclass(frozen=True)
 class Learning:
     seed: int = 0
-    profile_share: float = 0.2  # of the cells of all classes met so far; a class is a model with a gang
-    profile_whole: bool = True  # all cells of some classes, which tells how types compare; else some cells of many
+    profile_share: float = 0.2  # of the cells of all classes seen so far; a class is a model with a gang
+    profile_whole: bool = True  # all cells of some classes, which shows how types compare; else some cells of many
     profile_seconds: float = 60.0  # for each cell; the job for which a class is profiled waits for them
     profile_noise: float = 0.05  # relative standard deviation
-    is_online: bool = True  # whether what runs is measured
-    report_seconds: float = 3600.0  # how often those that run are asked for their progress
-    checkpoint_seconds: float = 0.0  # how old the progress may be that the engine reports of a running job
-    threshold: float = 0.03  # relative: what moves less is not told
-    caution: float = 0.0  # standard deviations by which beliefs lie below the estimates
+    is_online: bool = True  # whether running jobs are measured
+    report_seconds: float = 3600.0  # how often running jobs are asked for their progress
+    checkpoint_seconds: float = 0.0  # the maximum age of the progress that the engine reports of a running job
+    threshold: float = 0.03  # relative: smaller changes are not reported
+    caution: float = 0.0  # standard deviations by which reported speeds lie below the estimates
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.profile_share <= 1.0:
@@ -70,7 +70,7 @@ class Learning:
 
 
 def as_submitted(job: Job, shape: Shape) -> float:
-    """What the trace says of the job's speed, which is the truth unless the trace itself has another."""
+    """The job's speed in the trace, which is the truth unless the trace has a separate true speed."""
     return next(option.steps_per_second for option in job.options if option.shape == shape)
 
 
@@ -85,7 +85,8 @@ class Reading(NamedTuple):
 
 
 class LearningEngine:
-    """`levels` are the cluster's, finest first; `estimator` may know reference jobs."""
+    """An engine that estimates speeds; `levels` are the cluster's, finest first;
+    `estimator` may know reference jobs."""
 
     def __init__(
         self,
@@ -114,13 +115,13 @@ class LearningEngine:
 
     @property
     def profiled_share(self) -> float:
-        """Of the cells of all classes met so far."""
+        """The profiled fraction of the cells of all classes seen so far."""
         return self._budget.spent_cells / max(self._budget.met_cells, 1)
 
     def wait(self, until: float) -> Moment | None:
         moment = self._inner.wait(min(until, self._held[0][0]) if self._held else until)
         if moment is None:
-            return None  # nothing will happen any more, and what was learned since is of use to nobody
+            return None  # nothing will happen any longer, and what was learned since is of no use
         self._now = moment.at
         events = [told for event in moment.events for told in self._heard(event)]
         while self._held and self._held[0][0] <= self._now:
@@ -138,12 +139,12 @@ class LearningEngine:
         return [told for event in self._inner.execute(commands) for told in self._heard(event)]
 
     def _heard(self, event: Event) -> list[Event]:
-        """What the scheduler is told of it."""
+        """The events that the scheduler receives for this one."""
         match event:
             case JobSubmitted():
                 return self._submitted(event)
             case JobCancelled():
-                # Whoever is still being profiled is submitted first, or the cancellation would be about nobody.
+                # A job still being profiled is submitted first, or its cancellation would refer to an unknown job.
                 is_held = any(job.id == event.job_id for _, _, job, _ in self._held)
                 early = [self._release(event.job_id)] if is_held else []
                 self._forget(event.job_id)
@@ -165,9 +166,9 @@ class LearningEngine:
     def _submitted(self, event: JobSubmitted) -> list[Event]:
         job = event.job
         if not job.model:
-            return [event]  # nothing can be learned of a job without a name for what it trains
+            return [event]  # nothing can be learned about a job without a model name
         if job.id in self._jobs:
-            return []  # told twice
+            return []  # duplicate
         self._jobs[job.id] = job
         self._live.update((job.model, option.shape) for option in job.options)
         shapes = self._budget.spend(job)
@@ -177,7 +178,7 @@ class LearningEngine:
         return [] if until > self._now else [self._release(job.id)]
 
     def _release(self, job_id: str) -> JobSubmitted:
-        """Submit a job that waited for its profile; if it must go earlier, it goes without."""
+        """Submits a job that waited for its profile; if it must go earlier, it goes without."""
         item = next(item for item in self._held if item[2].id == job_id)
         self._held.remove(item)
         heapq.heapify(self._held)
@@ -198,7 +199,8 @@ class LearningEngine:
             self._watches.forget(job_id)
 
     def _ask_for_progress(self) -> list[Event]:
-        """A survey of our own, when something happens anyway: it wakes nobody, and the answer is for us alone."""
+        """Surveys the inner engine at an event that occurs anyway:
+        it causes no wake-up, and the answer is used only here."""
         if not self._learning.is_online or self._now < self._report_at:
             return []
         self._report_at = self._now + self._learning.report_seconds
@@ -207,7 +209,7 @@ class LearningEngine:
 
 
 class _Budget:
-    """Which cells are profiled: never more than the share of all cells met so far."""
+    """Chooses the cells to profile: never more than the given share of all cells seen so far."""
 
     def __init__(self, learning: Learning) -> None:
         self.met_cells = self.spent_cells = 0
@@ -217,7 +219,8 @@ class _Budget:
         self._families: set[str] = set()  # of which a class was profiled
 
     def spend(self, job: Job) -> tuple[Shape, ...]:
-        """The cells to profile before this job is submitted: some if its class never was and it can be afforded."""
+        """The cells to profile before this job is submitted:
+        some if its class was never profiled and the budget allows it."""
         kind = (job.model, job.gpus)
         if kind in self._profiled:
             return ()
@@ -238,14 +241,14 @@ class _Budget:
         left = share * self.met_cells - self.spent_cells + 1e-9
         if not self._learning.profile_whole:
             return int(left)
-        # Families that were never profiled come first: of the others a good deal is known.
+        # Families that were never profiled come first: much is known about the others.
         known_factor = WAIT_FOR_NEW_FAMILY if family in self._families and share < 1.0 else 1.0
         return cells if known_factor * cells <= left else 0
 
 
 @dataclass(slots=True)
 class _Watch:
-    """A lease whose speed is measured: from which moment and step on."""
+    """A lease whose speed is measured: since which time and step."""
 
     epoch: int
     job: Job
@@ -253,12 +256,12 @@ class _Watch:
     ordered_at: float
     at: float  # productive since, or last reported
     steps: float
-    is_sure: bool  # whether both are known
-    stale_seconds: float = 0.0  # how old the steps may have been when they were reported
+    is_sure: bool  # whether both are known exactly
+    stale_seconds: float = 0.0  # the maximum age of the steps when they were reported
 
 
 class _Watches:
-    """The leases of jobs that have their GPUs to themselves, and how far each has come."""
+    """The leases of jobs with exclusive GPUs, and the progress of each."""
 
     def __init__(self, levels: Sequence[str], checkpoint_seconds: float) -> None:
         self._levels = tuple(levels)
@@ -267,16 +270,17 @@ class _Watches:
         self._watched: dict[str, _Watch] = {}
 
     def start(self, command: Start, now: float, jobs: Mapping[str, Job]) -> None:
-        """Where two jobs share the GPUs neither has its own speed, and nothing is measured."""
+        """Begins to measure a lease; where two jobs share the GPUs neither has its own speed,
+        and nothing is measured."""
         for job_id, steps in zip(command.job_ids, command.steps_done, strict=True):
             job, former = jobs.get(job_id), self._watched.get(job_id)
             if job is None or self._epoch.get(job_id) == command.epoch:
-                continue  # nobody to learn from, or told twice
+                continue  # no model to learn about, or a duplicate
             self._watched.pop(job_id, None)
             shape = _asked_for(job, command.shape, self._levels)
             if shape is not None and len(command.job_ids) == 1:
                 productive_at = now + (job.restart_seconds if job_id in self._epoch else 0.0)
-                # If the end of its former lease was not seen, nobody knows how far it got.
+                # If the end of its former lease was not seen, its progress is unknown.
                 is_sure = former is None
                 self._watched[job_id] = _Watch(command.epoch, job, shape, now, productive_at, steps, is_sure)
             self._epoch[job_id] = command.epoch
@@ -287,7 +291,7 @@ class _Watches:
             watch.is_sure = False
 
     def report(self, at: float, job_id: str, epoch: int, steps: float, *, is_survey: bool = False) -> Reading | None:
-        """What was measured since the last report."""
+        """The speed measured since the last report."""
         watch = self._watched.get(job_id)
         if watch is None or watch.epoch != epoch or not isfinite(steps):
             return None
@@ -306,7 +310,7 @@ class _Watches:
 
     def end(self, event: JobEnded) -> Reading | None:
         reading = None
-        if event.ending in (Ending.FINISHED, Ending.STOPPED):  # otherwise the work since the last save is gone
+        if event.ending in (Ending.FINISHED, Ending.STOPPED):  # otherwise the work since the last save is lost
             reading = self.report(event.at, event.job_id, event.epoch, event.steps)
         watch = self._watched.get(event.job_id)
         if watch is not None and watch.epoch == event.epoch:
@@ -318,14 +322,14 @@ class _Watches:
 
 
 class _Beliefs:
-    """The speeds that the scheduler was told, and the estimates that they follow."""
+    """The speeds that the scheduler was given, and the estimates behind them."""
 
     def __init__(self, estimator: Estimator, learning: Learning) -> None:
         self.estimator = estimator.refitted()
         self._learning = learning
         self._fitted_cells = len(estimator.cells)
-        self._considered = dict(estimator.cells)  # cells as they were when beliefs last followed from them
-        self._is_changed = False  # whether beliefs may have to follow
+        self._considered = dict(estimator.cells)  # cells when beliefs were last updated
+        self._is_changed = False  # whether beliefs may have to be updated
         self._believed: dict[Asked, float] = {}
 
     def take_profile(self, model: str, shape: Shape, steps_per_second: float) -> None:
@@ -344,7 +348,7 @@ class _Beliefs:
         return _with_beliefs(job, lambda job, option: self._believed[job.model, option.shape])
 
     def moved(self) -> list[tuple[Asked, float]]:
-        """Beliefs that have changed since this was last asked."""
+        """Beliefs that have changed since the last call."""
         if not self._is_changed:
             return []
         self._is_changed = False
@@ -354,14 +358,14 @@ class _Beliefs:
         return [(asked, self._believed[asked]) for asked in self._follow(list(self._believed))]
 
     def _consider(self, key: Key) -> None:
-        """Whether a cell has changed so much that beliefs should follow: most measurements confirm what was known."""
+        """Whether a cell has changed enough to update beliefs: most measurements confirm what was known."""
         cell, before = self.estimator.cells[key], self._considered.get(key)
         if before is None or _differs(cell, before, self._learning.threshold):
             self._considered[key] = cell
             self._is_changed = True
 
     def _follow(self, asked: Sequence[Asked]) -> list[Asked]:
-        """Bring these up to date. What moves by less than the threshold stays, so that jobs of a class stay alike."""
+        """Updates these beliefs. Changes below the threshold are dropped, so that jobs of a class stay alike."""
         self.estimator = self.estimator.knowing(shape for _, shape in asked)
         moved = []
         for one, estimate in zip(asked, self.estimator.estimates(asked), strict=True):
@@ -373,7 +377,7 @@ class _Beliefs:
 
 
 class NoisyEngine:
-    """The speeds that the scheduler is told are wrong by seeded factors with mean 1, and nobody learns.
+    """An engine wrapper that multiplies the reported speeds by seeded factors with mean 1, without learning.
 
     A factor is drawn for each model, gang and GPU type or, if `by_job`, for each job and GPU type.
     """
@@ -402,7 +406,7 @@ class NoisyEngine:
 
 
 def _with_beliefs(job: Job, belief: Belief) -> Job:
-    """The job with believed speeds; where the fastest type came first, the one believed fastest comes first now."""
+    """The job with estimated speeds; where the fastest type came first, the one estimated fastest comes first now."""
     options = tuple(Option(option.shape, belief(job, option)) for option in job.options)
     if _is_fastest_first(job.options):
         best = {option.shape.accelerator: option.steps_per_second for option in reversed(options)}
@@ -411,7 +415,7 @@ def _with_beliefs(job: Job, belief: Belief) -> Job:
 
 
 def _is_fastest_first(options: Sequence[Option]) -> bool:
-    """By the first option of each type, as readers of traces sort types about which a job says nothing."""
+    """Whether types are sorted by speed, as trace readers sort types for which a job states no preference."""
     speeds: dict[str, float] = {}
     for option in options:
         speeds.setdefault(option.shape.accelerator, option.steps_per_second)
@@ -419,7 +423,7 @@ def _is_fastest_first(options: Sequence[Option]) -> bool:
 
 
 def _asked_for(job: Job, obtained: Shape, levels: Sequence[str]) -> Shape | None:
-    """The tightest shape a job accepts that allows the one obtained: its speed is the one that holds there."""
+    """The tightest shape a job accepts that allows the one obtained: its speed applies there."""
     found = [option.shape for option in job.options if _allows(option.shape, obtained, levels)]
     return min(found, key=lambda shape: levels.index(shape.level), default=None)
 
@@ -440,7 +444,7 @@ def _lognormal(stream: np.random.Generator, noise: float) -> float:
 
 
 def _stream(seed: int, purpose: str, *names: str) -> np.random.Generator:
-    """Random numbers for this purpose and thing alone, so that nothing depends on who is drawn for first."""
+    """A random stream for this purpose and item alone, so that draws do not depend on their order."""
     return np.random.default_rng([seed, *"\n".join((purpose, *names)).encode()])
 
 

@@ -1,4 +1,4 @@
-"""Who wants to know how far a comparison has come."""
+"""The interface to which a comparison reports its progress."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ REPORT_SECONDS = 0.2
 
 
 class Progress(Protocol):
-    """Runs are told by their index among the tasks."""
+    """Receives progress; runs are identified by their index among the tasks."""
 
     watches_jobs: bool  # whether `advanced` is wanted; counting jobs costs a little
 
     def begins(self, tasks: Sequence[Task], missing: Sequence[int], jobs: int) -> None:
-        """These runs are still to be made, of about so many jobs each."""
+        """Announces the runs still to be made, with about this many jobs each."""
         ...
 
     def started(self, index: int) -> None: ...
@@ -45,7 +45,7 @@ SILENT = Silent()
 
 
 class Counter:
-    """An observer of a run that tells now and then how many of its leases have come to their end by themselves."""
+    """An observer of a run that periodically reports how many of its leases have ended by themselves."""
 
     def __init__(self, tell: Callable[[int], None]) -> None:
         self._tell = tell

@@ -1,4 +1,4 @@
-"""A journal decided anew and compared, or folded into the state that a crash has left."""
+"""Replays a journal and compares it, or folds it into the state at a crash."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from horae.scheduler import Scheduler
 
 @dataclass(frozen=True)
 class Replay:
-    """A fresh scheduler that has decided anew on every event of a journal, and whether it decided the same."""
+    """A fresh scheduler that has handled every event of a journal again, and whether its decisions were the same."""
 
     scheduler: Scheduler
     events: int
     commands: int
-    difference: str  # the first line that came out otherwise; empty: all of it is the same, bit for bit
+    difference: str  # the first line that differs; empty: identical, bit for bit
 
 
 def replay(journal: Journal) -> Replay:
-    """Ask the policies again. That is a test; `recover` does not depend on what they answer today."""
+    """Calls the policies again. That is a test; `recover` does not depend on what they decide today."""
     scheduler = Scheduler(journal.setup)
     page = io.StringIO()
     writer = JournalWriter(page)
@@ -48,7 +48,7 @@ def replay(journal: Journal) -> Replay:
         lines = page.getvalue().splitlines(keepends=True)
         following = next(journal.entries, None)
         if following is None:
-            lines = lines[: len(entry.lines)]  # the writer may have been cut short
+            lines = lines[: len(entry.lines)]  # the writer may have been interrupted
         difference = difference or _difference(entry, lines)
         entry = following
     return Replay(scheduler, events, commands, difference)
@@ -56,17 +56,17 @@ def replay(journal: Journal) -> Replay:
 
 @dataclass(frozen=True)
 class Recovery:
-    """A scheduler as it was when its journal ended."""
+    """A scheduler in the state at the end of its journal."""
 
     scheduler: Scheduler
-    writer: JournalWriter  # it goes on where the journal ended
+    writer: JournalWriter  # continues where the journal ended
     unsent: tuple[Command, ...]  # commands that may not have been sent, and a survey
 
 
 def fold(journal: Journal) -> tuple[Scheduler, list[Entry], EffectsReader, tuple[Command, ...], int]:
-    """Rebuild a scheduler from recorded effects, without its last event if the effects of that are not whole.
+    """Rebuilds a scheduler from recorded effects, without its last event if the effects of that are incomplete.
 
-    Returns that event, the commands of the last one that is whole, and the number of lines up to there.
+    Returns that event, the commands of the last complete one, and the number of lines up to there.
     """
     scheduler, reader = Scheduler(journal.setup), EffectsReader()
     unsent: tuple[Command, ...] = ()
@@ -84,10 +84,10 @@ def fold(journal: Journal) -> tuple[Scheduler, list[Entry], EffectsReader, tuple
 
 
 def recover(path: Path) -> Recovery:
-    """Rebuild a scheduler after a crash from what its journal recorded, and repair that so that both can go on.
+    """Rebuilds a scheduler after a crash from its journal, and repairs the journal so that both can continue.
 
-    Nothing is decided again but for the last event, if its effects were not written as a whole: then none of its
-    commands was sent. No line that is whole is lost, and a journal that cannot be read is left as it is.
+    Nothing is decided again except for the last event, if its effects are incomplete: then none of its commands was
+    sent. No complete line is lost, and a journal that cannot be read is left as it is.
     """
     try:
         scheduler, cut_short, reader, unsent, lines = fold(read_journal(path))
@@ -108,7 +108,7 @@ def recover(path: Path) -> Recovery:
         with suppress(JournalError):
             writer.close()
         raise
-    # Whatever was under way when it crashed, the engine knows.
+    # The engine knows what was in progress at the crash.
     return Recovery(scheduler, writer, (*unsent, Survey()))
 
 
@@ -120,7 +120,7 @@ def _difference(entry: Entry, replayed: list[str]) -> str:
 
 
 def replay_file(path: Path) -> Replay:
-    """Replay a journal; whatever in it cannot be used, such as a policy that is not installed, is a `JournalError`."""
+    """Replays a journal file; unusable content, such as a policy that is not installed, is a `JournalError`."""
     try:
         return replay(read_journal(path))
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Results of experiments that need not be computed again: one file each, named after all that determines it."""
+"""A store of experiment results, to avoid repeated runs: one file each, named by a digest of all inputs."""
 
 from __future__ import annotations
 
@@ -34,21 +34,22 @@ def default_folder() -> Path:
 class ResultStore:
     """Results on disk, one file per result: the log of a run (.npz), or any frozen value (.json).
 
-    A store that cannot be written is no reason to stop: that is said once, and the experiment goes on without it.
+    A store that cannot be written does not stop the experiment: it is reported once, and the experiment continues
+    without.
     """
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self.folder = folder
         self.failed = False
-        self.stored_count = 0  # results of this experiment that are in it
+        self.stored_count = 0  # results of this experiment that were stored
         self._warn = warn
 
     def has(self, key: str, kind: type = RunLog) -> bool:
-        """Whether there is a file; `load` finds out whether it is whole."""
+        """Whether there is a file; `load` checks whether it is complete."""
         return self._path(key, kind).is_file()
 
     def load(self, key: str, kind: type[Value]) -> Value | None:
-        """None where there is no result, or only a part of one: then it is computed, and written, again."""
+        """The stored result; None where there is none or it is damaged, so that it is computed and written again."""
         path = self._path(key, kind)
         try:
             found: Value = (
@@ -62,7 +63,7 @@ class ResultStore:
         return found
 
     def save(self, key: str, value: object, about: str = "") -> None:
-        """Write a result, whole or not at all. `about` tells a reader of the file what it is the result of."""
+        """Writes a result atomically. `about` tells a reader of the file what it is the result of."""
         if self.failed:
             return
         path = self._path(key, type(value))
@@ -89,18 +90,18 @@ class ResultStore:
         self._warn(str(InputError(problem, file=str(self.folder), remedy=remedy)))
 
 
-# What a run is known by: a digest of all that its result depends on, the same in every process.
+# Keys: a digest of everything that a result depends on, the same in every process
 
 PACKAGE = Path(horae.__file__).parent
 LIBRARIES = ("numpy", "scipy", "highspy", "numba")
-# Modules that only ask for runs or show them: a change there is no reason to run anything again.
+# Modules that only request runs or show them: a change there does not invalidate results.
 SHOWING = ("cli", "reports/plots", "experiments/compare/formats.py", "experiments/compare/table.py")
 _job_fields = attrgetter(*Job.__dataclass_fields__)
 _truth_fields = attrgetter(*Truth.__dataclass_fields__)
 
 
 def key(task: Task, workload_digest: str) -> str:
-    """The name under which the result of a task is kept. The label is not part of it: it changes nothing."""
+    """The key of a task's result. The label is not part of it, because it does not affect the result."""
     names = sorted({pool.policy for pool in task.setup.pools})
     return result_key(
         setup=to_plain(task.setup),
@@ -112,7 +113,7 @@ def key(task: Task, workload_digest: str) -> str:
 
 
 def result_key(**inputs: object) -> str:
-    """The name of a result: its inputs (plain data), the code of this package, and the libraries that compute."""
+    """The key of a result: its inputs (plain data), the code of this package, and the libraries that compute."""
     identity = {
         "inputs": inputs,
         "horae": horae.__version__,
@@ -128,7 +129,7 @@ def plain_digest(plain: object) -> str:
 
 
 def arrivals_digest(arrivals: Iterable[Arrival]) -> str:
-    """Of the values alone: a pickle would also depend on which of them happen to be the same object."""
+    """A digest of the values alone: a pickle would also depend on object identity."""
     digest = hashlib.sha256()
     for arrival in arrivals:
         row = (_job_fields(arrival.job), _truth_fields(arrival.truth))
@@ -139,7 +140,7 @@ def arrivals_digest(arrivals: Iterable[Arrival]) -> str:
 
 @cache
 def sources_digest() -> str:
-    """Of the modules of this package that can change a result, so that changed code is never answered from the past."""
+    """A digest of the package's modules that can change a result, so that changed code never reuses old results."""
     files = [path for path in PACKAGE.rglob("*.py") if not _only_shows(path.relative_to(PACKAGE).as_posix())]
     return files_digest(PACKAGE, files)
 
@@ -157,13 +158,13 @@ def files_digest(folder: Path, files: Iterable[Path]) -> str:
 
 
 def policy_digest(name: str) -> str:
-    """Of all that somebody else's policy is made of; ours are among the package's sources."""
+    """A digest of everything that a third-party policy consists of; ours are among the package's sources."""
     return _class_digest(find_policy(name))
 
 
 @cache
 def _class_digest(kind: type[Policy]) -> str:
-    """Of the whole package, as a policy may have helpers, and its version, as that may have libraries beside it."""
+    """A digest of the whole package, as a policy may have helpers, and of its version, as it may have dependencies."""
     module = kind.__module__
     file = getattr(sys.modules[module], "__file__", None)
     if file is None or Path(file).is_relative_to(PACKAGE):
@@ -176,7 +177,7 @@ def _class_digest(kind: type[Policy]) -> str:
 
 
 def _package_folder(module: str) -> Path | None:
-    """Of the outermost package that has an `__init__.py`: a namespace is shared with strangers. None: no package."""
+    """The folder of the outermost package with an `__init__.py`, because namespaces are shared; None: no package."""
     parts = module.split(".")
     for count in range(1, len(parts) + 1):
         package = sys.modules.get(".".join(parts[:count]))
@@ -186,5 +187,5 @@ def _package_folder(module: str) -> Path | None:
 
 
 def _versions(package: str) -> list[tuple[str, str]]:
-    """Of the distributions that installed it, if any did."""
+    """The versions of the distributions that installed it, if any."""
     return sorted({(name, version(name)) for name in packages_distributions().get(package, ())})

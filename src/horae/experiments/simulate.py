@@ -1,4 +1,4 @@
-"""Whole runs: a workload through a scheduler on an engine."""
+"""Complete runs: a workload through a scheduler on an engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Run:
 
     recorder: Recorder
     refused: Mapping[str, Refusal]  # by job id: why it can never run
-    unfinished: Mapping[str, Reason | None]  # accepted, and yet there is nothing left that could move them
+    unfinished: Mapping[str, Reason | None]  # accepted, but nothing is left that could start them
 
     @cached_property
     def log(self) -> RunLog:
@@ -49,10 +49,10 @@ def simulate(
     wrap: Callable[[Engine], Engine] = lambda engine: engine,
     searches: Sequence[Search] = (),
 ) -> Run:
-    """Run a workload in virtual time to its end, or until somebody has seen enough.
+    """Runs a workload in virtual time to its end, or until `enough` returns true.
 
-    The scheduler is made first: bad input leaves no file behind. `wrap` puts something around the engine, such as one
-    that learns speeds by watching. Of `searches`, the arrivals have the first jobs only.
+    The scheduler is made first: bad input leaves no file behind. `wrap` wraps the engine, for example in one that
+    learns speeds from observation. For `searches`, the arrivals contain the first jobs only.
     """
     recorder = Recorder(setup)
     scheduler = Scheduler(setup)

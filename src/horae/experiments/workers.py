@@ -1,8 +1,8 @@
-"""Errands done by several processes at a time.
+"""Runs tasks in several processes.
 
-Processes are spawned, not forked, because polars does not survive a fork. Each has a pipe of its own: when a worker
-dies, whatever the cause, its pipe ends, and that is how the others are not left waiting for it; and when the one who
-started them dies, theirs do.
+Processes are spawned, not forked, because polars does not survive a fork. Each has its own pipe: when a worker dies,
+whatever the cause, its pipe closes, so the parent does not wait for it; and when the parent dies, the workers' pipes
+close.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 Luggage = TypeVar("Luggage")
 
-LEAVE_SECONDS = 5.0  # for a process that was told to
+LEAVE_SECONDS = 5.0  # for a process to exit when told to
 
-Tell: TypeAlias = Callable[[float], None]  # how far an errand has come
+Tell: TypeAlias = Callable[[float], None]  # reports the progress of a task
 Work: TypeAlias = Callable[[Task, Tell], Result]
-Results: TypeAlias = Generator[tuple[int, Result], None, None]  # by number of the errand, as they come
+Results: TypeAlias = Generator[tuple[int, Result], None, None]  # by task number, in order of completion
 
 
 class RunLost(InputError):
-    """Of a run there is no result, and it is not the fault of what it was given."""
+    """A run has no result, for a reason other than its input."""
 
 
 class Errand(NamedTuple, Generic[Task]):
     number: int
-    task: Task  # its name is what it says in words
+    task: Task  # its text is its name
 
 
 class Watcher(Protocol):
-    """Errands are told by their numbers."""
+    """Receives progress; tasks are identified by their numbers."""
 
     def started(self, number: int, /) -> None: ...
 
@@ -55,42 +55,43 @@ class Watcher(Protocol):
 
 
 class _Advanced(NamedTuple):
-    """The present errand has come so far."""
+    """Progress of the current task."""
 
     amount: float
 
 
 class Trade(NamedTuple, Generic[Luggage, Task, Result]):
-    """What a crew does: in every process `open_shop`, a function of some module, makes of the luggage what works."""
+    """How a worker is made: in every process `open_shop`, a module-level function,
+    turns the luggage into the worker."""
 
     open_shop: Callable[[Luggage], Work[Task, Result]]
-    luggage: Luggage  # what every worker needs, once
+    luggage: Luggage  # sent to every worker once
 
 
 def serve(connection: Connection, trade_file: Path) -> None:
-    """Do one errand after the other until nobody has any more, or nobody is there."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the business of the one who started this process
+    """Runs one task after the other until there are none left, or the parent has gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent process
     trade: Trade[Any, Any, Any] = pickle.loads(trade_file.read_bytes())
     work = trade.open_shop(trade.luggage)
     try:
         while True:
             connection.send(_attempt(work, connection.recv(), connection))
-    except (EOFError, OSError):  # nobody is there any more, perhaps since the middle of a message
+    except (EOFError, OSError):  # the parent has gone, perhaps in the middle of a message
         return
 
 
 def _attempt(work: Work[Task, Result], task: Task, connection: Connection) -> Result | Exception:
     try:
         return work(task, lambda amount: connection.send(_Advanced(amount)))
-    except OSError:  # the pipe's: a run touches no file
+    except OSError:  # of the pipe: a run touches no file
         raise
-    except Exception as error:  # to be raised over there, whatever it is
+    except Exception as error:  # to be raised in the parent, whatever it is
         error.add_note(traceback.format_exc())
         return _portable(error)
 
 
 def _portable(error: Exception) -> Exception:
-    """The same error if it survives the way to another process, otherwise what it says."""
+    """The same error if it can be pickled, otherwise one with its text."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
@@ -107,7 +108,7 @@ class Worker(Generic[Task]):
         self.errand: Errand[Task] | None = None
         self._process: SpawnProcess = context.Process(target=serve, args=(far_end, trade_file), daemon=True)
         self._process.start()
-        far_end.close()  # otherwise the pipe would not end with the worker
+        far_end.close()  # otherwise the pipe would not close with the worker
 
     def send(self, errand: Errand[Task]) -> None:
         self.errand = errand
@@ -123,7 +124,7 @@ class Worker(Generic[Task]):
             raise self._lost() from None
 
     def dismiss(self) -> None:
-        self._process.terminate()  # before its pipe ends, of which it might complain
+        self._process.terminate()  # before its pipe closes, about which it might complain
         self.connection.close()
         self._process.join(LEAVE_SECONDS)
         if self._process.is_alive():
@@ -142,10 +143,10 @@ def lost(errand: Errand[Any], how: str) -> RunLost:
 def run_in_processes(
     errands: Sequence[Errand[Task]], trade: Trade[Luggage, Task, Result], workers: int, watcher: Watcher
 ) -> Results[Result]:
-    """Each result as it comes, with its number."""
+    """Yields each result with its number, in order of completion."""
     crew: list[Worker[Task]] = []
     with ExitStack() as stack:
-        with _signals_later(signal.SIGINT, signal.SIGTERM):  # or the folder might be made and not be remembered
+        with _signals_later(signal.SIGINT, signal.SIGTERM):  # or the folder might be made and not be recorded
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="horae-"))
         file = Path(folder) / "trade"
         file.write_bytes(pickle.dumps(trade, protocol=5))
@@ -196,13 +197,13 @@ def _manner(exit_code: int | None) -> str:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """How a worker is born: deaf to Ctrl-C, which is the business of the one who started it, and without a main module.
+    """A context for spawning workers: they ignore Ctrl-C, which the parent handles, and have no main module.
 
-    A spawned process imports the main module again. That would be the command line with all its libraries, or a script
-    of somebody's that would run once more.
+    A spawned process imports the main module again. That would be the command line with all its libraries, or a user's
+    script that would run once more.
     """
     with _signals_later(signal.SIGINT, signal.SIGTERM):
-        # Whoever starts the tracker hears Ctrl-C again afterwards, and the first worker would start it.
+        # Starting the resource tracker re-enables Ctrl-C afterwards, and the first worker would start it.
         resource_tracker.ensure_running()
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
@@ -216,9 +217,9 @@ def _undisturbed() -> Iterator[None]:
 
 @contextmanager
 def _signals_later(*numbers: signal.Signals) -> Iterator[None]:
-    """What Python does on these signals, it does at the end, once.
+    """Defers Python's handling of these signals to the end of the context, once.
 
-    A mask does not delay it: the signal goes to another thread, polars has some, and the handler runs in this one.
+    A mask does not defer it: the signal goes to another thread (polars has some), and the handler runs in this one.
     """
     if threading.current_thread() is not threading.main_thread():  # handlers run in the main thread only
         yield

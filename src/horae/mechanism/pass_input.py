@@ -1,4 +1,4 @@
-"""What an admission pass works on: the GPUs of one pool, and placement."""
+"""The input of an admission pass: the GPUs of one pool, and placement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from horae.model.shapes import Demand, Shape
 
 
 class Placer(Protocol):
-    """What the pass must know of placement."""
+    """The placement interface that the pass uses."""
 
     def hasten(self) -> None: ...
 
@@ -34,15 +34,15 @@ class Placer(Protocol):
 
 
 class Ground(NamedTuple):
-    """The GPUs of one pool as the pass finds them."""
+    """The GPUs of one pool at the start of the pass."""
 
     pool: str
-    usable: Bools  # of this pool, healthy, and held for no job
+    usable: Bools  # in this pool, healthy, and held for no job
     holder: Ints  # epoch of the lease on each GPU
     riders: Riders
     demands: Sequence[Demand]
     ids: Sequence[str]  # by row
-    quota_left: Mapping[str, int] | None = None  # by GPU type: so many more may be used; None: as many as there are
+    quota_left: Mapping[str, int] | None = None  # by GPU type: how many more may be used; None: no limit
     leaving: frozenset[int] = frozenset()  # epochs of leases whose jobs were told to leave, and are not late
-    held: Mapping[int, Ints] = MappingProxyType({})  # by row of a job that waits for others to leave: its GPUs
-    barred: Bools | None = None  # by row: its job must not start now
+    held: Mapping[int, Ints] = MappingProxyType({})  # by row of a job waiting for others to leave: its GPUs
+    barred: Bools | None = None  # by row: whether its job must not start now

@@ -1,7 +1,7 @@
 """The rules of a pass: which claims are tried, in what order, when one has failed, and what follows from a win.
 
 Plain functions on arrays. `admit` calls them as they are; for clusters and claims of the usual kind the scheduler
-compiles them together with those of placement, so they are written in those words of NumPy that numba knows too.
+compiles them together with those of placement, so they use only the subset of NumPy that numba supports.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 
 from horae.model.arrays import Bools, Ints
 
-NONE = -1  # as in the job table, of which compiled code need not know more
+NONE = -1  # as in the job table, which compiled code does not import
 STAYS = 0
 TAKEN = -1
 UNCLAIMED = np.iinfo(np.int64).max  # held by a job with no claim: it may stay until another needs the room
 
 
 class Sides(NamedTuple):
-    """The claims, the jobs and the GPUs of a pass; nothing of it changes."""
+    """The claims, the jobs and the GPUs of a pass, which do not change."""
 
     row: Ints  # by claim
     partner: Ints  # by claim: the job beside it, NONE where there is none; empty: there are no pairs
@@ -30,10 +30,10 @@ class Sides(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """What changes during a pass."""
+    """The state that changes during a pass."""
 
     free: Bools  # by GPU
-    standing: Ints  # by GPU: the claim that keeps its holder there, or TAKEN; empty: no holder can be made to leave
+    standing: Ints  # by GPU: the claim that keeps its holder there, or TAKEN; empty: no holder can be preempted
     waiting: Bools  # by claim: to be tried
     refused: Bools  # by claim: it has failed, or another that asks for the same
     won: Bools  # by job
@@ -47,7 +47,7 @@ def new_pass(jobs: int, free: Bools, standing: Ints, waiting: Bools) -> Pass:
     return Pass(free, standing, waiting, refused, won, np.zeros(departing, np.int64), np.zeros(departing, np.int64))
 
 
-# Before it
+# Before the pass
 
 
 def kept_by(row: Ints, partner: Ints, satisfied: Bools, jobs: int) -> Ints:
@@ -62,9 +62,9 @@ def kept_by(row: Ints, partner: Ints, satisfied: Bools, jobs: int) -> Ints:
 
 
 def wanting(row: Ints, partner: Ints, satisfied: Bools, keep: Ints, movable: Bools, moves: Bools) -> Bools:
-    """By claim: whether it asks for something new. `moves`: claims to which their jobs would go in any case.
+    """By claim: whether it asks for something new. `moves`: claims to which their jobs move in any case.
 
-    A holder gives up nothing for a claim that ranks below the one that keeps it where it is, unless it says so.
+    A holder gives up nothing for a claim that ranks below the one that keeps it where it is, unless `moves` says so.
     """
     positions = np.arange(len(row))
     wants = movable[row] & ~satisfied & (moves | (positions < keep[row]))
@@ -103,14 +103,14 @@ def next_claim(state: Pass, sides: Sides, position: int) -> int:
 
 
 def refuse(state: Pass, kind: Ints, position: int) -> None:
-    """The claim has failed, and with it all that ask for the same: what a claim may use only shrinks during a pass."""
+    """Mark a claim as failed, and all that ask for the same: what a claim may use only shrinks during a pass."""
     alike = kind == kind[position]
     state.refused[alike] = True
     state.waiting[alike] = False
 
 
 def win(state: Pass, sides: Sides, position: int, winners: Ints, gpus: Ints, leaving: Iterable[int]) -> None:
-    """The winners get these GPUs, the leases on them end, and what the winners held before is free."""
+    """Give the winners these GPUs, end the leases on them, and free what the winners held before."""
     state.free[gpus] = False
     state.won[winners] = True
     if len(state.standing) == 0:
@@ -121,26 +121,26 @@ def win(state: Pass, sides: Sides, position: int, winners: Ints, gpus: Ints, lea
     for winner in winners:
         epoch = sides.epoch[winner]
         if epoch != NONE:
-            _displace(state, sides, position, epoch)  # the job that it leaves behind
+            _displace(state, sides, position, epoch)  # its former partner
             _depart(state, sides, position, winner)
 
 
 def _displace(state: Pass, sides: Sides, position: int, epoch: int) -> None:
-    """A lease must end: its jobs may try their later claims elsewhere."""
+    """End a lease: its jobs may try their later claims elsewhere."""
     later = position + 1
     for job in (sides.epoch == epoch).nonzero()[0]:
         if state.won[job] or state.departure[job] != STAYS:
             continue
         _depart(state, sides, position, job)
         mine = sides.row[later:] == job
-        if len(sides.partner):  # beside another only if that waits or has been displaced
+        if len(sides.partner):  # with a partner only if that one waits or has been displaced
             idle, mate = sides.pending | (state.departure != STAYS), sides.partner[later:]
             mine = (mine & ((mate == NONE) | idle[mate])) | ((mate == job) & idle[sides.row[later:]])
         state.waiting[later:] |= mine & ~state.refused[later:]
 
 
 def _depart(state: Pass, sides: Sides, position: int, job: int) -> None:
-    """What the job held is free, but for what another has won already. One that is displaced may win and move."""
+    """Free what the job held, except for what another has won already; a displaced job may still win and move."""
     state.cause[job] = position
     if state.departure[job] != STAYS:
         return

@@ -1,4 +1,5 @@
-"""A cluster cut into chains of equal cells, and what tenants reserve of it: cells by kind, and pinned cells."""
+"""Splits a cluster into chains of equal cells, and holds what tenants reserve of it:
+cells by kind, and pinned cells."""
 
 from __future__ import annotations
 
@@ -23,18 +24,18 @@ class Layout(NamedTuple):
     territory: Territory
     gpus: tuple[Ints, ...]  # by chain: the cluster's numbers of its GPUs
     pattern: tuple[Node, ...]  # by chain: a node like all of its nodes
-    named: Mapping[str, NamedCells]  # by tenant: what each name under `cells` stands for
+    named: Mapping[str, NamedCells]  # by tenant: the cells that each name under `cells` stands for
 
 
 class _Kind(NamedTuple):
-    """Top-level cells of one kind are as good as each other."""
+    """A kind of top-level cell; cells of one kind are interchangeable."""
 
     node: Node  # without name and groups
-    above: tuple[tuple[str, int], ...] = ()  # levels above the node: (name, children of a cell), finest first
+    above: tuple[tuple[str, int], ...] = ()  # levels above the node: (name, children per cell), finest first
 
     @property
     def nodes(self) -> int:
-        """In a cell of the coarsest level above the node; 0: there is no such level."""
+        """Nodes per cell of the coarsest level above the node; 0 if there is no such level."""
         return prod(children for _, children in self.above) if self.above else 0
 
 
@@ -46,10 +47,10 @@ class _Top(NamedTuple):
 def layout_of(
     cluster: Cluster, reserved: Mapping[str, Mapping[str, int]], pinned: Mapping[str, Mapping[str, str]] = _NONE
 ) -> Layout:
-    """The chains of a cluster, with what is reserved.
+    """Returns the chains of a cluster, with the reservations in them.
 
-    `reserved` holds, by tenant, how many cells of each kind: {"A100.node": 6}; `pinned`, by tenant, the places of its
-    pinned cells: {"gold": "n07"}. A name that several chains share is split over them.
+    `reserved` gives, by tenant, the number of cells of each kind: {"A100.node": 6}; `pinned`, by tenant, the places of
+    its pinned cells: {"gold": "n07"}. A name that several chains share is split over them.
     """
     tops: dict[_Kind, list[int]] = {}
     for top in _tops(cluster, range(len(cluster.nodes)), len(cluster.levels) - 1):
@@ -78,9 +79,9 @@ def _total(named: NamedCells) -> dict[CellKind, int]:
 
 
 def _tops(cluster: Cluster, nodes: Sequence[int], level: int) -> list[_Top]:
-    """The largest cells among these nodes, which are those of one cell of this level.
+    """The largest cells among these nodes, which are the nodes of one cell of this level.
 
-    A cell whose children are not alike is no cell that others could be as good as: its children stand for themselves.
+    A cell whose children differ is not interchangeable with any other cell, so its children are returned instead.
     """
     if level == cluster.node_level:
         return [_Top(_Kind(_plain(cluster.nodes[index])), (index,)) for index in nodes]
@@ -94,7 +95,7 @@ def _tops(cluster: Cluster, nodes: Sequence[int], level: int) -> list[_Top]:
 
 
 def _children(cluster: Cluster, nodes: Sequence[int], level: int) -> Iterator[list[int]]:
-    """The nodes of a cell by the cells of this level, or one by one."""
+    """Groups the nodes of a cell by the cells of this level; at node level, one group per node."""
     if level == cluster.node_level:
         yield from ([index] for index in nodes)
         return
@@ -108,7 +109,8 @@ def _plain(node: Node) -> Node:
 
 
 def _names(kinds: Sequence[_Kind]) -> dict[_Kind, str]:
-    """The GPU type where that says it all, otherwise with the size of a node and of the largest cell, or a number."""
+    """Names for the kinds: the GPU type where that is unique,
+    otherwise with the sizes of a node and of the largest cell, or a number."""
     ways = (
         lambda kind, _: kind.node.accelerator,
         lambda kind, _: f"{kind.node.accelerator}x{kind.node.gpus}",
@@ -137,7 +139,8 @@ def _chain(cluster: Cluster, kind: _Kind, name: str, nodes: Sequence[int]) -> Ch
 
 
 def private_nodes(layout: Layout, tenant: int) -> list[tuple[CellKind, int, list[Node]]]:
-    """A tenant's cells as nodes of their own: kind, number among its cells of that kind, and the nodes of the cell."""
+    """A tenant's cells as separate nodes: kind, index among the tenant's cells of that kind,
+    and the nodes of the cell."""
     reservation = layout.territory.reservations[tenant]
     found = []
     for kind, count in sorted(reservation.cells.items()):
@@ -149,7 +152,7 @@ def private_nodes(layout: Layout, tenant: int) -> list[tuple[CellKind, int, list
 
 
 def pinned_nodes(layout: Layout, tenant: int) -> list[tuple[Pin, list[Node]]]:
-    """A tenant's pinned cells as nodes of their own."""
+    """A tenant's pinned cells as separate nodes."""
     territory = layout.territory
     reservation = territory.reservations[tenant]
     pins = {pin.name: pin for pin in territory.pins}
@@ -175,7 +178,7 @@ def _nodes_of(chain: Chain, pattern: Node, level: int, name: str) -> list[Node]:
 
 
 def _groups_of(chain: Chain, level: int, name: str, index: int) -> tuple[tuple[str, str], ...]:
-    """The cells that hold a node of a reserved cell, up to that cell itself."""
+    """The named cells that hold a node of a reserved cell, up to the reserved cell itself."""
     inside = [
         (chain.types[finer], f"{name}/{chain.types[finer]}{index * chain.node_gpus // chain.gpus[finer]}")
         for finer in range(chain.node_level + 1, level)
@@ -184,7 +187,7 @@ def _groups_of(chain: Chain, level: int, name: str, index: int) -> tuple[tuple[s
 
 
 def private_cluster(layout: Layout, tenant: int, restart_seconds: float = 0.0) -> Cluster:
-    """What a tenant would have if its cells, pinned ones included, stood apart."""
+    """The cluster a tenant would have if its cells, including pinned ones, were a private cluster."""
     nodes = [node for _, _, nodes in private_nodes(layout, tenant) for node in nodes]
     nodes += [node for _, nodes in pinned_nodes(layout, tenant) for node in nodes]
     return Cluster(layout.territory.reservations[tenant].tenant, tuple(nodes), restart_seconds)

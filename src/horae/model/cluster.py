@@ -1,8 +1,9 @@
 """The cluster as a forest of cells: gpu < switch < socket < node < rack < row < cluster, one chain per GPU type.
 
-GPUs are numbered so that every cell of every level is a contiguous range. Levels inside a node have the same names
-everywhere, as have those above it. A node that lacks a level has a neighbouring one in its stead: inside a node the
-next coarser one, above it the next finer one. So all chains have the same levels and code need not ask.
+GPUs are numbered so that every cell of every level is a contiguous range. Levels inside nodes have the same names
+everywhere, as do levels above nodes. A node that lacks a level uses a neighbouring level instead: inside a node the
+next coarser one, above it the next finer one. All chains therefore have the same levels, and callers need no special
+cases.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ GPU, NODE, RACK, CLUSTER = "gpu", "node", "rack", "cluster"
 
 
 class Gpu(NamedTuple):
-    """The name of a GPU, which never changes: its node, and its number there. Positions in arrays are internal."""
+    """The permanent name of a GPU: its node, and its index there. Positions in arrays are internal."""
 
     node: str
     number: int
@@ -44,25 +45,25 @@ class Node:
     gpus: int
     cpus: float = inf
     memory_bytes: float = inf
-    levels: tuple[tuple[str, int], ...] = ()  # levels inside the node: (name, GPUs in one cell), finest first
-    rack: str = ""  # short for ("rack", name) in front of `above`; "": a rack of its own, if others have racks
+    levels: tuple[tuple[str, int], ...] = ()  # levels inside the node: (name, GPUs per cell), finest first
+    rack: str = ""  # short for ("rack", name) in front of `above`; "": a separate rack, if other nodes have racks
     price_per_hour: float = 0.0
     above: tuple[tuple[str, str], ...] = ()  # the cells that hold the node: (level, name of the cell), finest first
 
     def __post_init__(self) -> None:
-        if self.above and self.above[0][0] == RACK and not self.rack:  # one value, however it is written
+        if self.above and self.above[0][0] == RACK and not self.rack:  # normalise, so that both notations compare equal
             object.__setattr__(self, "rack", self.above[0][1])
             object.__setattr__(self, "above", tuple(self.above[1:]))
 
     @property
     def groups(self) -> tuple[tuple[str, str], ...]:
-        """The named cells that hold the node, its rack included: (level, name), finest first."""
+        """The named cells that hold the node, including its rack: (level, name), finest first."""
         return ((RACK, self.rack), *self.above) if self.rack else self.above
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell of the forest, for those who walk it; code that must be fast uses the columns of `Cluster`."""
+    """One cell of the forest, for code that walks it; code that must be fast uses the columns of `Cluster`."""
 
     level: str
     accelerator: str
@@ -77,7 +78,7 @@ class Cell:
 class Cluster:
     name: str
     nodes: tuple[Node, ...]
-    restart_seconds: float = 0.0  # checkpoint and restart, where a job says nothing
+    restart_seconds: float = 0.0  # checkpoint and restart, for jobs that do not specify it
     levels: tuple[str, ...] = field(init=False)  # finest first, from "gpu" to "cluster"
     accelerators: tuple[str, ...] = field(init=False)  # in the order of the file
 
@@ -95,7 +96,7 @@ class Cluster:
 
     @cached_property
     def first_gpu(self) -> tuple[Ints, ...]:
-        """By level: the first GPU of each cell, and the number of GPUs at the end."""
+        """By level: the first GPU of each cell, with the total number of GPUs appended."""
         return tuple(_first_gpus(self.nodes, level, self.levels) for level in self.levels)
 
     @cached_property
@@ -113,7 +114,7 @@ class Cluster:
 
     @cached_property
     def price_per_hour(self) -> Floats:
-        """By accelerator: of one GPU, on average over its nodes."""
+        """By accelerator: the hourly price of one GPU, averaged over the accelerator's nodes."""
         paid, gpus = np.zeros(len(self.accelerators)), np.zeros(len(self.accelerators))
         for node in self.nodes:
             number = self.accelerators.index(node.accelerator)
@@ -140,7 +141,7 @@ class Cluster:
 
     @cached_property
     def chain_starts(self) -> tuple[Mapping[str, Ints], ...]:
-        """By level and accelerator: the first GPU of each cell, counted from the chain's first GPU."""
+        """By level and accelerator: the first GPU of each cell, relative to the chain's first GPU."""
         return tuple(
             {
                 name: (first[cells[name][0] : cells[name][1]] - self.chain_gpus[name][0]).astype(np.intp)
@@ -151,7 +152,7 @@ class Cluster:
 
     @cached_property
     def node_starts(self) -> Mapping[str, Ints]:
-        """By accelerator: the first GPU of each node, and the end."""
+        """By accelerator: the first GPU of each node, with the end appended."""
         first, cells = self.first_gpu[self.node_level], self.chain_cells[self.node_level]
         return {name: first[start : stop + 1].astype(np.int64) for name, (start, stop) in cells.items()}
 
@@ -165,7 +166,7 @@ class Cluster:
 
     @cached_property
     def cell_gpus(self) -> tuple[Mapping[str, Ints], ...]:
-        """By level and accelerator: a row for each cell with its GPUs; a smaller cell's row ends in -1."""
+        """By level and accelerator: one row per cell with its GPUs; rows of smaller cells are padded with -1."""
         return tuple(
             {name: _padded(first[cells[name][0] : cells[name][1] + 1]) for name in self.accelerators}
             for first, cells in zip(self.first_gpu, self.chain_cells, strict=True)
@@ -173,7 +174,8 @@ class Cluster:
 
     @cached_property
     def cell_word(self) -> tuple[Mapping[str, type[np.unsignedinteger[Any]] | None], ...]:
-        """By level and accelerator: the machine word with a byte per GPU of a cell, if all cells have 1, 2, 4 or 8."""
+        """By level and accelerator: the integer type with one byte per GPU of a cell, if all cells have 1, 2,
+        4 or 8 GPUs."""
         words: dict[int, type[np.unsignedinteger[Any]]] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
         return tuple(
             {
@@ -185,7 +187,7 @@ class Cluster:
         )
 
     def ancestors(self, accelerator: str, level: int, above: int) -> Ints:
-        """By cell of a level: the cell of a higher level that holds it; both are counted from the chain's first."""
+        """By cell of a level: the cell of a higher level that holds it; both relative to the chain's first cell."""
         known = self._ancestors.get((accelerator, level, above))
         if known is None:
             gpus = self.chain_starts[level][accelerator] + self.chain_gpus[accelerator][0]
@@ -199,7 +201,7 @@ class Cluster:
 
     @cached_property
     def is_flat(self) -> bool:
-        """Whether there are no levels but gpu, node and cluster."""
+        """Whether gpu, node and cluster are the only levels."""
         return len(self.levels) == 3
 
     @cached_property
@@ -220,12 +222,12 @@ class Cluster:
         return slice(int(first[index]), int(first[index + 1]))
 
     def names(self, positions: Ints) -> tuple[Gpu, ...]:
-        """The names of GPUs, in the order of their positions here."""
+        """The names of the GPUs at these positions, in the same order."""
         known = self._names
         return tuple([known.get(position) or self._name(position) for position in positions.tolist()])
 
     def positions(self, gpus: Iterable[Gpu]) -> Ints:
-        """Where GPUs are in the arrays; raises where a node or a GPU of it does not exist here."""
+        """The array positions of named GPUs; raises if a node or one of its GPUs does not exist in this cluster."""
         return np.array([self._position(gpu) for gpu in gpus], dtype=np.int64)
 
     def has(self, gpu: Gpu) -> bool:
@@ -260,7 +262,7 @@ class Cluster:
             ) from None
 
     def trees(self) -> Iterator[Cell]:
-        """The forest, one tree a GPU type."""
+        """The forest, one tree per GPU type."""
         top = len(self.levels) - 1
         for index in range(len(self.accelerators)):
             yield self._cell(top, index)
@@ -309,7 +311,8 @@ def _check_nodes(nodes: tuple[Node, ...]) -> None:
 
 
 def _check_groups(nodes: tuple[Node, ...]) -> None:
-    """A node is in one cell of a level, and cells of a level with one name are one cell, in one coarser cell."""
+    """Checks that a node is in one cell per level,
+    and that cells of equal level and name are one cell in one coarser cell."""
     parent: dict[tuple[str, str], tuple[str, str]] = {}
     for node in nodes:
         levels = [level for level, _ in node.groups]
@@ -331,7 +334,7 @@ def _check_groups(nodes: tuple[Node, ...]) -> None:
 
 
 def level_names(nodes: Sequence[Node]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of all levels inside nodes, and of all levels above them, finest first."""
+    """The names of all levels inside nodes, and of all levels above nodes, finest first."""
     inner = _in_order({node.levels for node in nodes}, "levels")
     nodes_of: dict[tuple[str, str, str], int] = {}
     for node in nodes:
@@ -357,7 +360,7 @@ def level_names(nodes: Sequence[Node]) -> tuple[tuple[str, ...], tuple[str, ...]
 
 
 def _in_order(chains: Iterable[tuple[tuple[str, int], ...]], field: str) -> tuple[str, ...]:
-    """All level names, finest first: each before those that come after it in any node."""
+    """All level names, finest first: each precedes the names that follow it in any node."""
     size: dict[str, int] = {}
     coarser: dict[str, set[str]] = {}
     for chain in chains:
@@ -391,10 +394,11 @@ def cell_key(node: Node, level: str, levels: Sequence[str]) -> tuple[str, str, s
 
 
 def _side_by_side(nodes: tuple[Node, ...], outer: tuple[str, ...]) -> tuple[Node, ...]:
-    """Nodes of one type next to each other, within them those of one cell of each level, coarse ones first.
+    """Sorts nodes so that those of one type are adjacent, and within a type those of one cell of each level, coarse
+    first.
 
-    So every cell becomes a range of GPU numbers. Done again, it changes nothing: a cluster that is read back from a
-    journal has the same numbers.
+    Every cell thus becomes a range of GPU numbers. The sort is idempotent: a cluster read back from a journal has the
+    same numbers.
     """
     columns: list[list[Hashable]] = [[node.accelerator for node in nodes]]
     columns += [[cell_key(node, level, outer) for node in nodes] for level in reversed(outer)]
@@ -406,7 +410,7 @@ def _side_by_side(nodes: tuple[Node, ...], outer: tuple[str, ...]) -> tuple[Node
 
 
 def _padded(starts: Ints) -> Ints:
-    """The numbers from each start to the next as rows of equal length."""
+    """The numbers from each start to the next, as rows of equal length."""
     sizes = np.diff(starts)
     column = np.arange(int(sizes.max()))
     return np.where(column < sizes[:, None], starts[:-1, None] + column, -1)
@@ -432,6 +436,6 @@ def _first_gpus(nodes: tuple[Node, ...], level: str, levels: tuple[str, ...]) ->
 
 
 def _cell_gpus(node: Node, levels: tuple[str, ...]) -> int:
-    """GPUs of a cell of the first of these levels; a node that lacks it has the next coarser one in its stead."""
+    """GPUs per cell of the first of these levels; a node that lacks the level uses the next coarser one."""
     own = dict(node.levels)
     return next((own[level] for level in levels if level in own), node.gpus)

@@ -1,7 +1,7 @@
-"""The effects of an event: what was decided, as plain data from which a scheduler can be rebuilt without any policy.
+"""The effects of an event: all decisions, as plain data from which a scheduler can be rebuilt without any policy.
 
-Jobs are told by their ids and GPUs by their names, so that a record does not depend on where either is in an array.
-What has its usual value is left out.
+Jobs are identified by id and GPUs by name, so that a record does not depend on array positions. Fields with their
+default value are omitted.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from horae.model.shapes import Shape
 
 
 class Effects(NamedTuple):
-    """All that a policy had a say in. Everything else follows from the event and the state."""
+    """Everything that a policy influenced. The rest follows from the event and the state."""
 
     rounds: tuple[Plain, ...] = ()
     calls: tuple[CallForBids, ...] = ()
     rejected: tuple[DecisionRejected, ...] = ()
-    is_void: bool = False  # the event itself was rejected: it has changed nothing
+    is_void: bool = False  # the event itself was rejected and changed nothing
 
 
 def effects_of(reaction: Reaction) -> Effects:
@@ -113,7 +113,7 @@ def _grants_to_plain(grants: Grants, names: Mapping[int, str]) -> dict[str, Plai
 
 
 def _by_id(column: NDArray[Any], names: Mapping[int, str]) -> dict[str, Plain]:
-    """A column by job; rows that the decision does not name have no say in it."""
+    """A column by job id, without the rows that the decision does not name."""
     values = [array_to_plain(row) for row in column] if column.ndim > 1 else array_to_plain(column)
     return dict(sorted((names[row], value) for row, value in enumerate(values) if row in names))
 
@@ -154,11 +154,11 @@ def _start_to_plain(item: Placement, gpus: Sequence[Gpu], job_id: Mapping[int, s
     return plain
 
 
-# And back
+# From plain data
 
 
 def decision_from_plain(plain: Plain, table: JobTable) -> Decision:
-    """A decision for the rows of a table as they are now."""
+    """Rebuilds a decision for the present rows of a table."""
     rows = _Rows(table)
     memory = plain.get("memory")
     if "ranking" in plain:
@@ -169,7 +169,7 @@ def decision_from_plain(plain: Plain, table: JobTable) -> Decision:
 
 
 class _Rows:
-    """Where jobs are in a table."""
+    """Maps job ids to rows of a table."""
 
     def __init__(self, table: JobTable) -> None:
         self._row = {job_id: row for row, job_id in enumerate(table.ids)}
@@ -184,7 +184,7 @@ class _Rows:
         return column
 
     def options(self, by_id: Mapping[str, Plain], dtype: type) -> NDArray[Any]:
-        """By row and option; tables differ in how many options they have room for."""
+        """A column by row and option; tables differ in their capacity for options."""
         table: NDArray[Any] = np.zeros((self._count, self._options), dtype=dtype)
         for row, values in zip(self.of(by_id).tolist(), by_id.values(), strict=True):
             count = min(len(values), self._options)
@@ -243,7 +243,7 @@ def _grants_from_plain(plain: Plain, rows: _Rows) -> Grants:
 
 
 def plan_from_plain(plain: Plain, serial_of: Mapping[str, int], cluster: Cluster) -> RoundPlan:
-    """A plan for jobs by their serials, on GPUs by their positions in this cluster."""
+    """Rebuilds a plan with jobs by serial, and GPUs by position in this cluster."""
     placements = []
     for item in plain.get("start", ()):
         partner, partner_option = item.get("beside", (None, NONE))

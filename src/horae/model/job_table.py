@@ -1,8 +1,8 @@
 """The live jobs of one pool as columns.
 
-Rows are dense and in no particular order: a job that leaves is replaced by the last row. Whoever needs an order asks
-for one (`submitted_at`, then `serial`). What accrues with time is stored as a base and the moment since when it grows,
-so that a value does not depend on how often anybody looked.
+Rows are dense and unordered: a job that leaves is replaced by the last row. Code that needs an order sorts (by
+`submitted_at`, then `serial`). Quantities that grow with time are stored as a base and the time since when they grow,
+so that values do not depend on how often they are read.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Value = TypeVar("Value")
 
 NONE = -1  # no lease, no option, no hold
 
-# Whole numbers, one a job.
+# Integers, one per job.
 _INTS = (
-    "serial",  # order of submission; the tie-breaker of last resort
+    "serial",  # order of submission; the final tie-breaker
     "gpus",  # of the reference shape
     "priority",
     "app",
     "tenant",
     "user",
-    "demand",  # jobs of one number fit or fail alike
+    "demand",  # jobs with the same number have equal placement needs
     "model",
     "status",
     "epoch",  # of the present lease
@@ -39,7 +39,7 @@ _INTS = (
     "held_gpus",
     "runs",  # leases that the engine has confirmed; a job with any of them resumes from a checkpoint
 )
-# Reals, one a job. The first of them are known when a job is submitted.
+# Reals, one per job. The first of them are known when a job is submitted.
 _FLOATS = (
     "submitted_at",
     "weight",
@@ -47,34 +47,34 @@ _FLOATS = (
     "deadline_at",
     "restart_seconds",
     "preemptions_left",
-    "cpus",  # of the gang in its reference shape, as is the memory
+    "cpus",  # of the gang in its reference shape; memory likewise
     "memory_bytes",
     "queued_at",  # when it last became pending
     "app_submitted_at",
     "app_integral",  # integral of the number of apps up to the app's first job
-    "curve_rate",  # its loss is believed to be 1 / (rate x step + start) + floor; nan: unknown
+    "curve_rate",  # its loss is estimated as 1 / (rate x step + start) + floor; nan: unknown
     "curve_start",
     "curve_floor",
-    "steps_base",  # safe at the last report
+    "steps_base",  # saved steps at the last report
     "since",  # start of the present lease
-    "confirmed_at",  # when the engine began to run it; inf: it has not said so yet
-    "protected_until",  # before that it is not preempted
+    "confirmed_at",  # when the engine began to run it; inf: not confirmed yet
+    "protected_until",  # it is not preempted earlier
     "productive_at",  # end of its restart
-    "lease_until",  # before that the lease is not contestable
+    "lease_until",  # the lease is not contestable earlier
     "run_base",  # seconds on GPUs before this lease
     "service_base",  # GPU-seconds before this lease
     "service_mark",  # GPU-seconds at the last promotion
-    "steps_ahead",  # believed beyond those that are safe, when the pace or the speed last changed under this lease
-    "pace",  # the part of its speed that it keeps under this lease, beside whoever shares its GPUs
-    "isolated_base",  # seconds that its steps would have taken alone, up to the mark
+    "steps_ahead",  # estimated beyond the saved ones, when the pace or the speed last changed under this lease
+    "pace",  # the fraction of its speed that it keeps under this lease, beside a job that shares its GPUs
+    "isolated_base",  # seconds that its steps would have taken on an isolated share, up to the mark
     "isolated_mark",  # steps done when the shares in force were computed
-    "isolated_speed",  # steps a second on a share of its own, as those shares reckon; 0: not reckoned
+    "isolated_speed",  # steps per second on an isolated share, as estimated by those shares; 0: not estimated
 )
 _FLOATS_AT_START = _FLOATS.index("steps_base")
-# One for each option of a job. The shape is its number in the shape book, NONE beyond the last option.
+# One for each option of a job. The shape is its number in the interning table, NONE beyond the last option.
 _OPTION_INTS = ("shape",)
 _OPTION_FLOATS = (
-    "speed",  # estimated steps a second
+    "speed",  # estimated steps per second
     "received_base",  # seconds held before this lease
     "target",  # fraction of time under the shares in force
     "received_mark",  # seconds received when those were computed
@@ -86,9 +86,9 @@ _NO_CURVE = (nan, nan, nan)
 
 
 class _Lazy(Generic[Value]):
-    """An attribute worked out when it is first asked for, and plain from then on.
+    """An attribute computed on first access and stored from then on.
 
-    Like functools.cached_property without its lock: a round looks at a dozen of these, and rounds are many.
+    Like functools.cached_property without its lock: a round reads a dozen of these, and there are many rounds.
     """
 
     def __init__(self, work_out: Callable[[Any], Value]) -> None:
@@ -111,7 +111,7 @@ class _Lazy(Generic[Value]):
 
 
 def _ints(name: str) -> _Lazy[Ints]:
-    """A column of the table, cut to the live rows."""
+    """A column of the table, restricted to the live rows."""
     return _Lazy(lambda rows: rows._columns[name][: rows._count])
 
 
@@ -120,7 +120,7 @@ def _floats(name: str) -> _Lazy[Floats]:
 
 
 class JobColumns:
-    """The rows of a table at one moment, read only. Rows are positions in these columns."""
+    """The rows of a table at one moment, read-only. Rows are positions in these columns."""
 
     serial = _ints("serial")
     gpus = _ints("gpus")
@@ -181,7 +181,7 @@ class JobColumns:
 
     @_Lazy
     def running(self) -> Bools:
-        """On GPUs and meant to stay there."""
+        """By job: whether it holds GPUs and was not told to stop."""
         return (self.status == RUNNING) | (self.status == STARTING)
 
     @_Lazy
@@ -190,7 +190,7 @@ class JobColumns:
 
     @_Lazy
     def waiting(self) -> Bools:
-        """Without GPUs to stay on: pending, or soon to be, or waiting for others to leave."""
+        """By job: whether it waits for GPUs: pending, about to be, or holding GPUs that other jobs are leaving."""
         return (self.status == PENDING) | (self.status == HOLDING) | (self.status == STOPPING)
 
     @_Lazy
@@ -199,7 +199,7 @@ class JobColumns:
 
     @_Lazy
     def partner(self) -> Ints:
-        """By job: the row of the one with which it shares its GPUs; NONE for those who have theirs alone."""
+        """By job: the row of the job that shares its GPUs; NONE where the GPUs are not shared."""
         partner = np.full(len(self), NONE)
         if not self.bundles:
             return partner
@@ -211,7 +211,8 @@ class JobColumns:
 
     @_Lazy
     def contestable(self) -> Bools:
-        """Who may be asked to leave: beyond its minimum run time, its lease and within its budget of preemptions."""
+        """By job: whether it may be preempted: past its minimum run time and its lease,
+        and within its preemption budget."""
         may = (
             (self.status == RUNNING)
             & (self.now >= self.protected_until)
@@ -220,12 +221,12 @@ class JobColumns:
         )
         if not self.bundles:
             return may
-        # Two that share GPUs leave together or not at all.
+        # Two jobs that share GPUs are preempted together or not at all.
         return may & ((self.partner == NONE) | may[self.partner])
 
     @_Lazy
     def lease_seconds(self) -> Floats:
-        """Seconds under the present lease; zero for those without one."""
+        """Seconds under the present lease; zero for jobs without one."""
         return np.where(self.on_gpus, self.now - self.since, 0.0)
 
     @_Lazy
@@ -243,7 +244,7 @@ class JobColumns:
 
     @_Lazy
     def waiting_seconds(self) -> Floats:
-        """Seconds in the queue since the job last became pending; zero for those that do not wait."""
+        """Seconds in the queue since the job last became pending; zero for jobs that do not wait."""
         return np.where(self.pending, self.now - self.queued_at, 0.0)
 
     @_Lazy
@@ -260,7 +261,7 @@ class JobColumns:
 
     @_Lazy
     def steps_done(self) -> Floats:
-        """Believed work done."""
+        """Estimated steps done."""
         rows = np.flatnonzero(self.on_gpus)
         done = self.steps_base + self.steps_ahead
         productive = np.maximum(self.now - self.productive_at[rows], 0.0)
@@ -269,19 +270,20 @@ class JobColumns:
 
     @_Lazy
     def steps_left(self) -> Floats:
-        """Believed work left; nan where the total is unknown."""
+        """Estimated steps left; nan where the total is unknown."""
         return np.maximum(self.steps_total - self.steps_done, 0.0)
 
     @_Lazy
     def isolated_seconds(self) -> Floats:
-        """What the steps so far would have taken on a share of its own, as the shares of the time reckoned it."""
+        """Seconds that the steps so far would have taken on an isolated share,
+        as estimated by the shares in force at the time."""
         reckoned = self.isolated_speed > 0
         fresh = (self.steps_done - self.isolated_mark) / np.where(reckoned, self.isolated_speed, 1.0)
         return self.isolated_base + np.where(reckoned, fresh, 0.0)
 
     @_Lazy
     def seconds_total(self) -> Floats:
-        """Believed run time in the reference shape; unknown counts as endless."""
+        """Estimated run time in the reference shape; inf where unknown."""
         return _or_endless(self.steps_total / self.reference_speed)
 
     @_Lazy
@@ -292,11 +294,11 @@ class JobColumns:
 def _or_endless(seconds: Floats) -> Floats:
     return np.where(
         np.isnan(seconds), inf, seconds
-    )  # several times as fast as nan_to_num, and asked for in every round
+    )  # several times as fast as nan_to_num, and called in every round of decisions
 
 
 class Entry(NamedTuple):
-    """What only the scheduler knows of a new job: its numbers."""
+    """The numbers that the scheduler assigns to a new job."""
 
     app: int
     tenant: int
@@ -311,8 +313,8 @@ class Entry(NamedTuple):
 class JobTable:
     """The mutable table; only the scheduler writes to it.
 
-    Columns of one type are the rows of one block, so that a job comes, moves and goes with one copy per block. Each
-    column is an attribute by its name; `columns` has them all, for code that treats them alike.
+    Columns of one type are the rows of one block, so that a job is added, moved and removed with one copy per block.
+    Each column is an attribute of its name; `columns` has all of them, for code that treats them alike.
     """
 
     serial: Ints
@@ -403,7 +405,7 @@ class JobTable:
         self.jobs.append(job)
         self.row[serial] = row
         ints, floats, option_ints, option_floats = self._blocks
-        # In the order of the columns; what is not named here is zero.
+        # In the order of the columns; columns not named here are zero.
         ints[:, row] = (
             serial, job.gpus, job.priority, entry.app, entry.tenant, entry.user, entry.demand,
             entry.model, PENDING, NONE, NONE, 0, 0,
@@ -422,7 +424,7 @@ class JobTable:
         option_floats[0, row, : len(shapes)] = [option.steps_per_second for option in job.options]
 
     def remove(self, serial: int) -> None:
-        """Take a job out; the last row takes its place."""
+        """Removes a job; the last row takes its place."""
         row = self.row.pop(serial)
         self.count -= 1
         last = self.count
@@ -440,7 +442,7 @@ class JobTable:
         return bool(self.runs[row] or self.steps_base[row])
 
     def revise(self, model: int, shape: int, steps_per_second: float, now: float) -> bool:
-        """Another believed speed for the jobs of a model; what was done so far was done at the former one."""
+        """Sets a new estimated speed for the jobs of a model; the work done so far is kept at the former speed."""
         changed = self.shape[: self.count] == shape
         changed[self.model[: self.count] != model] = False
         rows, options = np.nonzero(changed)
@@ -454,7 +456,7 @@ class JobTable:
         return True
 
     def restore(self, jobs: list[Job], columns: Mapping[str, Plain], bundles: int) -> None:
-        """Fill an empty table with rows as they were."""
+        """Fills an empty table with dumped rows."""
         values = {name: array_from_plain(column.dtype, columns[name]) for name, column in self.columns.items()}
         self._grow(max(self._capacity, len(jobs)), max(self._options, values["shape"].shape[-1]))
         for name, value in values.items():

@@ -1,7 +1,7 @@
-"""Where pinned cells are: a node, a named cell above nodes, or a cell inside a node.
+"""Resolves the places of pinned cells: a node, a named cell above nodes, or a cell inside a node.
 
-`n07` is a node; `r2` or `rack/r2` the cell of that name above nodes, with its level where several cells are called so;
-`n07/socket/1` a cell inside a node, by its level and its number there, from 0, and `n07/gpu/3` one GPU.
+`n07` is a node; `r2` or `rack/r2` the cell of that name above nodes, with its level where several cells share the name;
+`n07/socket/1` a cell inside a node, by its level and its index there, from 0, and `n07/gpu/3` one GPU.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pinning:
             self._place[numbers, 1] = np.arange(len(numbers))
 
     def pins(self, pinned: Mapping[str, Mapping[str, str]]) -> tuple[Pin, ...]:
-        """All pinned cells, each called by its tenant and its name: nlp/gold. Two that overlap are an error."""
+        """All pinned cells, each named by tenant and name: nlp/gold. Raises an error if two of them overlap."""
         found: list[Pin] = []
         places: list[str] = []
         for tenant, mine in pinned.items():
@@ -106,22 +106,25 @@ def _error(problem: str, remedy: str) -> ClusterError:
     return ClusterError(problem, field=FIELD, remedy=remedy)
 
 
-# Cells by name: which chains a tenant's cells are reserved in.
+# Cells by name: the chains in which a tenant's cells are reserved
 
-NamedCells = Mapping[str, Mapping[CellKind, int]]  # by name as it was given
+NamedCells = Mapping[str, Mapping[CellKind, int]]  # by name as given
 
 
 class _Request(NamedTuple):
     tenant: str
     name: str
     wanted: int
-    kinds: tuple[CellKind, ...]  # one for each chain that it may be reserved in
+    kinds: tuple[CellKind, ...]  # one for each chain in which it may be reserved
 
 
 def cells_named(
     chains: Sequence[Chain], reserved: Mapping[str, Mapping[str, int]], pins: Sequence[Pin] = ()
 ) -> dict[str, NamedCells]:
-    """By tenant and name: how many cells of each kind. Cells of named chains are not checked to fit."""
+    """By tenant and name: the number of cells of each kind.
+
+    Cells of explicitly named chains are not checked for capacity.
+    """
     requests = [
         _Request(tenant, name, count, _matching(chains, tenant, name, count))
         for tenant, wanted in reserved.items()
@@ -151,14 +154,14 @@ def _matching(chains: Sequence[Chain], tenant: str, name: str, count: int) -> tu
     by_type = [index for index, chain in with_level if chain.accelerator.lower() == chain_name.lower()]
     if by_chain or by_type:
         return tuple(CellKind(index, chains[index].types.index(level)) for index in by_chain or by_type)
-    if not count:  # of a kind that has left the cluster since
+    if not count:  # of a kind that has since left the cluster
         return ()
     known = ", ".join(f"{chain.name}.{{{', '.join(chain.types)}}}" for chain in chains)
     raise ClusterError(f"tenant {tenant!r} reserves {name!r}, which does not exist", remedy=f"use {known}")
 
 
 class _Room:
-    """By chain and level: cells that are left for reservations."""
+    """By chain and level: cells still available for reservations."""
 
     def __init__(self, chains: Sequence[Chain], pins: Sequence[Pin]) -> None:
         self.chains = chains
@@ -183,7 +186,7 @@ class _Room:
 
 
 def _ranges(chains: Sequence[Chain], pins: Sequence[Pin]) -> Iterator[tuple[CellKind, int, int]]:
-    """Of each pinned cell: its kind, its first GPU in the chain, and its number of GPUs."""
+    """For each pinned cell: its kind, its first GPU in the chain, and its number of GPUs."""
     for pin in pins:
         gpus = chains[pin.kind.chain].gpus[pin.kind.level]
         yield pin.kind, pin.cell * gpus, gpus
@@ -204,7 +207,7 @@ def _split(requests: Sequence[_Request], room: _Room) -> list[tuple[int, ...]]:
 
 
 def proportional(count: int, weights: Sequence[int]) -> tuple[int, ...]:
-    """A whole number for each weight, in proportion to them, with this sum: largest remainders, the first of equals."""
+    """Integers proportional to the weights with this sum, by largest remainders; ties go to the first."""
     total = sum(weights)
     parts = [count * weight // total for weight in weights]
     remainder = [count * weight % total for weight in weights]
@@ -214,7 +217,8 @@ def proportional(count: int, weights: Sequence[int]) -> tuple[int, ...]:
 
 
 def _nearest(requests: Sequence[_Request], room: _Room, short: _Request, left: Sequence[int]) -> list[tuple[int, ...]]:
-    """The division with which all fit, each number in turn as near to its proportion as the rest allows."""
+    """The division in which all requests fit, with each number in turn as close to its proportion as the rest
+    allows."""
     fixed: dict[tuple[int, int], int] = {}
     if _least(requests, room, fixed) is None:
         there = ", ".join(
@@ -238,7 +242,7 @@ def _nearest(requests: Sequence[_Request], room: _Room, short: _Request, left: S
 def _near(
     requests: Sequence[_Request], room: _Room, fixed: Mapping[tuple[int, int], int], place: tuple[int, int], goal: int
 ) -> int:
-    """The number of cells nearest to the goal with which the rest still fits; the smaller of two."""
+    """The number of cells nearest to the goal with which the rest still fits; the smaller one on a tie."""
     low, high = (sign * (_least(requests, room, fixed, place, sign) or 0) for sign in (1, -1))
     tries = sorted(range(low, high + 1), key=lambda count: (abs(count - goal), count))
     return next(count for count in tries if _least(requests, room, {**fixed, place: count}) is not None)

@@ -1,4 +1,4 @@
-"""What a user wrote, as it is shown to them again: short, on one line, and with nothing that a terminal would obey."""
+"""Makes user-written text safe to display: short, on one line, and without control sequences for a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SHOWN_MAX = 60  # characters, with the quotes
 
 
 def printable(text: str) -> str:
-    """The text with control characters and the like written out."""
+    """The text with control characters and the like escaped."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
@@ -18,7 +18,7 @@ def quoted(text: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A value of a file, in the words of files rather than of Python."""
+    """A value of a file, in the notation of files rather than of Python."""
     match value:
         case None:
             return "empty"

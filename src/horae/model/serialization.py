@@ -1,6 +1,6 @@
-"""Values as plain data (numbers, strings, lists, dicts) and back: what a journal or an API writes down.
+"""Converts values to plain data (numbers, strings, lists, dicts) and back, for the journal and the API.
 
-Fields that have their default value are left out. Endless and missing numbers become strings, for JSON has none.
+Fields with their default value are omitted. Infinite and missing numbers become strings, because JSON has none.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def to_plain(value: object) -> Plain:
 
 
 def array_to_plain(array: NDArray[Any]) -> Plain:
-    """A list; with more than one dimension, its shape and all values in a row."""
+    """An array as a list; with more than one dimension, its shape and the flat values."""
     values = array.ravel().tolist()
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         values = [value if isfinite(value) else str(value) for value in values]
@@ -69,7 +69,7 @@ def tagged(value: object) -> Plain:
 
 
 def untagged(kinds: Any, plain: Plain) -> Any:
-    """The value again; `kinds` is the union of the types that it may have."""
+    """The value of a tagged form; `kinds` is the union of the types that it may have."""
     fields = dict(plain)
     name = fields.pop("kind")
     for kind in get_args(kinds) or (kinds,):
@@ -105,7 +105,7 @@ def from_plain(kind: Any, plain: Plain) -> Any:
 
 
 def _one_of(kinds: list[Any], plain: Plain) -> Any:
-    """One of several types: told by its tag where there is more than one."""
+    """A value of one of several types, identified by its tag where there is more than one."""
     if len(kinds) == 1:
         return from_plain(kinds[0], plain)
     return untagged(Union[tuple(kinds)], plain)  # noqa: UP007  a union made at run time
@@ -147,7 +147,7 @@ def _same(item: object, default: object) -> bool:
 
 @cache
 def _schema(kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The fields that make a value of this type, and their defaults."""
+    """The fields of a type, and their defaults."""
     hints = get_type_hints(kind)
     if not dataclasses.is_dataclass(kind):
         return hints, dict(kind._field_defaults)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Which leases must end when a gang fits only over others: the rules are in `rules`, for clusters of any kind."""
+"""Which leases must end when a gang fits only over others: the rules are in `fit_rules`, for clusters of any kind."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The rules of placement: which node, which GPUs of it, how a gang is spread over nodes, and which leases must end.
 
 Plain functions on arrays. `fit` and `evict` call them as they are, for clusters of any kind; `flat_kernel` compiles
-them, for clusters of nodes and nothing between. So every rule is written once, in those words of NumPy that numba
-knows too, and both ways give the same GPUs. What is not a rule, such as counting free GPUs, is done by the callers.
+them, for clusters of nodes without levels between. So every rule is written once, in the subset of NumPy that numba
+supports, and both ways give the same GPUs. Work that is not a rule, such as counting free GPUs, is left to the callers.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from horae.model.arrays import Bools, Ints
 
-NOWHERE, ONE_GPU, IN_NODE, ACROSS = -1, 0, 1, 2  # levels of clusters of nodes and nothing between, but for the first
-STAYS = -1  # in the place of a rank: below every rank
+NOWHERE, ONE_GPU, IN_NODE, ACROSS = -1, 0, 1, 2  # levels of clusters of nodes only, except the first
+STAYS = -1  # in place of a rank: below every rank
 FREE = np.iinfo(np.int64).max
 
 Gang = TypeVar("Gang")
@@ -26,7 +26,7 @@ Gang = TypeVar("Gang")
 
 def tightest(room: Ints, gpus: int) -> int:
     """The fullest cell with room for that many GPUs, the first of equals; -1: none. `room`: free GPUs by cell."""
-    slack = (room - gpus).view(np.uint64)  # unsigned, what is too small becomes very large
+    slack = (room - gpus).view(np.uint64)  # as unsigned, negative slack becomes very large
     cell = int(slack.argmin())
     return cell if room[cell] >= gpus else -1
 
@@ -34,7 +34,7 @@ def tightest(room: Ints, gpus: int) -> int:
 def spread(room: Ints, gpus: int, member_gpus: int) -> Ints:
     """GPUs to take by node, each member within one, on as few nodes as possible; empty: there is no room.
 
-    The last members, and what is left over if members do not divide the gang, go where they fit most tightly.
+    The last members, and the remainder if members do not divide the gang, go where they fit most tightly.
     """
     members, remainder = gpus // member_gpus, gpus % member_gpus
     order = np.argsort(-room, kind="mergesort")
@@ -93,11 +93,11 @@ def _first_free(free: Bools, starts: Ints, node: int, gpus: int) -> Ints:
     return free[start : int(starts[node + 1])].nonzero()[0][:gpus] + start
 
 
-# GPUs of leases that yield. The last in rank go first, and of the leases that could go no more than needed do.
+# GPUs of leases that yield: the last in rank are evicted first, and no more leases than needed.
 
 
 def last_alone(free: Bools, yielding: Bools, rank: Ints) -> int:
-    """The GPU whose holder is last in rank, if no other GPU is free or has that rank: nothing to weigh; -1: none."""
+    """The GPU whose holder is the only one last in rank, if no GPU is free: there is no other choice; -1: none."""
     if free.any():
         return -1
     standing = np.where(yielding, rank, STAYS)
@@ -107,7 +107,7 @@ def last_alone(free: Bools, yielding: Bools, rank: Ints) -> int:
 
 
 def last_of_one_cell(free: Bools, yielding: Bools, holder: Ints, rank: Ints, cells: Ints, gpus: int) -> Ints:
-    """The leases that must end in the cell where those rank last; of equals, where they are fewest; empty: nowhere.
+    """The leases to end in the cell where they rank last; of equals, where they are fewest; empty: no such cell.
 
     `cells`: the GPUs of each; the row of a smaller cell ends in -1.
     """
@@ -118,7 +118,7 @@ def last_of_one_cell(free: Bools, yielding: Bools, holder: Ints, rank: Ints, cel
     standing = np.where(yielding, rank, STAYS)
     standing[free] = FREE
     standing = np.append(standing, STAYS)[cells]
-    # Counted from the last in rank, the GPU that completes the gang: its holder is the best that would have to go.
+    # Counted from the last in rank, the GPU that completes the gang: its holder is the best that would be evicted.
     completing = np.partition(standing, spare)[:, spare]
     last = completing.max()
     if last == STAYS:
@@ -162,10 +162,10 @@ def just_enough(holder: list[int], rank: list[int], needed: int) -> list[int]:
 
 
 def last_of_all(fits: Callable[[Gang, Bools], bool]) -> Callable[[Gang, Bools, Bools, Ints, Ints], Ints]:
-    """The rule for gangs that span nodes, given what tells whether there is room for one on some GPUs."""
+    """The eviction rule for gangs that span nodes, given a test of whether a gang fits on some GPUs."""
 
     def leaving(gang: Gang, free: Bools, yielding: Bools, holder: Ints, rank: Ints) -> Ints:
-        """The fewest leases from the last in rank; of those, the best in rank first, what can stay after all does."""
+        """The fewest leases from the last in rank; of those, any that need not end stay, the best in rank first."""
         ranks = np.unique(rank[yielding])[::-1]
         if len(ranks) == 0 or not fits(gang, free | yielding):
             return np.zeros(0, np.int64)

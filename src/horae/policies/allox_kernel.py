@@ -1,14 +1,14 @@
-"""Jobs to types of GPUs so that the sum of completion times is least, one job after the other.
+"""Assigns jobs to GPU types so that the sum of completion times is minimal, adding one job at a time.
 
 Places on a type are numbered from the end of its queues: those of rank k begin with number (k - 1) x GPUs. The jobs of
-a type stand in them longest first, which is best, so an answer is known by the type of each job.
+a type occupy them longest first, which is optimal, so a solution is given by the type of each job.
 
 Adding a job to the best matching of those before it is a shortest path: it takes a place, whose holder takes another,
-up to a place that was empty (Kuhn's Hungarian method). As cost is rank x run time, few of all those steps matter. In
-its own type a holder moves one place up or down: two such steps of the two holders cost no more than one step twice as
-far. In another type it enters where its run time belongs, in place of the next shorter or of the next longer job: going
-anywhere else costs no less than these two and the holders' moving on. That leaves some 2 x types steps a job instead of
-one for every place; a path is found by sweeps up and down the types until nothing gets any shorter.
+up to a place that was empty (Kuhn's Hungarian method). Because cost is rank x run time, few of these steps matter. In
+its own type a holder moves one place up or down: two such steps of the two holders cost at most as much as one step
+twice as far. In another type it enters where its run time belongs, in place of the next shorter or of the next longer
+job: any other place costs at least as much as these two and the moves of their holders. That leaves about 2 x types
+steps per job instead of one per place; a path is found by sweeps up and down the types until no path gets shorter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NONE = -1
 
 
 class _Ground(NamedTuple):
-    """What does not change: run times, the rank of each place, and who comes before whom."""
+    """Constant input: run times, the rank of each place, and the order of the jobs on each type."""
 
     seconds: Floats  # by type and job
     rank: Floats  # by type and place: from the end
@@ -32,7 +32,7 @@ class _Ground(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """The jobs that were matched so far, as they stand, by type."""
+    """The jobs matched so far, in their places, by type."""
 
     holder: Ints  # by place
     held: Ints  # how many places
@@ -40,7 +40,7 @@ class _Line(NamedTuple):
 
 
 class _Ways(NamedTuple):
-    """The shortest ways found so far from the newcomer to every place, by type."""
+    """The shortest paths found so far from the new job to every place, by type."""
 
     cost: Floats
     before: Ints  # type x places + place from which its holder comes; -1: the newcomer
@@ -48,11 +48,11 @@ class _Ways(NamedTuple):
 
 
 def least_sum_by_paths(seconds: Floats, gpus: Ints) -> Ints:
-    """By job: its type; -1 for all if rounding has led a path into a circle. `seconds`: by job and type."""
+    """By job: its type; -1 for all if rounding led a path into a cycle. `seconds`: by job and type."""
     by_type = np.ascontiguousarray(seconds.T)
     rank = (np.arange(len(seconds) + 1) // gpus[:, None] + 1).astype(np.float64)
     order = np.argsort(-by_type, axis=1, kind="stable")
-    # What rounding may make of a difference of costs: a way is shorter only if it is so by more.
+    # Rounding error of a difference of costs: a path counts as shorter only by more than this.
     hair = 1e-14 * float(seconds[np.isfinite(seconds)].max(initial=0.0)) * len(seconds)
     answer: Ints = _match(_Ground(by_type, rank, order), hair)
     return answer
@@ -80,7 +80,7 @@ def _match(ground: _Ground, hair: float) -> Ints:
 
 @kernel()
 def _stand(kind: Ints, ground: _Ground, line: _Line) -> None:
-    """Line the jobs of each type up; where would each of the others enter?"""
+    """Sort the jobs of each type into its places, and compute where each other job would enter."""
     for number in range(len(ground.order)):
         place = 0
         for job in ground.order[number]:
@@ -93,7 +93,7 @@ def _stand(kind: Ints, ground: _Ground, line: _Line) -> None:
 
 @kernel()
 def _enter(job: int, source: int, left: float, ground: _Ground, line: _Line, ways: _Ways, hair: float) -> None:
-    """Let this job, whose own place (if any) is left at that cost, take its two places in each other type."""
+    """Relax the paths by which this job, leaving its place (if any) at cost `left`, enters each other type."""
     kinds, width = ways.cost.shape
     for number in range(kinds):
         if ground.seconds[number, job] == np.inf or (source != _NONE and source // width == number):
@@ -109,7 +109,7 @@ def _enter(job: int, source: int, left: float, ground: _Ground, line: _Line, way
 
 @kernel()
 def _move(number: int, place: int, other: int, ground: _Ground, line: _Line, ways: _Ways, hair: float) -> None:
-    """Let the holder of a place take the one next to it."""
+    """Relax the path by which the holder of a place moves to the adjacent one."""
     rise = ground.rank[number, other] - ground.rank[number, place]
     value = ways.cost[number, place] + rise * ground.seconds[number, line.holder[number, place]]
     if value < ways.cost[number, other] - hair:
@@ -120,7 +120,7 @@ def _move(number: int, place: int, other: int, ground: _Ground, line: _Line, way
 
 @kernel()
 def _sweep(ground: _Ground, line: _Line, ways: _Ways, hair: float) -> bool:
-    """Holders move up, down, and to other types; whether any of them had not done so before."""
+    """Relax moves up, down and to other types once; True if any holder tried the other types for the first time."""
     shorter = False
     kinds, width = ways.cost.shape
     for number in range(kinds):
@@ -141,7 +141,7 @@ def _sweep(ground: _Ground, line: _Line, ways: _Ways, hair: float) -> bool:
 
 @kernel()
 def _follow(newcomer: int, kind: Ints, line: _Line, ways: _Ways) -> bool:
-    """Move everybody along the cheapest way to an empty place, from its end."""
+    """Move all jobs on the cheapest path to an empty place, from its end; False if the path is a cycle."""
     kinds, width = ways.cost.shape
     number = 0
     for other in range(1, kinds):

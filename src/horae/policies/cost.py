@@ -1,7 +1,7 @@
-"""Throughput per dollar (Gavel, OSDI'20, section 4.2): steps on a cheap GPU count for more than steps on a dear one.
+"""Throughput per dollar (Gavel, OSDI'20, section 4.2): steps on a cheap GPU count for more than steps on a costly one.
 
 A job's speed on a type is divided by the price of one GPU of that type. Where no type of the pool has a price, all have
-the same; where only some have, the others were forgotten, for nothing is worth more than any number of free steps.
+the same. Prices for only some of the types are an error, because a free type would outweigh any priced one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from horae.solvers.solution import Answer, Unsolved, evidence_of
 from horae.solvers.space_sharing.objectives import share_throughput
 from horae.solvers.total_value import largest_total
 
-OBJECTIVE = "steps a second of all jobs, each over the dollars an hour of the GPU type"
+OBJECTIVE = "steps per second of all jobs, each over the dollars per hour of the GPU type"
 
 
 @dataclass(frozen=True)
 class ThroughputPerDollar:
     name: ClassVar[str] = "throughput-per-dollar"
-    sharing: bool = False  # let two jobs share GPUs where that is worth more
+    sharing: bool = False  # let two jobs share GPUs where that increases the value
 
     def decide(self, view: View) -> Shares:
         classes = collapse(view, view.jobs.speed)
@@ -41,12 +41,12 @@ class ThroughputPerDollar:
 
 
 def speed_per_dollar(view: View, classes: Classes) -> Floats:
-    """By class and option: steps a second over the price of one GPU of the type."""
+    """By class and option: steps per second over the price of one GPU of the type."""
     return classes.speed / prices_of(view)[classes.accelerator]
 
 
 def prices_of(view: View) -> Floats:
-    """By accelerator: dollars an hour of one GPU; 1 where nobody asks for any, or there are no GPUs."""
+    """By accelerator: dollars per hour of one GPU; 1 where no type has a price, or there are no GPUs."""
     here = view.capacity > 0
     price = view.price_per_hour if len(view.price_per_hour) else np.zeros(len(here))
     priced = here & (price > 0)
@@ -58,21 +58,21 @@ def prices_of(view: View) -> Floats:
         raise PolicyError(
             f"{missing}: no price, while {known} has one, and steps per dollar cannot be compared",
             field="price",
-            remedy="give every GPU type of the pool a positive price an hour, or none",
+            remedy="give every GPU type of the pool a positive price per hour, or none",
         )
     return np.where(priced, price, 1.0)
 
 
-# Most steps a dollar, with deadlines kept (Gavel, OSDI'20, section 4.2: minimise cost with SLOs).
+# Maximum steps per dollar while meeting deadlines (Gavel, OSDI'20, section 4.2: minimise cost with SLOs).
 
 _PROBLEM = "throughput per dollar with deadlines"
-_HAIR = 1e-9  # relative: a deadline that can just be kept at full speed is not given up for rounding
+_HAIR = 1e-9  # relative: a deadline that can just be met at full speed is not dropped because of rounding
 
 
 @dataclass(frozen=True)
 class MinCost:
     name: ClassVar[str] = "min-cost"
-    sharing: bool = False  # let two jobs share GPUs where that is worth more; whom to drop is settled without
+    sharing: bool = False  # let two jobs share GPUs where that adds value; deadlines are dropped without regard to it
 
     def decide(self, view: View) -> Shares:
         need = needed_speed(view)
@@ -88,14 +88,14 @@ class MinCost:
             evidence = shares.evidence or evidence
         dropped = (need > 0) & ~kept & (evidence.limit != int(Limit.NOWHERE))
         return shares._replace(
-            # What is needed changes with every second, and with it who can be helped.
+            # The speed needed changes every second, and with it the set of deadlines that can be met.
             stands_until=view.now if (floor > 0).any() else inf,
             evidence=evidence._replace(limit=np.where(dropped, int(Limit.DROPPED), evidence.limit)),
         )
 
 
 def needed_speed(view: View) -> Floats:
-    """By row: steps a second from now on, to be done in time; 0 without a deadline, endless where it has passed."""
+    """By row: steps per second needed from now on to meet the deadline; 0 without one, infinite where it has passed."""
     jobs = view.jobs
     left = np.where(np.isfinite(jobs.deadline_at), np.nan_to_num(jobs.steps_left, nan=0.0), 0.0)
     seconds = np.where(np.isfinite(jobs.deadline_at), jobs.deadline_at - view.now, 1.0)
@@ -104,7 +104,7 @@ def needed_speed(view: View) -> Floats:
 
 
 def _with_deadlines(view: View, classes: Classes, floor: Floats) -> tuple[Classes, Bools, Answer]:
-    """The classes, now cut into those kept and those dropped; by row, whose deadline is kept; and the best shares."""
+    """The classes, split into jobs kept and dropped; by row, whether its deadline is met; and the optimal shares."""
     answer = largest_total(_PROBLEM, classes, speed_per_dollar(view, classes), floor)
     if answer is not None:
         return classes, (floor > 0)[classes.member], answer
@@ -120,7 +120,7 @@ def _with_deadlines(view: View, classes: Classes, floor: Floats) -> tuple[Classe
 
 
 def _place_in_class(member: Ints, serial: Ints) -> Ints:
-    """By row: how many jobs of its class came before it."""
+    """By row: how many jobs of its class were submitted before it."""
     order = np.lexsort((serial, member))
     first = np.searchsorted(member[order], member[order], side="left")
     place = np.empty(len(member), dtype=np.int64)

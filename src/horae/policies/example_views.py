@@ -1,4 +1,4 @@
-"""Views to try a policy on: every kind of pool that a scheduler may show it, small enough to compare whole."""
+"""Example views to test a policy on: every kind of pool a scheduler may present, small enough to compare completely."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ SHAPES = tuple(
 
 @dataclass(frozen=True)
 class Case:
-    """A pool at one moment. The same case can be shown with its jobs in any order of rows."""
+    """A pool at one moment; the same case can be presented with its jobs in any order of rows."""
 
     name: str
     now: float
     capacity: tuple[int, ...]  # by accelerator
-    jobs: tuple[tuple[Job, bool], ...]  # and whether each of them runs
+    jobs: tuple[tuple[Job, bool], ...]  # each with whether it runs
     seed: int = 0
 
     def view(self, order: Sequence[int] | None = None) -> View:
@@ -48,7 +48,7 @@ class Case:
         apps = len({job.app_id for job, _ in self.jobs})
         weight = np.array([2.0, 1.0, 1.0])
         price = np.array([0.5, 2.0])
-        # Jobs of the second model slow others down; two of the third do not fit.
+        # Jobs of the second model slow others down; two of the third do not fit together.
         kept = np.array([[0.9, 0.6, 0.9], [0.7, 0.5, 0.7], [0.9, 0.6, 0.0]])[:, :, None] * np.ones(len(SHAPES))
         for column in (capacity, accelerator, gpus, level, weight, price, kept):
             column.flags.writeable = False
@@ -79,7 +79,7 @@ class Case:
         )
 
     def _apps(self) -> AppColumns:
-        """As a scheduler would have summed them up; one in three has more to come."""
+        """The app columns as a scheduler would have aggregated them; one app in three has more jobs to come."""
         names = sorted({job.app_id for job, _ in self.jobs})
         floats, gpus = np.zeros((5, len(names))), np.zeros(len(names), dtype=np.int64)
         for job, _ in self.jobs:
@@ -134,7 +134,7 @@ def _alike(index: int) -> Job:
 
 
 def _crowd(name: str, random: np.random.Generator, now: float, count: int, seed: int) -> Case:
-    """Jobs of all kinds; those that run leave some room, or none."""
+    """A case with jobs of all kinds, of which the running ones leave some room, or none."""
     capacity = (int(random.integers(4, 33)), int(random.integers(4, 33)))
     left = list(capacity)
     jobs = []

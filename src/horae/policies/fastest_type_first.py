@@ -1,10 +1,10 @@
-"""First come or shortest first, each on the fastest GPU type that has room: baselines of Gavel's evaluation (OSDI'20).
+"""FIFO or shortest first, each job on the fastest GPU type that has room: baselines of Gavel's evaluation (OSDI'20).
 
-Jobs are served in order, each whole and all of the time; the first that finds no room stops the queue, even if it never
-will. Answered anew whenever something happens, so a job moves up to a faster type as soon as that becomes free.
+Jobs are served in order, each completely and all of the time; the first that finds no room blocks the queue, even if it
+never will. The answer is recomputed at every event, so a job moves up to a faster type as soon as that becomes free.
 
-With sharing, those still in the queue then join those who were served, in order, each the one beside whom the two keep
-most of their speeds; the first that finds no good company stops this, too.
+With sharing, jobs still in the queue then join the served jobs in order, each the one with which the two keep most of
+their speeds; the first that finds no suitable partner ends this step, too.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from horae.policies.stable_random import draw
 @dataclass(frozen=True)
 class FifoOnFastest:
     name: ClassVar[str] = "fifo-on-fastest"
-    aware: bool = True  # of how fast a model is on each GPU type; if not, each job tries them in an order of its own
+    aware: bool = True  # uses speeds by GPU type; if not, each job tries the types in an order of its own
     sharing: bool = False  # two jobs may run on the same GPUs
-    packing_min: float = 1.5  # two share if the parts of their speeds that they keep add up to more than this
+    packing_min: float = 1.5  # two jobs share if the fractions of their speeds that they keep add up to more than this
 
     def decide(self, view: View) -> Shares:
         order = np.lexsort((view.jobs.serial, view.jobs.submitted_at))
@@ -37,9 +37,9 @@ class FifoOnFastest:
 
 @dataclass(frozen=True)
 class SjfOnFastest:
-    """By the believed time left on the job's fastest type; who is not aware of speeds takes that of its first shape.
+    """Shortest first, by the estimated time left on the job's fastest type.
 
-    Jobs of unknown length come last.
+    If not aware of speeds, the time left in the job's first shape counts. Jobs of unknown length come last.
     """
 
     name: ClassVar[str] = "sjf-on-fastest"
@@ -57,7 +57,7 @@ class SjfOnFastest:
         order, served = queue.order, _serve(queue)
         shares = _shares(queue, served, self.sharing, self.packing_min)
         if len(served) == len(order) and (queue.wishes[order, 0] == served).all():
-            return shares  # all have what they like best, in any order
+            return shares  # all jobs have their most preferred option, in any order
         last = max(len(served), 2 * len(served) - 1 if self.sharing else 0)
         pace = np.divide(jobs.speed.max(axis=1, initial=0.0), speed, out=np.ones(len(speed)), where=speed > 0)
         gap = _gap_min(left[order], _moves(queue, shares)[order], last)
@@ -67,19 +67,19 @@ class SjfOnFastest:
 class _Queue(NamedTuple):
     view: View
     order: Ints  # rows, the first to be served first
-    wishes: Ints  # by row: its options, the one it likes best first
-    shapes: Ints  # by row and wish; -1 for those that it cannot have
+    wishes: Ints  # by row: its options, the most preferred first
+    shapes: Ints  # by row and preference; -1 for options it cannot have
 
 
 def _queue(view: View, order: Ints, aware: bool) -> _Queue:
-    """Wishes go by speed and then by the name of the GPU type, or by a lot for each type."""
+    """The queue in this order; options are preferred by speed, then GPU type name, or by a random order per type."""
     jobs = view.jobs
-    accelerator = view.shape_accelerator[jobs.shape]  # rubbish beyond the last option, which is not accepted
+    accelerator = view.shape_accelerator[jobs.shape]  # undefined beyond the last option, which is not accepted
     accepted = (jobs.shape >= 0) & (accelerator >= 0) & (jobs.speed > 0)
     by_name = np.argsort(np.argsort(np.array(view.accelerators, dtype=str)))[accelerator]
     first = -jobs.speed if aware else draw(view.seed, jobs.serial[:, None], accelerator)
     wishes = np.lexsort((by_name, first, ~accepted), axis=-1)
-    # A job that accepts nothing the pool has now is not in the queue: it would stop all others for nothing.
+    # A job that accepts nothing the pool has now is not in the queue: it would block all others to no purpose.
     order = order[accepted[order].any(axis=1)]
     return _Queue(view, order, wishes, np.take_along_axis(np.where(accepted, jobs.shape, -1), wishes, axis=1))
 
@@ -87,8 +87,8 @@ def _queue(view: View, order: Ints, aware: bool) -> _Queue:
 def _serve(queue: _Queue) -> list[int]:
     """Options of the first jobs in order, up to the first that finds no room.
 
-    Step by step, for room depends on all who came before. Everyone served has at least one GPU, so there are no more
-    steps than GPUs, however long the queue.
+    Sequential, because room depends on all earlier jobs. Every served job has at least one GPU, so there are at most as
+    many steps as GPUs, however long the queue.
     """
     view = queue.view
     room = view.capacity.tolist()
@@ -117,7 +117,7 @@ def _shares(queue: _Queue, served: list[int], sharing: bool, packing_min: float)
 
 
 def _join(queue: _Queue, served: Ints, packing_min: float) -> Pairs | None:
-    """Those still in the queue join those served. Each takes one of them away, so this, too, ends with the GPUs."""
+    """Pair jobs still in the queue with served jobs; each uses up one of these, so the GPUs bound the steps."""
     hosts = queue.order[: len(served)]
     host_is_alone = np.ones(len(hosts), dtype=np.bool_)
     joined: list[tuple[int, int, int, int]] = []
@@ -135,7 +135,7 @@ def _join(queue: _Queue, served: Ints, packing_min: float) -> Pairs | None:
 
 
 def _together(queue: _Queue, row: int, hosts: Ints, served: Ints) -> Floats:
-    """By host and wish of this job: what the two keep together, 0 where they would not have the same GPUs."""
+    """By host and preference of this job: the sum of speeds kept, 0 where the two would not have the same GPUs."""
     view, jobs = queue.view, queue.view.jobs
     theirs, mine = jobs.shape[hosts, served][:, None], queue.shapes[[row]]
     same = (view.shape_accelerator[theirs] == view.shape_accelerator[mine]) & (mine >= 0)
@@ -145,7 +145,7 @@ def _together(queue: _Queue, row: int, hosts: Ints, served: Ints) -> Floats:
 
 
 def _moves(queue: _Queue, shares: Shares) -> Bools:
-    """By row: it runs, or may be started, and so comes nearer to its end; who waits overtakes nobody."""
+    """By row: whether it runs or may be started, so that its time left falls; a waiting job overtakes no other."""
     moves = ~queue.view.jobs.pending | shares.fraction.any(axis=1)
     if shares.pairs is not None:
         moves[shares.pairs.first] = moves[shares.pairs.second] = True
@@ -153,12 +153,12 @@ def _moves(queue: _Queue, shares: Shares) -> Bools:
 
 
 def _gap_min(left: Floats, moves: Bools, last: int) -> float:
-    """In order: the least time that somebody who moves is behind the one before it, which at worst waits.
+    """The least time, in order, by which a running job is behind the one before it, which at worst waits.
 
-    The order matters up to the last place, which is that of the one that stops the queue or could be the last to join
-    others. Nobody behind gets past that one sooner than the next that moves. Those of unknown length stay last.
+    The order matters up to position `last`, that of the job that blocks the queue or could be the last to join others.
+    No job behind passes that one sooner than the next running one. Jobs of unknown length stay last.
     """
     movers = np.flatnonzero(moves & np.isfinite(left))
-    count = int(np.searchsorted(movers, last, side="right")) + 1  # and the next of those behind
+    count = int(np.searchsorted(movers, last, side="right")) + 1  # and the next one behind
     behind = movers[:count][movers[:count] > 0]
     return float((left[behind] - left[np.minimum(behind - 1, last)]).min(initial=inf))

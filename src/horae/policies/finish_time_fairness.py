@@ -1,4 +1,4 @@
-"""Finish-time fairness over GPU types (Gavel, OSDI'20, section 4.2, after Themis): the worst ratio is least.
+"""Finish-time fairness over GPU types (Gavel, OSDI'20, section 4.2, after Themis): minimise the worst ratio.
 
 The ratio of a job is its time in the pool, from submission to end, over what that would be on 1/N of every GPU type.
 """
@@ -22,8 +22,8 @@ from horae.solvers.type_blind import speeds_of, spread_evenly
 @dataclass(frozen=True)
 class FinishTimeFairness:
     name: ClassVar[str] = "finish-time-fairness"
-    aware: bool = True  # of how fast a model is on each GPU type
-    reference: str = ""  # if not aware: the type whose speeds stand for all; none: that of a job's first option
+    aware: bool = True  # uses the speed of each model by GPU type
+    reference: str = ""  # if not aware: the type whose speeds stand for all; empty: that of a job's first option
     sharing: bool = False  # let two jobs share GPUs where both gain by it
 
     def decide(self, view: View) -> Shares:

@@ -8,7 +8,7 @@ from horae.model.arrays import Floats, Ints
 
 
 def sums_before(group: Ints, amount: Floats | Ints, order: Ints) -> Floats:
-    """By row: what those of its group that stand before it in this order add up to; zero for rows not in the order."""
+    """By row: the sum over rows of its group that precede it in this order; zero for rows not in the order."""
     by_group = order[np.argsort(group[order], kind="stable")]
     amounts = amount[by_group].astype(np.float64)
     before = np.cumsum(amounts) - amounts

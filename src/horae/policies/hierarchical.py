@@ -1,7 +1,7 @@
 """Organisations with weights, and fairness or first come, first served within each (Gavel, OSDI'20, section 4.3).
 
-The level of a job, its speed over that on an equal share, rises at a pace of its part of the weights over its GPUs. Who
-can rise no more passes its weight on: a job to its organisation, an organisation to its siblings.
+The level of a job, its speed over that on an equal share, rises at a pace of its part of the weights over its GPUs. A
+job that can no longer rise passes its weight on to its organisation, an organisation to its siblings.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from horae.solvers.weighted_water_filling import rise
 @dataclass(frozen=True)
 class Hierarchical:
     name: ClassVar[str] = "hierarchical"
-    # By path of an organisation, like "lab/vision"; for those not named, what the tenant of that name has, or else 1.
+    # By path of an organisation, such as "lab/vision"; for those not named, the weight of the tenant of that name, or
+    # 1.
     weights: Mapping[str, float] = field(default_factory=dict)
-    fifo: str = ""  # paths with commas between them; their members are served as they come; "*": all
+    fifo: str = ""  # comma-separated paths; their members are served first come, first served; "*": all
 
     def __post_init__(self) -> None:
         for path, weight in self.weights.items():
@@ -43,7 +44,8 @@ class Hierarchical:
         order = np.lexsort((jobs.serial, jobs.submitted_at))
         place = np.empty(len(jobs), dtype=np.int64)
         place[order] = np.arange(len(jobs))
-        # Where turns are taken every job is a class of its own; elsewhere equal jobs of one organisation rise together.
+        # Where jobs are served in turn every job is a class of its own; elsewhere equal jobs of one organisation rise
+        # together.
         label = np.where(tree.in_turn[organisation], len(tree.parent) + place, organisation)
         classes = collapse(view, jobs.speed, state=label[:, None].astype(np.float64))
         members = Members(organisation[classes.first], classes.jobs, classes.weight, place[classes.first])
@@ -63,7 +65,7 @@ class Hierarchical:
         return organisations_of(view.tenants, view.tenant_weight, present, self.weights, fifo)
 
 
-# Organisations within organisations: how a weight is passed down to those who can still use it.
+# Nested organisations: how a weight is passed down to the members that can still use it.
 
 ALL = "*"
 _NO_PARENT = -1
@@ -71,7 +73,7 @@ _Path = tuple[str, ...]
 
 
 class Organisations(NamedTuple):
-    """A tree; parents come before their children, and the first is the pool as a whole."""
+    """A tree of organisations; parents come before their children, and the first is the pool as a whole."""
 
     parent: Ints
     weight: Floats
@@ -79,12 +81,12 @@ class Organisations(NamedTuple):
     of_tenant: Ints  # by tenant: the organisation that its jobs are members of; -1: has no jobs
 
     def paces(self, members: Members, full: Bools) -> Floats:
-        """By class: the part of the pool's weight that each of its jobs has now."""
+        """By class: the fraction of the pool's weight that each of its jobs has now."""
         active = ~full
         turn = members.first_in_turn(self, active)
         own = np.where(self.in_turn[members.organisation], turn, members.jobs * members.weight * active)
         direct = np.bincount(members.organisation, weights=own, minlength=len(self.parent))
-        below = np.zeros(len(self.parent))  # weights of the organisations in it that have somebody who can rise
+        below = np.zeros(len(self.parent))  # weights of the child organisations that have a job that can rise
         for node in range(len(self.parent) - 1, 0, -1):
             if direct[node] + below[node] > 0:
                 below[self.parent[node]] += self.weight[node]
@@ -100,15 +102,15 @@ class Organisations(NamedTuple):
 
 
 class Members(NamedTuple):
-    """By class: where it belongs, and its claim there."""
+    """By class: its organisation, its number of jobs, its weight and its place in the order of arrival."""
 
     organisation: Ints
     jobs: Floats
     weight: Floats
-    place: Ints  # in the order of arrival, over all
+    place: Ints  # in the order of arrival, over all organisations
 
     def first_in_turn(self, organisations: Organisations, active: Bools) -> Floats:
-        """1 for the first of each organisation that serves in turn, 0 for all others."""
+        """By class: 1 for the first of each organisation that serves in turn, 0 for all others."""
         turn = np.zeros(len(active))
         waiting = np.flatnonzero(active & organisations.in_turn[self.organisation])
         waiting = waiting[np.argsort(self.place[waiting])]
@@ -120,7 +122,7 @@ class Members(NamedTuple):
 def organisations_of(
     tenants: tuple[str, ...], tenant_weight: Floats, present: Bools, weights: Mapping[str, float], fifo: tuple[str, ...]
 ) -> Organisations:
-    """The tree of those tenants that are present; organisations below one that serves in turn are not told apart."""
+    """The tree of the tenants that are present; organisations below one that serves in turn are not distinguished."""
     in_turn = {_parts(path) for path in fifo if path != ALL}
     owners = {
         number: _owner(_parts(name), in_turn, ALL in fifo) for number, name in enumerate(tenants) if present[number]
@@ -145,7 +147,7 @@ def _parts(path: str) -> _Path:
 
 
 def _owner(path: _Path, in_turn: set[_Path], all_in_turn: bool) -> _Path:
-    """The highest organisation on the way that serves in turn; if there is none, the tenant itself."""
+    """The highest organisation on the path that serves in turn; if there is none, the tenant itself."""
     if all_in_turn:
         return path[:1]
     return next((path[:depth] for depth in range(1, len(path)) if path[:depth] in in_turn), path)

@@ -1,4 +1,4 @@
-"""The least makespan over GPU types (Gavel, OSDI'20, section 4.2): all that is here is done as soon as can be."""
+"""Minimum makespan over GPU types (Gavel, OSDI'20, section 4.2): all present jobs finish as early as possible."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from horae.solvers.type_blind import speeds_of, spread_evenly
 @dataclass(frozen=True)
 class Makespan:
     name: ClassVar[str] = "makespan"
-    aware: bool = True  # of how fast a model is on each GPU type
-    reference: str = ""  # if not aware: the type whose speeds stand for all; none: that of a job's first option
+    aware: bool = True  # uses the speed of each model by GPU type
+    reference: str = ""  # if not aware: the type whose speeds stand for all; empty: that of a job's first option
     sharing: bool = False  # let two jobs share GPUs where both gain by it
 
     def decide(self, view: View) -> Shares:

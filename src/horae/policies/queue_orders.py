@@ -1,4 +1,4 @@
-"""First in, first out: nobody starts before those who came earlier, unless backfilling is allowed."""
+"""First in, first out: no job starts before earlier ones, unless backfilling is allowed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Fifo:
         return Ranking(waiting[view.jobs.serial[waiting].argsort()], blocking=not self.backfill)
 
 
-# Shortest job first, by the believed run time in the job's reference shape; never preempts.
+# Shortest job first, by the estimated run time in the job's reference shape; never preempts.
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Sjf:
         return Ranking(waiting[order], blocking=not self.backfill)
 
 
-# Shortest remaining time first, by the believed time left in the job's reference shape; preempts.
+# Shortest remaining time first, by the estimated time left in the job's reference shape; preempts.
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class Srtf:
     def decide(self, view: View) -> Ranking:
         jobs = view.jobs
         order = np.lexsort((jobs.serial, jobs.seconds_left))
-        # It stands until something happens: whoever runs only draws further ahead of those who wait.
+        # The order stands until an event: a running job only gets further ahead of waiting ones.
         return Ranking(order, preemptive=True, blocking=not self.backfill)
 
 
-# Shortest remaining service first: the believed time left times the GPUs of the gang; preempts.
+# Shortest remaining service first: the estimated time left times the GPUs of the gang; preempts.
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class Srsf:
     def decide(self, view: View) -> Ranking:
         jobs = view.jobs
         order = np.lexsort((jobs.serial, jobs.seconds_left * jobs.gpus))
-        # It stands until something happens: whoever runs only draws further ahead of those who wait.
+        # The order stands until an event: a running job only gets further ahead of waiting ones.
         return Ranking(order, preemptive=True, blocking=not self.backfill)
 
 
-# Least attained service: whoever has had the fewest GPU-seconds runs first.
+# Least attained service: the job with the fewest GPU-seconds so far runs first.
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Las:
     def decide(self, view: View) -> Ranking:
         jobs = view.jobs
         order = np.lexsort((jobs.serial, jobs.submitted_at, jobs.service_gpu_seconds))
-        # Whoever runs falls back continuously; with nobody waiting that changes nothing.
+        # A running job falls back continuously; with no job waiting that changes nothing.
         stands_until = view.now if jobs.waiting.any() else inf
         return Ranking(order, preemptive=True, stands_until=stands_until)
 

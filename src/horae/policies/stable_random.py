@@ -1,7 +1,7 @@
-"""Lots that are drawn once and for all: the same seed and numbers give the same lot, whoever else is there.
+"""Stable random numbers: the same seed and identifiers give the same number, whatever other jobs are present.
 
-A generator deals its numbers out in the order of rows; these depend on nothing but whom they are for, so that a job
-keeps its lot while others come and go.
+A generator returns its numbers in the order of rows; these depend only on the identifiers they are drawn for, so that a
+job keeps its number while others arrive and end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def mix(numbers: Lots) -> Lots:
-    """Numbers as lots; different numbers have different lots."""
+    """Hash numbers to random ones; different inputs give different outputs."""
     lots = (numbers ^ (numbers >> np.uint64(30))) * _FIRST
     lots = (lots ^ (lots >> np.uint64(27))) * _SECOND
     mixed: Lots = lots ^ (lots >> np.uint64(31))
@@ -29,7 +29,7 @@ def mix(numbers: Lots) -> Lots:
 
 
 def draw(seed: int, *numbers: Ints) -> Lots:
-    """A lot for each row of these columns, which may have any forms that go together."""
+    """A random number for each row of these columns, which may have any shapes that broadcast."""
     lots: Lots = mix(np.array([seed % 2**64], dtype=np.uint64) + _STEP)
     for column in numbers:
         lots = mix((lots ^ np.asarray(column).astype(np.uint64)) + _STEP)

@@ -1,5 +1,7 @@
-"""Frozen values made of arrays, names and numbers, as one .npz file and back. No pickles, no dates: equal values make
-equal bytes."""
+"""Saves frozen values made of arrays, names and numbers as one .npz file, and loads them.
+
+No pickles, no dates: equal values give equal bytes.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,11 @@ Value = TypeVar("Value")
 Arrays = dict[str, NDArray[Any]]
 
 VERSION = 2
-_DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file knows
+_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest date of a zip file
 
 
 def save(value: object, path: Path) -> None:
-    """Whoever reads the file sees the whole of it or none: it is written beside its place, then moved there."""
+    """Saves a value atomically: to a temporary name first, then moved to its place."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with zipfile.ZipFile(beside, "w") as file:
@@ -72,7 +74,7 @@ def _flatten(value: object, prefix: str) -> Iterator[tuple[str, NDArray[Any]]]:
         if is_dataclass(item):
             yield from _flatten(item, f"{name}.")
         elif isinstance(item, tuple):
-            # Names one after the other, and where each ends: much less than an array as wide as the longest.
+            # Names concatenated, with the end of each: much smaller than an array as wide as the longest.
             encoded = [text.encode() for text in item]
             yield f"{name}.text", np.frombuffer(b"".join(encoded), dtype=np.uint8)
             yield f"{name}.ends", np.cumsum([len(text) for text in encoded], dtype=np.int64)

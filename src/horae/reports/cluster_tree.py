@@ -1,4 +1,4 @@
-"""A cluster drawn as a tree. Equal neighbours are drawn once, with their number."""
+"""Draws a cluster as a tree. Equal neighbours are drawn once, with their number."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ def _children(cell: Cell, indent: str, outer: Sequence[str]) -> Iterator[str]:
 
 
 def _own(cell: Cell, outer: Sequence[str]) -> Cell:
-    """What stands in for a cell of a level above nodes that does not exist here."""
+    """The cell itself, or the first named or inner cell where it only stands in for a level that does not exist
+    here."""
     while cell.level in outer and not cell.name:
         cell = cell.children[0]
     return cell
 
 
 def _form(cell: Cell) -> tuple[object, ...]:
-    """Cells of one form look alike from here down."""
+    """The form of a cell: cells of one form look alike from here down."""
     return (cell.level, cell.gpus, tuple(_form(child) for child in cell.children))
 
 

@@ -1,6 +1,6 @@
-"""What became of each job: a fold over events and commands, the same for a live run and for a journal.
+"""Records the outcome of each job: a fold over events and commands, the same for a live run and for a journal.
 
-A run may have a million jobs, so what has ended is kept in typed columns; only live jobs are objects.
+A run may have a million jobs, so ended jobs are kept in typed columns; only live jobs are objects.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from horae.reports.run_log import (
 _ENDING = {ending: ENDINGS.index(ending.value) for ending in Ending}
 _STOPPED, _LOST, _RUNNING = ENDINGS.index("stopped"), ENDINGS.index("lost"), ENDINGS.index("running")
 _BY_OWNER = ENDINGS.index("cancelled")
-# Rows as the recorder writes them: whole numbers, then reals.
+# Rows as the recorder writes them: integers, then reals.
 _JOB_INTS = ("serial", "user", "tenant", "app", "model", "pool", "gpus", "outcome")
 _JOB_FLOATS = ("submitted_at", "started_at", "ended_at", "deadline_at", "ideal_seconds", "fastest_seconds")
 _LEASE_INTS = ("serial", "accelerator", "ending", "gpus")
@@ -49,10 +49,10 @@ _LEASE_FLOATS = ("started_at", "ended_at", "restart_seconds", "shared_seconds")
 
 
 class _Form:
-    """A row of columns packed into bytes, and many of them unpacked into columns."""
+    """Packs a row of columns into bytes, and unpacks many of them into columns."""
 
     def __init__(self, ints: tuple[str, ...], floats: tuple[str, ...], more: tuple[str, int] | None = None) -> None:
-        """`more` is one more column, of so many reals."""
+        """`more` is the length of an additional column of reals."""
         self.pack = Struct(f"={len(ints)}q{len(floats) + (more[1] if more else 0)}d").pack
         columns: list[Any] = [*((name, np.int64) for name in ints), *((name, np.float64) for name in floats)]
         self._rows = np.dtype([*columns, (more[0], np.float64, (more[1],))] if more else columns)
@@ -69,9 +69,9 @@ class Life:
     job: Job
     truth: Truth | None
     serial: int  # in the order of submission
-    start: Start | None = None  # the lease that it has
+    start: Start | None = None  # its present lease
     since: float = 0.0
-    shared_until: float = 0.0  # when it lost the company of another on these GPUs; inf: it has it
+    shared_until: float = 0.0  # when its partner on these GPUs left; inf: still there
     first_started_at: float = nan
     starts: int = 0
     failures: int = 0
@@ -95,7 +95,7 @@ class Record:
 
 
 class Recorder:
-    """An observer that keeps one row for each job and each lease that has ended."""
+    """An observer that keeps one row per job and per lease that has ended."""
 
     def __init__(self, setup: Setup) -> None:
         self.live: dict[str, Life] = {}
@@ -103,7 +103,7 @@ class Recorder:
         self._expected: dict[str, Truth] = {}
         self._submitted_count = 0
         self._now = self._surveyed_at = 0.0
-        # Names and their numbers, given in the order in which they are first met.
+        # Names and their numbers, in the order of first occurrence.
         self._users: dict[str, int] = {}
         self._tenants: dict[str, int] = {}
         self._apps: dict[str, int] = {}
@@ -114,7 +114,7 @@ class Recorder:
         self._jobs, self._leases, self._gpus = bytearray(), bytearray(), array("q")
 
     def expecting(self, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
-        """The same arrivals; the truth about each is noted on its way to the engine."""
+        """The same arrivals; the truth about each is recorded on its way to the engine."""
         for arrival in arrivals:
             self.expect(arrival)
             yield arrival
@@ -139,7 +139,7 @@ class Recorder:
                     self._started(self.live[job_id], command, event.at)
 
     def _submitted(self, job: Job) -> None:
-        if job.id not in self.live and job.id not in self._ids:  # otherwise told twice
+        if job.id not in self.live and job.id not in self._ids:  # otherwise a duplicate
             self.live[job.id] = Life(job, self._expected.pop(job.id, None), self._submitted_count)
             self._submitted_count += 1
 
@@ -153,8 +153,8 @@ class Recorder:
     def _started(self, life: Life, command: Start, at: float) -> None:
         if life.start is not None:
             if life.start.epoch == command.epoch:
-                return  # sent again
-            # The news of its end was lost; a survey found that nothing runs.
+                return  # a duplicate
+            # The message of its end was lost; a survey found that nothing runs.
             self._end_lease(life, _LOST, self._surveyed_at if self._surveyed_at > life.since else at)
         if not life.starts:
             life.first_started_at = at
@@ -230,7 +230,7 @@ class Recorder:
         return len(self._ids)
 
     def log(self, refused: Collection[str] = ()) -> RunLog:
-        """All that is known so far; `refused` are those of the live jobs that can never run."""
+        """The log of everything known so far; `refused` are the live jobs that can never run."""
         live = list(self.live.values())
         rows = [self._job_row(life, REFUSED if life.job.id in refused else UNFINISHED, nan) for life in live]
         columns = self._job_form.columns(b"".join((self._jobs, *rows)))
@@ -262,7 +262,7 @@ class Recorder:
         )
 
     def records(self) -> list[Record]:
-        """One for each job that ended, in the order of their ends."""
+        """One record per job that ended, in the order of their ends."""
         log, count = self.log(), self.ended_count
         jobs = log.jobs
         columns = (
@@ -276,14 +276,17 @@ class Recorder:
         ]
 
     def column(self, name: str, outcome: str = "finished") -> Floats:
-        """One number of each job with that outcome, in the order in which they ended."""
+        """One number per job with that outcome, in the order of their ends."""
         log = self.log()
         column = getattr(log if hasattr(log, name) else log.jobs, name)
         return np.asarray(column[log.jobs.outcome == OUTCOMES.index(outcome)], dtype=np.float64)
 
 
 def _steps(life: Life, outcome: int) -> float:
-    """The work that a job did or, if it has not ended, will do; nan: unknown. Truth is better than what is believed."""
+    """The steps that a job did or, if it has not ended, will do; nan: unknown.
+
+    True values take precedence over estimates.
+    """
     if outcome == CANCELLED or (outcome == FAILED and life.truth is None):
         return life.steps
     if life.truth is not None:
@@ -302,7 +305,7 @@ def _true_options(job: Job, truth: Truth) -> Sequence[Option]:
     return [first, *(option for option in options if option is not first)]
 
 
-# What a recorder knows of the cluster: its GPUs as columns, who may use them, and the least that a job can take.
+# The recorder's view of the cluster: its GPUs as columns, which pools may use them, and lower bounds per job
 
 
 class Site:
@@ -335,7 +338,7 @@ class Site:
         self.kept_together_max = max((sum(row.kept) for row in setup.sharing), default=1.0)
 
     def _counts(self, setup: Setup, accelerator: Ints, pool: Ints) -> Ints:
-        """By pool and accelerator: GPUs that it may use at a time. The last row is that of no pool."""
+        """By pool and accelerator: GPUs that it may use at a time. The last row is for jobs without a pool."""
         counts = np.zeros((len(setup.pools) + 1, len(self.accelerator)), dtype=np.int64)
         np.add.at(counts, (pool, accelerator), 1)
         counts[-1] = 0
@@ -359,7 +362,7 @@ class Site:
         return counts
 
     def pool_of(self, job: Job) -> int:
-        """-1: no pool serves it."""
+        """The index of a job's pool; -1: no pool serves it."""
         pool = self._pool_of_job.find(job)
         return -1 if pool is None else pool
 
@@ -367,7 +370,7 @@ class Site:
         return [self._first_gpu[node] + number for node, number in gpus]
 
     def least(self, steps: float, options: Sequence[Option], pool: int) -> tuple[float, list[float]]:
-        """The least seconds for so much work in this pool, and by accelerator the least GPU-seconds."""
+        """The least seconds for this much work in this pool, and by accelerator the least GPU-seconds."""
         gpus_of = self._gpus[pool]
         fastest_seconds = inf
         least_gpu_seconds = self._nowhere.copy()

@@ -15,7 +15,7 @@ TOLERANCE = 1e-6  # beyond that, rho is over 1; the length of a minute in Unix t
 
 @dataclass(frozen=True)
 class AppColumns:
-    """One row an app in its pool, of those that have been accepted."""
+    """One row per app in its pool, of the apps that were accepted."""
 
     first_job: Ints  # row of the first of its jobs
     pool: Ints
@@ -62,7 +62,7 @@ def apps(log: RunLog) -> AppColumns:
 
 
 def _number_apps(log: RunLog, rows: Ints) -> tuple[Ints, int]:
-    """By row: the number of its app, and how many there are. What runs in two pools is two apps."""
+    """By row: the number of its app, and the number of apps. An app in two pools counts as two."""
     jobs, pools = log.jobs, len(log.cluster.pools)
     own = len(log.apps) + rows
     key = np.where(jobs.app[rows] >= 0, jobs.app[rows], own) * pools + jobs.pool[rows]
@@ -72,15 +72,15 @@ def _number_apps(log: RunLog, rows: Ints) -> tuple[Ints, int]:
 
 
 def _peak(app: Ints, apps: int, gpus: Ints, submitted_at: Floats, ended_at: Floats) -> Ints:
-    """By app: the largest sum of the gangs of its jobs that were there at a time."""
+    """By app: the largest sum of the gangs of its jobs that were present at a time."""
     owner = np.concatenate([app, app])
     change = np.concatenate([gpus, -gpus])
     times = np.concatenate([submitted_at, ended_at])
-    order = np.lexsort((change > 0, times, owner))  # whoever ends makes room for whoever comes
-    owner, running = owner[order], np.cumsum(change[order])  # every app comes to nothing at its end
+    order = np.lexsort((change > 0, times, owner))  # a job that ends makes room for one that arrives at that time
+    owner, running = owner[order], np.cumsum(change[order])  # every app returns to zero at its end
     peak = np.zeros(apps, dtype=np.int64)
     np.maximum.at(peak, owner, running)
-    # A job that ends as it comes is there nevertheless.
+    # A job that ends as it arrives counts nevertheless.
     np.maximum.at(peak, app, gpus)
     return peak
 
@@ -114,7 +114,7 @@ class Fairness:
 
 
 def fairness(rho: Sample, groups: Groups) -> list[Fairness]:
-    """By group."""
+    """Fairness statistics by group."""
     count = groups.counts(rho.chosen)
     mean = groups.means(rho)
     largest, p99 = groups.quantiles(rho, (1.0, 0.99))

@@ -21,7 +21,8 @@ _STOPPED, _RUNNING = ENDINGS.index("stopped"), ENDINGS.index("running")
 
 @dataclass(frozen=True)
 class JobColumns:
-    """One row a job: first those that ended, in the order of their ends, then the others in that of submission."""
+    """One row per job: first those that ended, in the order of their ends,
+    then the others in the order of submission."""
 
     id: tuple[str, ...]
     user: Ints  # user, tenant, app and model are numbers in the names of the log
@@ -45,7 +46,7 @@ class JobColumns:
 
 @dataclass(frozen=True)
 class LeaseColumns:
-    """One row a lease, in the order of their ends. Those that still run are last and end with the log."""
+    """One row per lease, in the order of their ends. Those that still run are last and end with the log."""
 
     job: Ints  # row of its job
     accelerator: Ints
@@ -70,7 +71,7 @@ class LeaseColumns:
 
     @cached_property
     def paid_seconds(self) -> Floats:
-        """Of its time, what it pays for: two that share GPUs pay half each, so that all together pay for each once."""
+        """Charged seconds: two jobs that share GPUs pay half each, so that all together pay for each second once."""
         return self.seconds - self.shared_seconds / 2
 
     @cached_property
@@ -79,13 +80,14 @@ class LeaseColumns:
 
     @cached_property
     def restart_gpu_seconds(self) -> Floats:
-        """Lost to resuming; it comes first, as does the time in company."""
+        """GPU-seconds lost to resuming; a lease begins with its restart and its shared time."""
         lost = np.minimum(self.restart_seconds, self.seconds)
         return (lost - np.minimum(lost, self.shared_seconds) / 2) * self.gpus
 
     @cached_property
     def preempted(self) -> Bools:
-        """Ended by the scheduler, with the job's work saved, and not because its owner cancelled it."""
+        """By lease: whether the scheduler ended it with the job's work saved,
+        and not because its owner cancelled it."""
         return self.ending == _STOPPED
 
     @cached_property
@@ -95,7 +97,7 @@ class LeaseColumns:
 
 @dataclass(frozen=True)
 class ClusterColumns:
-    """One row a GPU."""
+    """One row per GPU."""
 
     accelerators: tuple[str, ...]
     pools: tuple[str, ...]
@@ -128,8 +130,8 @@ class RunLog:
     apps: tuple[str, ...]
     models: tuple[str, ...]
     until: float  # when the last event of the log happened
-    kept_max: float = 1.0  # the largest part of its speed that any job keeps beside another
-    kept_together_max: float = 1.0  # likewise of two, added up
+    kept_max: float = 1.0  # the largest fraction of its speed that any job keeps beside another
+    kept_together_max: float = 1.0  # likewise the sum over two jobs
 
     @cached_property
     def finished(self) -> Bools:
@@ -145,12 +147,12 @@ class RunLog:
 
     @property
     def unfinished_count(self) -> int:
-        """Accepted, and not ended."""
+        """Jobs accepted, and not ended."""
         return int((self.jobs.outcome == UNFINISHED).sum())
 
     @property
     def refused_count(self) -> int:
-        """They can never run."""
+        """Jobs that can never run."""
         return int((self.jobs.outcome == REFUSED).sum())
 
     @cached_property
@@ -167,7 +169,7 @@ class RunLog:
         return np.bincount(self.leases.job, minlength=len(self.jobs))
 
     def save(self, path: Path) -> None:
-        """Into one file of NumPy arrays (.npz); the same log makes the same bytes."""
+        """Saves into one file of NumPy arrays (.npz); the same log gives the same bytes."""
         array_archive.save(self, path)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""`Scheduler.handle(event)`: facts change the state, a `Tick` makes the pools that are due decide."""
+"""`Scheduler.handle(event)`: events change the state, a `Tick` makes the pools that are due decide."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Scheduler:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.now = 0.0
-        self.ignored = 0  # events that were late, doubled or about an unknown job
+        self.ignored = 0  # events that were late, duplicated or about an unknown job
         self.pools = PoolSet(setup)
         layout = self.pools.layout
         self.ledger = GpuLedger(layout.real, layout.cluster, layout.tenancy)
@@ -128,7 +128,7 @@ class Scheduler:
         requests = Requests(
             self.pools, self.jobs, self.leases, self.holds, self.loans, self._intake, self.administration
         )
-        # By event: what happens. They answer whether it did, or the event was late, doubled or about an unknown job.
+        # Handlers by event. They return whether it took effect, or was late, duplicated or about an unknown job.
         self._handlers: dict[type, Callable[[Any, float], bool]] = {
             JobSubmitted: requests.on_submitted,
             JobCancelled: requests.on_cancelled,
@@ -147,7 +147,7 @@ class Scheduler:
         }
 
     def handle(self, event: Event, effects: Effects | None = None) -> Reaction:
-        """Apply an event. With its recorded effects, decisions are taken from there and no policy is asked."""
+        """Applies an event. With its recorded effects, decisions are taken from the record and no policy is called."""
         if effects is not None and effects.is_void:
             return _NOTHING
         self.now = max(self.now, event.at)
@@ -167,7 +167,7 @@ class Scheduler:
 
     @property
     def next_wakeup_at(self) -> float:
-        """When the scheduler wants a `Tick`, if nothing happens before."""
+        """When the scheduler needs a `Tick`, if no event comes before."""
         if self.surveys.awaited:
             return self.surveys.asked_at + self.setup.acknowledge_seconds
         wake_at = self.unacknowledged.due_at(busy=self._is_busy)
@@ -179,7 +179,7 @@ class Scheduler:
             wake_at = min(wake_at, *self.leases.starting.values())
         return wake_at
 
-    # The round: views, decide, claim, admit, place, plan
+    # The round: view, decide, claim, admit, place, plan
 
     def _decide_round(self, pool: Pool) -> None:
         if pool.apps.is_sparse:
@@ -192,7 +192,7 @@ class Scheduler:
             decision, plan = self._plan(pool, view, usable)
         except Rejected as rejected:
             self._notices.append(rejected.notice)
-            pool.reject(self.now)  # it stands on its last plan, and the next round tries again
+            pool.reject(self.now)  # it keeps its last plan, and the next round tries again
             return
         pool.close_apps(decision, plan)
         pool.found_ending = self.holds.awaited()
@@ -204,7 +204,7 @@ class Scheduler:
         settled = pool.table.view(self.now)
         stands_until = self.now if rotates(decision, settled) else decision.stands_until
         if (tries_everything(decision) or pool.unsolved) and not settled.on_gpus.any():
-            stands_until = inf  # no job is there that could leave: only an event can help those that wait
+            stands_until = inf  # no job is there that could leave: only an event can unblock the jobs that wait
         contest_at = self.now if stands_until <= self.now else next_contest_at(decision, settled)
         pool.settle(self.now, stands_until, contest_at)
 
@@ -235,7 +235,7 @@ class Scheduler:
         return Ground(*where, self.interned.demands.all, pool.table.ids, *limits)
 
     def _admit_newcomers(self, pool: Pool) -> None:
-        """Between two rounds, jobs that have just come start where GPUs are free; nothing else changes."""
+        """Starts newly submitted jobs on free GPUs between two rounds; nothing else changes."""
         usable = self.ledger.usable(pool.open_gpus)
         self.placer.spreads = pool.spec.spreads
         view = self._view(pool, usable)
@@ -285,10 +285,10 @@ class Scheduler:
             memory=pool.memory,
         )
 
-    # Beliefs
+    # Estimates
 
     def _on_speed(self, event: SpeedRevised, now: float) -> bool:
-        """Live jobs of the model get the new estimate; jobs that are submitted later bring theirs with them."""
+        """Gives live jobs of the model the new speed estimate; jobs submitted later carry their own."""
         if not (event.steps_per_second > 0 and isfinite(event.steps_per_second)):
             return False
         model, shape = self.interned.models.find(event.model), self.interned.shapes.find(event.shape)
@@ -318,7 +318,7 @@ class Scheduler:
             self.jobs.retry_at = {serial: at for serial, at in self.jobs.retry_at.items() if at > self.now}
         if self.surveys.awaited:
             self._ask_what_runs()
-            return True  # that is not known: nothing may start
+            return True  # not known: nothing may start
         if self.holds.by_serial:
             self.holds.release_expired(self.now)
         if self.unacknowledged.open or self.unacknowledged.survey_at <= self.now:
@@ -342,9 +342,9 @@ class Scheduler:
         return bool(self.leases.by_epoch or self.ledger.squatters)
 
     def _ask_what_runs(self) -> None:
-        """Ask for a survey, unless that was done of late. One taken before the first time that it was asked for is old.
+        """Asks for a survey, unless one was requested recently. One taken before the first request is outdated.
 
-        Commands of before are not sent again meanwhile: what they were about may be over.
+        Earlier commands are not sent again meanwhile: their leases may have ended.
         """
         surveys = self.surveys
         surveys.awaited_since = min(surveys.awaited_since, self.now)
@@ -353,7 +353,7 @@ class Scheduler:
             surveys.asked_at = self.now
 
     def _awaits_bids(self, pool: Pool) -> bool:
-        """Whether bids are still awaited; agents that have not been called for theirs are called now."""
+        """Whether bids are still awaited; agents that have not been called yet are called now."""
         if pool.auction is None:
             call = self._call_for_bids(pool)
             self._outbox.commands.extend([] if call is None else [call])
@@ -367,25 +367,25 @@ class Scheduler:
             return self.auctions.reopen(pool, self._recorded.call(pool))
         return self.auctions.open(pool, lambda: self._view(pool, self.ledger.usable(pool.open_gpus)), self.now)
 
-    # The whole state
+    # Dump and restore
 
     def dump(self) -> Plain:
-        """Everything that later answers depend on, as plain data."""
+        """Everything that later reactions depend on, as plain data."""
         return dump(self)
 
     @classmethod
     def restore(cls, plain: Plain, incarnation: int | None = None) -> Scheduler:
-        """A scheduler that answers every later event exactly as the dumped one.
+        """A scheduler that reacts to every later event exactly as the dumped one.
 
-        With a new incarnation it knows that the cluster may have moved on since: it starts nothing before a survey
-        has told what runs, and its epochs are unlike any that were used.
+        With a new incarnation the cluster may have changed since: the scheduler starts nothing before a survey has
+        reported what runs, and its epochs differ from all that were used.
         """
         setup = setup_of(plain)
         scheduler = cls(setup if incarnation is None else replace(setup, incarnation=incarnation))
         restore(scheduler, plain)
         if incarnation is not None:
             scheduler.leases.begin_incarnation(incarnation)
-            scheduler.holds.release_all(scheduler.now)  # lest a job start when those before it have left
+            scheduler.holds.release_all(scheduler.now)  # otherwise a job could start when those before it have left
             scheduler.surveys.awaited_since, scheduler.surveys.asked_at = inf, -inf
         return scheduler
 
@@ -393,13 +393,13 @@ class Scheduler:
     def awaits_survey(self) -> bool:
         return self.surveys.awaited
 
-    # Questions
+    # Queries
 
     def status(self, job_id: str) -> Status | None:
         return self.jobs.status_of(job_id)
 
     def why(self, job_id: str) -> Reason | None:
-        """Why a job waits or was refused; None for one that runs, has ended or is unknown."""
+        """Why a job waits or was rejected; None for one that runs, has ended or is unknown."""
         if job_id in self.jobs.refused:
             return self.jobs.refused[job_id]
         if job_id in self.jobs.suspended:
@@ -413,7 +413,7 @@ class Scheduler:
         return blocker(pool, serial, self.now, tuple(leaving))
 
     def prospect(self, job: Job) -> Prospect:
-        """Would this job start now, and at whose cost? Nothing changes."""
+        """Whether this job would start now, and at which other jobs' cost; the state does not change."""
         return prospect_of(Scheduler.restore(self.dump()), job)
 
     def explain(self, job_id: str) -> Explanation | None:

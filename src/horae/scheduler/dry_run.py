@@ -1,4 +1,4 @@
-"""Would this job start now, and at whose cost? A copy of the scheduler is asked, so that nothing changes here."""
+"""Dry run: whether a job would start now, and at which other jobs' cost, found on a copy of the scheduler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def prospect_of(copy: Scheduler, job: Job) -> Prospect:
-    """What the next round would do with a job; the copy is used up. A job that is known is asked about as it is."""
+    """What the next round would do with a job; consumes the copy.
+
+    A known job is examined with its recorded properties.
+    """
     if copy.status(job.id) is None:
         copy.handle(JobSubmitted(copy.now, job))
     found = copy.jobs.live.get(job.id)
@@ -48,7 +51,7 @@ def _has_lease(copy: Scheduler, loan: int) -> bool:
 
 
 def _held(copy: Scheduler, job_id: str) -> Lease | Placement | None:
-    """What a job has, or what is held for it."""
+    """The GPUs that a job has, or that are held for it."""
     running = copy.jobs.on_gpus(job_id)
     if running is not None:
         return copy.leases.by_epoch[copy.jobs.epoch(*running)]

@@ -1,4 +1,4 @@
-"""What the engine reports about leases: they begin, progress and end, or are found by a survey."""
+"""Handles the engine's reports about leases: they begin, progress and end, or are found by a survey."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from horae.scheduler.unacknowledged import Unacknowledged
 
 
 class EngineFacts:
-    """Each answers whether the event took effect; otherwise it is about a lease that is over, or not known."""
+    """Handlers that return whether the event took effect; otherwise its lease has ended or is unknown."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class EngineFacts:
             if self._leases.starting:
                 self._leases.begun(event.epoch)
             if pool.unsettled and now > since:
-                pool.touch(now)  # only now may it be contested
+                pool.touch(now)  # it can be contested only from now on
         return True
 
     def on_phase(self, event: JobPhase, now: float) -> bool:
@@ -115,7 +115,7 @@ class EngineFacts:
             return False
         pool, serial = found
         before = self._jobs.status(pool, serial)
-        # Lost before it ran: something is wrong there that is not known here, so it is not tried again at once.
+        # Lost before it ran: the cause is not known to the scheduler, so the start is not retried at once.
         is_stillborn = event.ending is Ending.LOST and not pool.has_begun(serial, event.steps)
         lease = self._leases.leave(pool, event.epoch, serial, now)
         self._touch_neighbours(pool, lease, now)
@@ -142,13 +142,13 @@ class EngineFacts:
         return True
 
     def _touch_neighbours(self, pool: Pool, lease: Lease, now: float) -> None:
-        """Other pools decide again if they share GPUs with this one, or the lease was on GPUs of theirs."""
+        """Marks other pools for a decision if they share GPUs with this one, or the lease was on their GPUs."""
         if self._pools.has_quotas or (len(self._pools.all) > 1 and not pool.gpus[lease.gpus].all()):
             for neighbour in self._pools:
                 neighbour.touch(now)
 
     def _wait_again(self, pool: Pool, serial: int, now: float) -> None:
-        """A job has left its GPUs with work left: it is suspended, moves to what is held for it, or waits."""
+        """Suspends a job that left its GPUs with work left, moves it to the GPUs held for it, or requeues it."""
         if is_loan(serial):
             if serial in self._holds.by_serial:
                 self._jobs.signal(pool, serial, Signal.HOLD, now)
@@ -174,7 +174,7 @@ class EngineFacts:
         return Signal.FAIL if failures > self._jobs.job(serial).retries_max else Signal.LEAVE
 
     def on_surveyed(self, event: Surveyed, now: float) -> bool:
-        """Believe the engine: what it no longer runs has ended, whatever has become of the message."""
+        """Reconciles with a survey: leases that the engine no longer runs have ended, even if the message was lost."""
         self._unacknowledged.surveyed(now)
         self._surveys.expect(event, self._administration, now)
         for fact in self._surveys.facts(event):
@@ -187,7 +187,7 @@ class EngineFacts:
         return True
 
     def stop_overdue(self, now: float) -> None:
-        """Jobs that did not begin to run in time are stopped, and wait again."""
+        """Stops and requeues jobs that did not begin to run in time."""
         for epoch, due_at in list(self._leases.starting.items()):
             if due_at > now:
                 continue

@@ -1,4 +1,4 @@
-"""Carries out a round's plan: jobs are told to leave, GPUs are held while they do, and winners start."""
+"""Carries out a round's plan: jobs are told to stop, GPUs are held while they do, and winners start."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Execution:
             self._leases.extend(pool, serial, lease_seconds, now)
 
     def _stop_victims(self, pool: Pool, plan: RoundPlan, now: float) -> set[int]:
-        """Jobs that must leave are told to. Returns the leases of those that may stay, without their guarantee."""
+        """Tells preempted jobs to stop. Returns the leases of those that may stay without their guarantee."""
         downgraded = set()
         for departure in plan.departures:
             epoch = int(pool.table.epoch[pool.table.row[departure.serial]])
@@ -43,7 +43,7 @@ class Execution:
         return downgraded
 
     def _place(self, pool: Pool, placement: Placement, plan: RoundPlan, downgraded: set[int], now: float) -> None:
-        """A winner starts, or its GPUs are held until the leases on them have ended."""
+        """Starts a winner, or holds its GPUs until the leases on them have ended."""
         epochs, row = pool.table.epoch, pool.table.row
         present = set(self._ledger.holder[placement.gpus].tolist())
         present.update(int(epochs[row[serial]]) for serial in placement.bundle)
@@ -51,11 +51,11 @@ class Execution:
             return
         for serial in placement.bundle if self._holds else ():
             if self._jobs.status(pool, serial) == HOLDING:
-                self._holds.release(serial, now)  # its place was taken over, and it has found another one
+                self._holds.release(serial, now)  # its held GPUs were taken over, and it was placed elsewhere
         present = present.union(placement.leaving) - downgraded
         if self._ledger.tenancy is not None:
             guests = self._evict_guests(pool, placement, now)
-            if guests is None:  # its cells cannot be bound on nodes that it accepts: it waits, and others have them
+            if guests is None:  # its cells cannot be bound on nodes that it accepts: it waits, others may use them
                 for serial in placement.bundle:
                     self._jobs.retry_at[home_of(serial)] = now + pool.spec.round_seconds
                 pool.retry_at = min(pool.retry_at, now)
@@ -71,7 +71,7 @@ class Execution:
             self._holds.release(serial, now)
 
     def _returns_home(self, pool: Pool, placement: Placement, plan: RoundPlan, present: set[int], now: float) -> bool:
-        """Jobs of the bundle that borrow return to their cells: whether there is nothing left to start."""
+        """Returns borrowing jobs of the bundle to their cells; returns whether there is nothing left to start."""
         borrowing = [each for each in placement.bundle if not is_loan(each) and loan_of(each) in self._jobs.lent]
         if not borrowing:
             return False
@@ -84,7 +84,8 @@ class Execution:
         return False
 
     def _evict_guests(self, pool: Pool, placement: Placement, now: float) -> list[int] | None:
-        """Jobs without a guarantee leave a tenant's GPUs, and are no longer held for any: epochs of their leases."""
+        """Evicts jobs without a guarantee from a tenant's GPUs, and releases their holds there;
+        returns their epochs."""
         found = self._ledger.guests(placement.gpus, self._leases.demand(pool, placement))
         if found is None:
             return None

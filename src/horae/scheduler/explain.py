@@ -1,4 +1,4 @@
-"""Why a job waits: the blocker that the last pass kept, and what would unblock it, worked out when somebody asks."""
+"""Explains why a job waits: the blocker that the last pass recorded, and what would unblock it, computed on request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from horae.scheduler.pool import Pool
 
 
 class Scene(NamedTuple):
-    """What must be known of the world to explain one job's place in it."""
+    """The scheduler state needed to explain one job."""
 
     now: float
     ledger: GpuLedger
@@ -33,7 +33,7 @@ class Scene(NamedTuple):
 
 
 def blocker(pool: Pool, serial: int, now: float, leaving: tuple[str, ...]) -> Reason | None:
-    """The reason of a job that waits; None for any other."""
+    """The reason why a job waits; None for any other job."""
     table, row = pool.table, pool.table.row[serial]
     status = Status(table.status[row])
     if status is Status.HOLDING:
@@ -41,7 +41,7 @@ def blocker(pool: Pool, serial: int, now: float, leaving: tuple[str, ...]) -> Re
     if status is not Status.PENDING:
         return None
     if pool.dirty and table.queued_at[row] >= pool.decided_at:
-        return AwaitsDecision(max(pool.wake_at, now))  # the last pass did not know of it
+        return AwaitsDecision(max(pool.wake_at, now))  # the last pass did not include it
     if serial not in pool.claimants():
         return Unclaimed(pool.policy.name)
     if pool.plan.head is not None and pool.plan.head.head != pool.table.ids[row]:
@@ -53,7 +53,7 @@ def blocker(pool: Pool, serial: int, now: float, leaving: tuple[str, ...]) -> Re
 
 
 def explain(pool: Pool, serial: int, reason: Reason | None, scene: Scene) -> Explanation:
-    """All that can be said of a live job."""
+    """The full explanation of a live job."""
     table, row = pool.table, pool.table.row[serial]
     status = Status(table.status[row])
     waits = status in (Status.PENDING, Status.HOLDING)
@@ -75,7 +75,7 @@ def explain(pool: Pool, serial: int, reason: Reason | None, scene: Scene) -> Exp
 
 
 def _holders(pool: Pool, demand: Demand, scene: Scene) -> dict[int, tuple[Holder, ...]]:
-    """By epoch: who is on GPUs of the types that the demand accepts; those that are free soonest come first."""
+    """By epoch: jobs on GPUs of the types that the demand accepts, earliest estimated end first."""
     accepted = {shape.accelerator for shape in demand.shapes}
     table, jobs = pool.table, pool.table.view(scene.now)
     ends_at = believed_ends(jobs)
@@ -92,7 +92,8 @@ def _holders(pool: Pool, demand: Demand, scene: Scene) -> dict[int, tuple[Holder
 
 
 def believed_ends(jobs: JobColumns) -> Floats:
-    """By row: when it will be done if it stays where it is; of two on the same GPUs, one is alone after the other."""
+    """By row: the estimated end if the job stays where it is;
+    of two on shared GPUs, one is alone after the other's end."""
     speed = np.where(jobs.option >= 0, jobs.speed[np.arange(len(jobs)), jobs.option], 1.0)
     works_at = np.maximum(jobs.productive_at, jobs.now)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -104,7 +105,8 @@ def believed_ends(jobs: JobColumns) -> Floats:
 
 
 def _unblocking(pool: Pool, demand: Demand, holders: dict[int, tuple[Holder, ...]], scene: Scene) -> Unblocking | None:
-    """Let holders leave as they are believed to end, until the gang fits; then let those stay that it fits beside."""
+    """Removes holders in order of their estimated ends until the gang fits,
+    then restores those that are not in its way."""
     leaving: list[int] = []
     for epoch in (NONE, *holders):
         leaving += [epoch] if epoch != NONE else []
@@ -130,7 +132,7 @@ def _fits_without(pool: Pool, demand: Demand, leaving: list[int], scene: Scene) 
 
 
 def _ahead(pool: Pool, serial: int) -> tuple[str, ...]:
-    """Who waits as well and was ranked before it."""
+    """Waiting jobs that were ranked before this one."""
     round_ = pool.round
     if round_ is None or isinstance(round_.decision, Shares):
         return ()
@@ -148,11 +150,11 @@ def _ahead(pool: Pool, serial: int) -> tuple[str, ...]:
     return ()
 
 
-# How things stand for a job in a pool that works by shares: its targets, its debts, and the evidence of the solve.
+# The state of a job in a pool that works by shares: its targets, its debts, and the evidence of the solve
 
 
 def explain_share(pool: Pool, serial: int, accelerators: tuple[str, ...], now: float) -> ShareExplanation | None:
-    """None where there are no shares in force."""
+    """The job's shares and debts; None where there are no shares in force."""
     if not isinstance(pool.decision, Shares):
         return None
     evidence = pool.decision.evidence
@@ -180,7 +182,7 @@ def _shapes(pool: Pool, serial: int, now: float) -> tuple[ShapeShare, ...]:
 
 def _solve(pool: Pool, serial: int, evidence: Evidence, accelerators: tuple[str, ...]) -> Solve:
     assert pool.round is not None
-    row = np.flatnonzero(pool.round.serials == serial)  # of the view that was decided upon
+    row = np.flatnonzero(pool.round.serials == serial)  # of the view behind the decision
     limit = Limit(int(evidence.limit[row[0]])) if len(row) else None
     return Solve(evidence.objective, evidence.value, evidence.bound, limit, _types(pool, evidence, accelerators))
 

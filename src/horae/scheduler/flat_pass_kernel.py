@@ -19,10 +19,10 @@ _new_pass, _next_claim, _refuse, _win, _leavers = (
 
 
 class Sizes(NamedTuple):
-    """What each demand asks for, by option, and where the nodes of each GPU type are."""
+    """What each demand requests, by option, and where the nodes of each GPU type are."""
 
     gpus: Ints
-    level: Ints  # -1: there is no such thing
+    level: Ints  # -1: does not exist
     chain: Ints
     member_gpus: Ints  # by demand
     first_node: Ints  # by chain, and the end
@@ -30,7 +30,7 @@ class Sizes(NamedTuple):
 
 
 class Won(NamedTuple):
-    """Of the claims that won, in their order; of the jobs that leave; and by demand, what it was first refused."""
+    """Of the claims that won, in their order; of the jobs that leave; and by demand, its first rejected claim."""
 
     position: Ints
     level: Ints
@@ -38,14 +38,14 @@ class Won(NamedTuple):
     leaving: Ints  # likewise
     leaving_count: Ints
     leaver: Ints  # rows
-    cause: Ints  # the claim for which it leaves: its own if it moves
+    cause: Ints  # the claim for which it is preempted: its own if it moves
     refused: Ints  # by demand: the first claim, -1: none
     free: Ints  # GPUs of the type at that moment
 
 
 @njit(error_model="numpy")
 def _search(state: Pass, holder: Ints, sizes: Sizes, position: int, demand: int, option: int) -> tuple[int, Ints, Ints]:
-    """The level, the GPUs, and the leases that must end: free GPUs first, those of other jobs after that."""
+    """The level, the GPUs, and the leases that must end: free GPUs first, then those of other jobs."""
     none = np.zeros(0, np.int64)
     level, gpus, chain = sizes.level[demand, option], sizes.gpus[demand, option], sizes.chain[demand, option]
     if level < 0:
@@ -73,7 +73,7 @@ def run_pass(
     row: Ints, option: Ints, waiting: Bools, demand: Ints, epoch: Ints, holder: Ints, free: Bools, standing: Ints,
     sizes: Sizes,
 ) -> Won:  # fmt: skip
-    """Trial placement of all claims that want something, best first: as `admit` does it, claim by claim."""
+    """Trial placement of all waiting claims, best first: the same as `admit`, claim by claim."""
     jobs, gpu_count = len(epoch), len(holder)
     sides = Sides(row, np.zeros(0, np.int64), np.zeros(0, np.bool_), epoch, holder)
     state = _new_pass(jobs, free, standing, waiting)

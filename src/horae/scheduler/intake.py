@@ -1,4 +1,4 @@
-"""How jobs come into pools: their numbers, their rows, and what they bring along from another pool."""
+"""Enters jobs into pools: their numbers, their rows, and the history they carry over from another pool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Intake:
         self._jobs = jobs
 
     def submit(self, pool: Pool, job: Job, now: float) -> Never | None:
-        """A new job waits in a pool, unless it can never run there: returns why, if that is so."""
+        """Enters a new job into a pool, unless it can never run there; returns the reason in that case."""
         demand = self._interned.demands.number(job.demand)
         never = pool.never(demand, self._interned.demands.all[demand], self._placer)
         if never is None:
@@ -26,7 +26,7 @@ class Intake:
         return never
 
     def enter(self, pool: Pool, job: Job, serial: int, now: float) -> None:
-        """A job that has a serial already waits in a pool."""
+        """Enters a job that already has a serial into a pool."""
         self._enter(pool, job, serial, self._interned.demands.number(job.demand), now)
 
     def _enter(self, pool: Pool, job: Job, serial: int, demand: int, now: float) -> None:
@@ -52,13 +52,13 @@ class Intake:
         return pool.never(number, self._interned.demands.all[number], self._placer)
 
     def reenter(self, pool: Pool, withdrawn: Suspended, now: float) -> None:
-        """A job that was in a pool before waits in this one, with all that it has had."""
+        """Enters a job that was in a pool before into this one, with its history."""
         self.enter(pool, withdrawn.job, withdrawn.serial, now)
         row = pool.table.row[withdrawn.serial]
         for name in CARRIED:
             column, values = pool.table.columns[name][row : row + 1], withdrawn.carried[name]
             if column.ndim == 1:
                 column[:] = values
-            else:  # tables differ in how many options they have room for
+            else:  # tables differ in their capacity for options
                 options = min(column.shape[-1], values.shape[-1])
                 column[:, :options] = values[:, :options]

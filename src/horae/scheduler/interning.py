@@ -1,4 +1,4 @@
-"""Numbers for values that recur: names, shapes and demands. Equal values get the same number, in order of arrival."""
+"""Interning: numbers for names, shapes and demands. Equal values get the same number, in order of arrival."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from horae.model.job_table import NONE
 from horae.model.shapes import Demand, Shape
 from horae.model.speeds import SharingTable
 
-_UNKNOWN = -2  # unlike NONE, which stands for no shape at all
+_UNKNOWN = -2  # distinct from NONE, which stands for no shape at all
 
 
 class Names:
@@ -34,7 +34,7 @@ class Names:
         return number
 
     def find(self, name: str) -> int:
-        """NONE for a name that was never met."""
+        """The number of a name; NONE if it is unknown."""
         return self._number.get(name, NONE)
 
     def set_weight(self, name: str, weight: float) -> None:
@@ -54,7 +54,7 @@ class Shapes:
         self.move(cluster)
 
     def move(self, cluster: Cluster) -> None:
-        """Another cluster: shapes keep their numbers, and may exist there or not."""
+        """Switches to another cluster: shapes keep their numbers, and may or may not exist there."""
         self._largest_cell = cluster.largest_cell
         self._accelerators = {name: index for index, name in enumerate(cluster.accelerators)}
         self._levels = {name: index for index, name in enumerate(cluster.levels)}
@@ -102,14 +102,14 @@ class Demands:
 
 
 class KeptSpeeds:
-    """What jobs keep of their speed beside another, as an array over the models and shapes that were met so far."""
+    """The fraction of their speed that jobs keep beside another, as an array over the models and shapes seen so far."""
 
     def __init__(self, table: SharingTable) -> None:
         self.table = table
         self._by_number: Floats = np.empty((0, 0, 0))
 
     def columns(self, models: tuple[str, ...], shapes: tuple[Shape, ...]) -> Floats:
-        """By model, partner's model and shape."""
+        """Kept speeds by model, partner's model and shape."""
         if self.table and self._by_number.shape != (len(models), len(models), len(shapes)):
             kept = self.table.kept
             self._by_number = np.array(

@@ -1,4 +1,4 @@
-"""What must hold of every decision, and of every plan before it is carried out; asserted in production."""
+"""Invariants of every decision, and of every plan before it is carried out; asserted in production."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HAIR = 1e-6
 
 
 def check_decision(decision: Decision, view: View, policy: str) -> None:
-    """Shares are fractions of time, or what jobs are owed would be wrong for good; pairs fit on the same GPUs."""
+    """Checks that shares are fractions of time, because wrong ones would corrupt debts for good, and that pairs fit."""
     if isinstance(decision, Shares):
         fraction = decision.fraction
         if fraction.shape != view.jobs.shape.shape or not (
@@ -52,7 +52,7 @@ def _check_pairs(pairs: Pairs, view: View, policy: str) -> None:
 
 
 def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, ledger: GpuLedger, usable: Bools) -> None:
-    """Capacity, gang atomicity, tenant safety, and no preemption without a winner."""
+    """Checks capacity, gang atomicity, tenant safety, and that there is no preemption without a winner."""
     if not plan.placements:
         if plan.departures:
             raise BrokenInvariant(f"pool {pool.spec.name}: jobs must leave though none starts")
@@ -88,14 +88,14 @@ def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, ledger: GpuLedger, usa
 
 
 def _is_contested(pool: Pool, ledger: GpuLedger, gpus: Ints) -> bool:
-    """Whether these GPUs are held for jobs of the pool that have none yet: they yield to jobs that rank before."""
+    """Whether these GPUs are held for jobs of the pool that have none yet, and thus yield to jobs that rank higher."""
     return bool(np.isin(ledger.held_for[gpus], pool.holding_serials()).all())
 
 
 def _check_riders(plan: RoundPlan, pool: Pool, ledger: GpuLedger, departing: set[int]) -> None:
-    """Once all who must have left, no node on which anything was placed carries more CPUs or memory than it has.
+    """Checks that, once all departing jobs have left, no node with a placement exceeds its CPUs or memory.
 
-    On other nodes those who are leaving and those for whom their room is held may overlap.
+    On other nodes departing jobs and the jobs for which their room is held may overlap.
     """
     bundles = [
         [pool.table.jobs[pool.table.row[serial]] for serial in placement.bundle] for placement in plan.placements

@@ -27,7 +27,8 @@ class PoolSet:
 
     @property
     def in_turn(self) -> list[Pool]:
-        """All pools in the order in which they decide: those with cells first, lest guests be started for nothing."""
+        """All pools in the order in which they decide:
+        those with cells first, so that guests are not started in vain."""
         return sorted(self.all, key=lambda pool: not pool.spec.reserves) if self.has_cells else self.all
 
     def of(self, job: Job) -> Pool | None:
@@ -36,7 +37,7 @@ class PoolSet:
 
     @property
     def open_pool(self) -> Pool | None:
-        """The pool for tenants without one of their own, and for work without a guarantee."""
+        """The pool for tenants without their own pool, and for jobs without a guarantee."""
         index = self.layout.of_job.open_pool
         return None if index is None else self.all[index]
 
@@ -44,7 +45,7 @@ class PoolSet:
         return next((pool for pool in self.all if pool.spec.name == name), None)
 
     def move(self, layout: Pools, ledger: GpuLedger, now: float) -> None:
-        """Other GPUs, or other cells, for the same pools; a pool that is new has no jobs yet."""
+        """Gives the same pools other GPUs or other cells; a new pool has no jobs yet."""
         self.layout = layout
         self.has_cells = layout.tenancy is not None
         for index, spec in enumerate(layout.specs):
@@ -58,7 +59,7 @@ class PoolSet:
             pool.count_capacity(ledger)
 
     def recount(self, ledger: GpuLedger, now: float) -> None:
-        """Where tenants have taken GPUs or left them, other pools may use fewer or more."""
+        """Recounts the GPUs of other pools after tenants have taken or released GPUs."""
         tenancy = self.layout.tenancy
         if tenancy is None or not (tenancy.shifted or tenancy.cells_shifted):
             return

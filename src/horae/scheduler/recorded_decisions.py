@@ -1,4 +1,4 @@
-"""Decisions from a record: what a scheduler is rebuilt from, without asking any policy."""
+"""Recorded decisions, from which a scheduler is rebuilt without calling any policy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Rejected(Exception):
 
 
 class Record:
-    """Recorded effects, from which decisions are taken one after the other."""
+    """Recorded effects; decisions are taken from them one after the other."""
 
     def __init__(self, effects: Effects, ledger: GpuLedger) -> None:
         self._rounds = deque(effects.rounds)

@@ -1,4 +1,4 @@
-"""What users ask for: jobs are submitted, cancelled, held and released."""
+"""Handles requests of users: jobs are submitted, cancelled, held and released."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from horae.scheduler.pool_set import PoolSet
 
 
 class Requests:
-    """Each answers whether the event took effect; otherwise it was late, doubled or about an unknown job."""
+    """Handlers that return whether the event took effect; otherwise it was late, duplicated or about an unknown job."""
 
     def __init__(
         self,

@@ -17,15 +17,15 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: an odd numbe
 
 
 class Alike(NamedTuple):
-    """By job, what is the same for all of a class."""
+    """By job, the properties that all jobs of a class share."""
 
     shape: Ints  # by option; below 0: none
     speed: Floats  # by option
-    state: Floats  # by column, whatever else tells jobs apart
+    state: Floats  # by column, further properties that distinguish jobs
 
 
 class Shapes(NamedTuple):
-    """By number of a shape, and the GPUs that there are."""
+    """Properties by number of a shape, and the GPUs available."""
 
     accelerator: Ints  # -1: none that the pool has
     gpus: Ints
@@ -34,7 +34,7 @@ class Shapes(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The fields of `Classes` that are not known before."""
+    """The fields of `Classes` that `sort_out` computes."""
 
     first: Ints
     member: Ints
@@ -47,7 +47,7 @@ class Found(NamedTuple):
 
 @njit(error_model="numpy")
 def _bits_of(alike: Alike) -> Marks:
-    """One row of bits a job, equal where all of it is equal."""
+    """One row of bits per job, equal where all properties are equal."""
     options, width = alike.speed.shape[1], alike.state.shape[1]
     key = np.empty((len(alike.shape), 2 * options + width))
     for row in range(len(key)):
@@ -71,7 +71,7 @@ def _are_equal(bits: Marks, one: int, other: int) -> bool:
 def sorted_out(bits: Marks, serial: Ints) -> tuple[Ints, Ints]:
     """The row of the first job of each class, in the order of serials, and the class of each job.
 
-    Rows are sorted by a mark that equal ones share; where neighbours with one mark differ, which is rare, a row is
+    Rows are sorted by a hash that equal ones share; where neighbours with one hash differ, which is rare, a row is
     compared with all that have it.
     """
     count, width = bits.shape
@@ -111,9 +111,9 @@ def sorted_out(bits: Marks, serial: Ints) -> tuple[Ints, Ints]:
 
 @njit(error_model="numpy")
 def _is_superfluous(shapes: Shapes, shape: Ints, speed: Floats, choice: Bools, one: int) -> bool:
-    """There is another option of its type and size, as fast, that is easier to have.
+    """Whether another option of its type and size is as fast and easier to place.
 
-    A gang that may be anywhere also runs where it is close together; if it is no faster there, to ask for both would
+    A gang that may be anywhere also runs where it is close together; if it is no faster there, requesting both would
     only make it move from one to the other.
     """
     here = shape[one]

@@ -1,7 +1,7 @@
-"""Which deadlines to keep where not all can be kept: as many as possible, and then the best total.
+"""Which deadlines to meet where not all can be met: as many as possible, and then the best total.
 
-Jobs of one class are interchangeable, so a program counts how many of each class are kept. Those kept have time of
-their own in it, as have those dropped; both in job-time, so that all rows are linear in the count.
+Jobs of one class are interchangeable, so a program counts how many of each class are kept. Kept jobs have time of their
+own in it, as have dropped ones; both in job-time, so that all rows are linear in the count.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from horae.solvers.classes import Classes
 from horae.solvers.milp import ENDLESS, Found, Grid, Program, Triplets, grid_of, solve
 from horae.solvers.solution import Unsolved
 
-SLACK = 1e-8  # relative: a search over whole numbers is not as exact as a program without
+SLACK = 1e-8  # relative: an integer search is less exact than a linear program
 
 
 class Kept(NamedTuple):
-    jobs: Floats  # by class: how many of its jobs keep their deadline
-    bound: float  # no total is better that keeps as many
+    jobs: Floats  # by class: how many of its jobs meet their deadline
+    bound: float  # no allocation that meets as many deadlines has a better total
 
 
 class _Counting(NamedTuple):
-    """Columns: time of those kept, time of all others, how many are kept. Rows: time of either, GPUs, floors."""
+    """Columns: time of kept jobs, time of all others, number kept. Rows: time of either, GPUs, floors."""
 
     classes: Classes
     grid: Grid
@@ -39,9 +39,9 @@ class _Counting(NamedTuple):
         floor_row = 2 * shares + types + every
         ones = np.ones(shares)
         triplets = (
-            Triplets(grid.row, column, time),  # time of those kept is no more than their count
+            Triplets(grid.row, column, time),  # the time of kept jobs is at most their count
             Triplets(every, counts, -ones),
-            Triplets(shares + grid.row, cells + column, time),  # and of the others no more than the rest
+            Triplets(shares + grid.row, cells + column, time),  # and that of the others at most the rest
             Triplets(shares + every, counts, ones),
             Triplets(used_row, column, gpus),
             Triplets(used_row, cells + column, gpus),
@@ -57,12 +57,15 @@ class _Counting(NamedTuple):
         return Program(cost, triplets, np.concatenate(low), np.concatenate(high), upper, whole)
 
     def _part(self) -> Floats:
-        """By class and option: of its floor."""
+        """By class and option: its speed as a fraction of the floor."""
         return self.classes.speed / np.where(self.floor > 0, self.floor, 1.0)[:, None]
 
 
 def keep_most(classes: Classes, value: Floats, floor: Floats) -> Kept:
-    """`value`: by class and option, of one job; `floor`: by class, steps a second, 0 for those without a wish."""
+    """The number of deadlines to meet by class.
+
+    `value`: by class and option, of one job; `floor`: by class, steps per second, 0 for jobs without a deadline.
+    """
     counting = _Counting(classes, grid_of(classes), floor)
     nothing = np.zeros(len(counting.grid.row))
     most = _solved("the most deadlines kept", counting.program(nothing, nothing, 1.0, 0.0))
@@ -73,6 +76,6 @@ def keep_most(classes: Classes, value: Floats, floor: Floats) -> Kept:
 
 def _solved(problem: str, program: Program) -> Found:
     found = solve(problem, program)
-    if found is None:  # to keep nobody is always possible, and as many as were found again
+    if found is None:  # meeting no deadline is always feasible, and so is the count just found
         raise Unsolved(problem, "rows that cannot contradict do")
     return found

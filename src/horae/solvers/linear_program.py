@@ -1,6 +1,6 @@
 """Linear programs over the shares of classes, solved by HiGHS on one thread.
 
-Columns are the choices (class, option) and then whatever a program adds; the rows that all of them share are each
+Columns are the choices (class, option) and then those that a program adds; the rows that all programs share are each
 class's time and each accelerator's GPUs.
 """
 
@@ -27,7 +27,7 @@ _OPTIONS = {
 
 
 class Row(NamedTuple):
-    """low <= coefficients x columns <= high."""
+    """A constraint: low <= coefficients x columns <= high."""
 
     columns: Ints
     coefficients: Floats
@@ -46,10 +46,10 @@ class Cells(NamedTuple):
 
     row: Ints  # class
     option: Ints
-    share_rows: tuple[Row, ...]  # a class has no more than all of its time, an accelerator no more than its GPUs
+    share_rows: tuple[Row, ...]  # a class has at most all of its time, an accelerator at most its GPUs
 
     def spread(self, classes: Classes, columns: Floats) -> Floats:
-        """The first columns of a program as an allocation."""
+        """The first columns of a program as an allocation by class and option."""
         fraction = np.zeros(classes.choice.shape)
         fraction[self.row, self.option] = np.clip(columns[: len(self.row)], 0.0, 1.0)
         return fraction
@@ -71,7 +71,7 @@ def cells_of(classes: Classes) -> Cells:
 
 
 def maximise(problem: str, cost: Floats, rows: tuple[Row, ...]) -> Solved:
-    """All columns are at least 0; anything but an optimum is an error."""
+    """Maximise a linear objective over columns of at least 0; anything but an optimum is an error."""
     program = highspy.HighsLp()
     program.sense_ = highspy.ObjSense.kMaximize
     program.num_col_, program.num_row_ = len(cost), len(rows)

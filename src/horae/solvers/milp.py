@@ -1,7 +1,7 @@
 """Linear programs given as triplets, some of whose columns may be whole numbers; solved by HiGHS on one thread.
 
-That a program has no solution is an answer here: wishes of several jobs may contradict each other. Any other end but a
-proven optimum is an error.
+Infeasibility is an answer here: requirements of several jobs may contradict each other. Any other end but a proven
+optimum is an error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from horae.model.arrays import Bools, Floats, Ints
 from horae.solvers.classes import Classes
 from horae.solvers.solution import Unsolved
 
-if TYPE_CHECKING:  # HiGHS takes a while to load, and most runs never ask it
+if TYPE_CHECKING:  # HiGHS takes a while to load, and most runs never use it
     import highspy
 
 ENDLESS = inf
@@ -48,7 +48,7 @@ class Program(NamedTuple):
     triplets: tuple[Triplets, ...]
     low: Floats  # by row
     high: Floats
-    upper: Floats | None = None  # by column; None: endless
+    upper: Floats | None = None  # by column; None: unbounded
     whole: Bools | None = None  # by column: must be a whole number
 
 
@@ -57,19 +57,19 @@ class Found(NamedTuple):
     value: float
     bound: float  # no columns have a better value
     row_price: Floats  # what the value gains where the side of a row is raised by one; none with whole numbers
-    basis: highspy.HighsBasis  # to start the next solve of a like program from
+    basis: highspy.HighsBasis  # warm start for the next solve of a similar program
 
 
 class Grid(NamedTuple):
-    """The choices of all classes as columns of a program, and the rows that each program has."""
+    """The choices of all classes as columns of a program, and the rows that every program has."""
 
     row: Ints  # class
     option: Ints
-    time: Triplets  # by class: the part of its time that is given
-    gpus: Triplets  # by accelerator, after the classes: the GPUs that are given
+    time: Triplets  # by class: the part of its time that is allocated
+    gpus: Triplets  # by accelerator, after the classes: the GPUs that are allocated
 
     def over(self, by_option: Floats) -> Floats:
-        """What is given by class and option, as columns."""
+        """The values by class and option, as columns."""
         return by_option[self.row, self.option]
 
     def spread(self, classes: Classes, columns: Floats) -> Floats:
@@ -93,7 +93,7 @@ def grid_of(classes: Classes) -> Grid:
 
 
 def solve(problem: str, program: Program, start: highspy.HighsBasis | None = None) -> Found | None:
-    """The best columns, or None where the rows contradict each other."""
+    """The optimal columns, or None where the rows are infeasible."""
     import highspy  # noqa: PLC0415 (slow to load)
 
     solver = highspy.Highs()  # type: ignore[no-untyped-call]

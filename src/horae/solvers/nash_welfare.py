@@ -2,16 +2,16 @@
 
     maximise   sum over classes c of jobs[c] weight[c] log(sum over options o of speed[c, o] x[c, o])
 
-subject to the time of each job and the GPUs of each type. Classes meet only in the GPUs, so that a step of Newton's
-method comes down to one small system a class and one as large as the number of types. Many such markets that differ in
-the number of jobs only are solved side by side: that is what it takes to leave out one job after the other.
+subject to the time of each job and the GPUs of each type. Classes interact only through the GPUs, so that a step of
+Newton's method reduces to one small system per class and one of the size of the number of types. Many such markets that
+differ only in the number of jobs are solved side by side: that is needed to leave out one job after the other.
 
 With any prices p of GPUs and m of a job's time, no allocation has a better value than (Eisenberg and Gale, 1959)
 
     p x capacity + sum over c of jobs (m - weight + weight log(weight x max over o of speed / (m + p x gpus)))
 
-How much better that is than the shares at hand is summed up from parts none of which is negative (`gap_of`): as the
-difference of two sums of logarithms it would be lost in their rounding where one job weighs a thousandth of another.
+How much better that is than the present shares is summed up from non-negative parts (`gap_of`): as the difference of
+two sums of logarithms it would be lost in their rounding where one job weighs a thousandth of another.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from horae.solvers.solution import Unsolved
 _PROBLEM = "Nash welfare"
 _STEPS_MAX = 200
 _TO_THE_WALL = 0.99  # of the way to where something would become negative
-_CENTRED = 0.02  # each step aims at this part of the distance that is left
+_CENTRED = 0.02  # each step aims at this part of the remaining distance
 _SHORT = 0.1
 _CENTRED_AFTER_SHORT = 0.5
 _HALVINGS_MAX = 40
 _RESIDUAL_MIN = 1e-12
-_IDLE_MAX = 4  # steps in a row that get nowhere: a short one may be followed by one that sets it right
-_PROGRESS_MIN = 0.9  # a step that leaves more of the gap than that gets nowhere
-_RIDGE = 1e-14  # relative: two types that are equal to everybody would leave the difference of their prices open
+_IDLE_MAX = 4  # successive steps without progress: a short one may be followed by one that corrects it
+_PROGRESS_MIN = 0.9  # a step that leaves more of the gap than that makes no progress
+_RIDGE = 1e-14  # relative: for two types equal to every job the difference of their prices would be undetermined
 _REFINEMENTS = 2
 _ROUNDING = 1e-15  # of the weight of all jobs: no gap is known more exactly
 GAP_WANTED = 1e-10  # of a weight
@@ -41,7 +41,7 @@ GAP_MAX = 1e-6  # of a weight: a larger one is a failure
 
 
 class Market(NamedTuple):
-    """By class and option. What is not a choice has speed 0."""
+    """A market, by class and option; an option that is not a choice has speed 0."""
 
     speed: Floats
     choice: Bools
@@ -66,15 +66,15 @@ class Market(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Shares, what is left, and prices, all positive, by market and then by class, option or type.
+    """Shares, slacks and prices, all positive, by market and then by class, option or type.
 
-    What is left is carried along, for the difference of what there is and what is given would soon be rounding only.
+    Slacks are carried along, because the difference of capacity and allocation would soon be only rounding.
     """
 
     fraction: Floats
     time_left: Floats
     gpus_left: Floats
-    nothing_price: Floats  # what it costs to insist on a choice that is not wanted
+    nothing_price: Floats  # the price of the non-negativity of a share
     time_price: Floats
     gpu_price: Floats
 
@@ -90,7 +90,7 @@ class Optimum(NamedTuple):
 
 
 def start_of(market: Market, jobs: Floats) -> Point:
-    """Everybody has a little of everything, and there is room; `jobs`: by market and class."""
+    """An interior start: every job has a little of everything, and there is room; `jobs`: by market and class."""
     options = np.maximum(market.choice.sum(axis=1, keepdims=True), 1)
     even = np.where(market.choice, 0.5 / options, 0.0)
     given = market.given(jobs, np.broadcast_to(even, (len(jobs), *even.shape)))
@@ -105,7 +105,7 @@ def start_of(market: Market, jobs: Floats) -> Point:
 
 
 def largest_welfare(market: Market, jobs: Floats, start: Point, weight: Floats) -> Optimum:
-    """`jobs`: by market and class; `weight`: by market, that in which its gap is measured."""
+    """The optimum of each market. `jobs`: by market and class; `weight`: by market, the unit of its gap."""
     best = now = _judged(market, jobs, start)
     length, idle = np.ones(len(jobs)), np.zeros(len(jobs), dtype=np.int64)
     wanted = GAP_WANTED * weight + _ROUNDING * (jobs @ market.weight)
@@ -114,7 +114,7 @@ def largest_welfare(market: Market, jobs: Floats, start: Point, weight: Floats) 
         if not going.any():
             break
         now, length[going] = _closer(market, jobs, now, going, length[going])
-        # Near the end rounding may take over: once the answer is good enough, hardly any progress is none.
+        # Near the end rounding may dominate: once the answer is good enough, little progress counts as none.
         slow = going & (best.gap <= GAP_MAX * weight) & ~(now.gap <= _PROGRESS_MIN * best.gap)
         idle = np.where(slow, idle + 1, 0)
         best = _chosen(best, now, now.gap < best.gap)
@@ -124,7 +124,7 @@ def largest_welfare(market: Market, jobs: Floats, start: Point, weight: Floats) 
 
 
 def half_way(market: Market, jobs: Floats, distance: float) -> Point:
-    """A point so near the optimum of one market that those of its likes are not far, and not too near to the walls."""
+    """A point near the optimum of one market, and thus of similar ones, but not too near to the walls."""
     start = start_of(market, jobs)
     best, length = _judged(market, jobs, start), np.ones(1)
     for _ in range(_STEPS_MAX):
@@ -135,9 +135,9 @@ def half_way(market: Market, jobs: Floats, distance: float) -> Point:
 
 
 def _closer(market: Market, jobs: Floats, best: Optimum, going: Bools, length: Floats) -> tuple[Optimum, Floats]:
-    """One step in each of these markets; and how long it could be, which tells how to aim the next."""
+    """One step in each of these markets; and its possible length, which determines the aim of the next."""
     point, crew = Point(*(part[going] for part in best.point)), jobs[going]
-    # After a short step it is time to keep away from the walls instead.
+    # After a short step the next one moves away from the walls.
     ahead = np.where(length < _SHORT, _CENTRED_AFTER_SHORT, _CENTRED)
     moved, length = _step(market, crew, point, ahead * _distance(market, crew, point))
     judged = _judged(market, crew, moved)
@@ -150,7 +150,7 @@ def _judged(market: Market, jobs: Floats, point: Point) -> Optimum:
 
 
 def _chosen(one: Optimum, other: Optimum, second: Bools) -> Optimum:
-    """By market, the one or the second of two."""
+    """By market, the first or the second of two optima."""
     points = (_put(part, second, new[second]) for part, new in zip(one.point, other.point, strict=True))
     value, gap = _put(one.value, second, other.value[second]), _put(one.gap, second, other.gap[second])
     return Optimum(Point(*points), value, gap)
@@ -163,11 +163,11 @@ def welfare(market: Market, jobs: Floats, point: Point) -> Floats:
 
 
 def gap_of(market: Market, jobs: Floats, point: Point) -> Floats:
-    """By how much the bound that the prices of this point prove exceeds its value.
+    """By how much the bound proved by the prices of this point exceeds its value.
 
-    A part of it is the price of what is left over, or was given out by rounding though it is not there. Another is what
-    a job spends on options that are not its best, and the last that it spends more or less than its weight, u of it:
-    that costs u - log(1 + u).
+    A part of it is the price of what is left over, or was over-allocated by rounding. Another is what a job spends on
+    options that are not its best, and the last that it spends more or less than its weight, u of it, which costs
+    u - log(1 + u).
     """
     time_drift, gpus_drift = _drift(market, jobs, point)
     share = np.where(market.choice, point.fraction, 0.0)
@@ -184,7 +184,7 @@ def gap_of(market: Market, jobs: Floats, point: Point) -> Floats:
 
 
 def _drift(market: Market, jobs: Floats, point: Point) -> tuple[Floats, Floats]:
-    """What rounding has added up to: time and GPUs that are neither given nor left; below 0, both."""
+    """Accumulated rounding: time and GPUs that are neither allocated nor left; below 0, both."""
     time = 1 - np.where(market.choice, point.fraction, 0.0).sum(axis=2) - point.time_left
     return time, market.capacity - market.given(jobs, point.fraction) - point.gpus_left
 
@@ -202,7 +202,7 @@ def _crowd(jobs: Floats) -> Floats:
 
 
 def _distance(market: Market, jobs: Floats, point: Point) -> Floats:
-    """By market: the mean product of a price and the slack that it should not have."""
+    """By market: the mean product of a price and its slack, which is zero at the optimum."""
     choices = market.choice.sum(axis=1)
     products = (np.where(market.choice, point.fraction * point.nothing_price, 0.0)).sum(axis=2)
     products = (products + point.time_left * point.time_price) * jobs
@@ -222,7 +222,7 @@ def _step(market: Market, jobs: Floats, point: Point, target: Floats) -> tuple[P
     before = _residual(market, jobs, point, target, point.fraction)
     for halving in range(_HALVINGS_MAX + 1):
         moved = Point(*(part + _along(length, change) for part, change in zip(point, move, strict=True)))
-        # Late on, residuals are rounding; then a step that does no harm is good enough.
+        # Near the end residuals are rounding; then a step that does no harm is good enough.
         after = _residual(market, jobs, moved, target, point.fraction)
         short = ~(after <= (1 - 0.01 * length) * before + _RESIDUAL_MIN)
         if not short.any():
@@ -236,7 +236,7 @@ def _along(length: Floats, change: Floats) -> Floats:
 
 
 def _to_the_wall(point: Point, move: Point) -> Floats:
-    """By market: how long a step may be before a share, a slack or a price becomes negative; 1 at most."""
+    """By market: how long a step may be before a share, a slack or a price becomes negative; at most 1."""
     longest = np.full(len(point.fraction), 1.0 / _TO_THE_WALL)
     for now, change in zip(point, move, strict=True):
         ratio = np.where(change < 0, -now / np.where(change < 0, change, 1.0), np.inf)
@@ -245,7 +245,7 @@ def _to_the_wall(point: Point, move: Point) -> Floats:
 
 
 def _direction(market: Market, jobs: Floats, point: Point, target: Floats) -> Point:
-    """Solve for the shares given a change of the prices, then for the prices, then put together."""
+    """The direction of a step: solve for the shares given a change of the prices, then for the prices, then combine."""
     fraction, time_left, gpus_left, nothing_price, time_price, gpu_price = point
     aim, crowd = target[:, None], target[:, None] * _crowd(jobs)
     time_drift, drift = _drift(market, jobs, point)
@@ -256,8 +256,8 @@ def _direction(market: Market, jobs: Floats, point: Point, target: Floats) -> Po
     coupling[:, types, types] += gpus_left / gpu_price
     coupling[:, types, types] *= 1 + _RIDGE
     gpu_change, change, gpus_change = np.zeros_like(gpu_price), own, crowd / gpu_price - gpus_left
-    # Between types that are all but equal to a job the least difference of prices moves it, so that one solution is not
-    # exact: it leaves more or fewer GPUs than it says, and what that makes wrong is solved for again.
+    # Between types that are nearly equal to a job the smallest difference of prices moves it, so that one solution is
+    # not exact: it leaves more or fewer GPUs than it says, and the resulting error is solved for again.
     for _ in range(1 + _REFINEMENTS):
         missing = market.given(jobs, change) + gpus_change - drift
         more = np.linalg.solve(coupling, missing[..., None])[..., 0]
@@ -269,7 +269,7 @@ def _direction(market: Market, jobs: Floats, point: Point, target: Floats) -> Po
     left_change = -pressed * time_left / time_price
     nothing_change = (aim[:, :, None] - fraction * nothing_price - nothing_price * change) / fraction
     nothing_change = np.where(market.choice, nothing_change, 0.0)
-    # A class without jobs has no say, and what it would want, were it there, must not keep the others from their step.
+    # A class without jobs has no influence, and its hypothetical demand must not limit the step of the others.
     here = jobs > 0
     change, nothing_change = np.where(here[:, :, None], change, 0.0), np.where(here[:, :, None], nothing_change, 0.0)
     left_change, time_change = np.where(here, left_change, 0.0), np.where(here, time_change, 0.0)
@@ -277,11 +277,10 @@ def _direction(market: Market, jobs: Floats, point: Point, target: Floats) -> Po
 
 
 def _responses(market: Market, point: Point, aim: Floats, drift: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """How shares change at present prices of GPUs, and how much less for each unit by which a price rises; then the
-    same of the price of a job's time.
+    """How shares, and then the price of a job's time, respond to prices of GPUs: constant part, and decrease per unit.
 
-    In units of the shares themselves, and with the changes of a job's slope and of the price of its time as unknowns of
-    their own: put into the others, they would drown what decides between two options that are all but equal to it.
+    In units of the shares themselves, and with the changes of a job's slope and of the price of its time as separate
+    unknowns: substituted into the others, they would hide what decides between two nearly equal options.
     """
     fraction, time_left, _, nothing_price, time_price, gpu_price = point
     options, shape = fraction.shape[2], fraction.shape[:2]
@@ -306,7 +305,10 @@ def _responses(market: Market, point: Point, aim: Floats, drift: Floats) -> tupl
 
 
 def _residual(market: Market, jobs: Floats, point: Point, target: Floats, scale: Floats) -> Floats:
-    """By market: how far this is from what the step aims at; `scale`: of each choice, the same all along a step."""
+    """By market: the residual of the equations that the step solves.
+
+    `scale`: by choice, the same throughout a step.
+    """
     fraction, time_left, gpus_left, nothing_price, time_price, gpu_price = point
     speed = market.pace(fraction)
     slope = (market.weight / speed)[:, :, None] * market.speed - market.cost(gpu_price)

@@ -1,4 +1,4 @@
-"""What a solve comes to: an allocation, its value, the prices behind it, and a bound on how good it could have been."""
+"""The result of a solve: an allocation, its value, the prices behind it, and a bound on the optimum."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from horae.solvers.classes import Classes
 
 
 class Unsolved(HoraeError):
-    """A solver gave up. The decision before stands; nothing is made up in its place."""
+    """A solver gave up. The previous decision stands; no substitute is made up."""
 
     def __init__(self, problem: str, status: str) -> None:
         self.problem = problem
@@ -22,24 +22,27 @@ class Unsolved(HoraeError):
 
 
 class Answer(NamedTuple):
-    fraction: Floats  # by class and option: the part of its time that each job of the class spends there
+    fraction: Floats  # by class and option: the fraction of its time that each job of the class spends there
     value: float  # of the objective
     bound: float  # no allocation has a better value
     prices: Floats  # by accelerator: what one more GPU would add to the value
 
     @property
     def gap(self) -> float:
-        """How far from the best the value can be at most, relative to the bound."""
+        """The largest possible distance of the value from the optimum, relative to the bound."""
         return abs(self.bound - self.value) / max(abs(self.bound), 1e-300)
 
 
-# What a solve can tell those who ask why: prices, what is scarce, and what keeps each job from more.
+# Evidence of a solve for explanations: prices, scarce GPU types, and what limits each job.
 
 _HAIR = 1e-6
 
 
 def evidence_of(objective: str, answer: Answer, classes: Classes, time: Floats | None = None) -> Evidence:
-    """`time`: by class, where jobs also run in company; otherwise it is what the answer's fractions come to."""
+    """The evidence of an answer.
+
+    `time`: by class, where jobs also share GPUs; otherwise it follows from the answer's fractions.
+    """
     used = np.where(classes.choice, answer.fraction * classes.gpus * classes.jobs[:, None], 0.0)
     given = np.bincount(classes.accelerator.ravel(), used.ravel(), minlength=len(classes.capacity))
     busy = (answer.fraction.sum(axis=1) if time is None else time) >= 1 - _HAIR

@@ -1,8 +1,8 @@
-"""The largest total of something that grows with the time of each job: steps a second, or steps a dollar.
+"""Maximises a total that grows with the time of each job: steps per second, or steps per dollar.
 
     maximise   sum over classes c and options o of jobs[c] value[c, o] x[c, o]
 
-subject to the time of each job, the GPUs of each type and, where wanted, a speed below which a job must not fall.
+subject to the time of each job, the GPUs of each type and, where requested, a speed below which a job must not fall.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ ROUNDING = 1e-10  # relative: a floor that can just be reached must not fail by 
 def largest_total(
     problem: str, classes: Classes, value: Floats, floor: Floats | None = None, slack: float = ROUNDING
 ) -> Answer | None:
-    """`value`: by class and option, of one job; `floor`: by class, steps a second. None: the floors contradict."""
+    """The largest total, or None where the floors are infeasible.
+
+    `value`: by class and option, of one job; `floor`: by class, steps per second.
+    """
     grid = grid_of(classes)
     shares, types = len(classes.jobs), len(classes.capacity)
     floor = np.zeros(shares) if floor is None else floor
@@ -28,7 +31,7 @@ def largest_total(
         nothing = Answer(np.zeros(classes.choice.shape), 0.0, 0.0, np.zeros(types))
         return nothing if not floor.any() else None
     wishes = np.flatnonzero(floor > 0)
-    part = classes.speed / np.where(floor > 0, floor, 1.0)[:, None]  # of its floor
+    part = classes.speed / np.where(floor > 0, floor, 1.0)[:, None]  # relative to its floor
     cells = np.flatnonzero(floor[grid.row] > 0)
     floors = Triplets(
         shares + types + np.searchsorted(wishes, grid.row[cells]), grid.time.column[cells], grid.over(part)[cells]
@@ -51,7 +54,7 @@ def largest_total(
 
 
 def _bound(classes: Classes, value: Floats, prices: Floats, pull: Floats, part: Floats, slack: float) -> float:
-    """No total above this can be reached, whatever the prices of GPUs and of floors are: weak duality."""
+    """An upper bound on the total, valid for any prices of GPUs and of floors: weak duality."""
     cost = prices[classes.accelerator] * classes.gpus * classes.jobs[:, None]
     gain = np.where(classes.choice, value + pull[:, None] * part - cost, 0.0)
     best = np.maximum(gain.max(axis=1, initial=0.0), 0.0)

@@ -1,8 +1,8 @@
 """Shares that prefer no GPU type, for policies that are not aware of their speeds.
 
-To such a policy all types are the same, so any way to spread a job's time over them is as good as any other, and a
-solver takes the one at the corner that it meets first. That is an order of types, and not one that anybody chose: if
-the fastest happen to come first, the unaware policy looks as if it knew. So time is spread in proportion to the GPUs.
+To such a policy all types are the same, so any way to spread a job's time over them is equally good, and a solver
+returns the first vertex that it finds. That implies an arbitrary order of types: if the fastest happen to come first,
+the unaware policy looks as if it were aware. So time is spread in proportion to the GPUs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _HAIR = 1e-12
 
 
 def spread_evenly(classes: Classes, fraction: Floats) -> Floats:
-    """The same time for each job, over all types that it accepts in proportion to their GPUs.
+    """The same time for each job, spread over all types that it accepts in proportion to their GPUs.
 
     Where some jobs do not accept all types that may need more GPUs than there are; then the shares stay as they are.
     """
@@ -35,11 +35,11 @@ def spread_evenly(classes: Classes, fraction: Floats) -> Floats:
     return even if (used <= classes.capacity * (1 + _HAIR)).all() else fraction
 
 
-# The speeds that a policy goes by: those of each GPU type, or, if it is not aware of types, one for all of them.
+# The speeds a policy uses: those of each GPU type, or, if it is not aware of types, one for all of them.
 
 
 def speeds_of(view: View, *, aware: bool, reference: str) -> Floats:
-    """By job and option. Not aware: the best on the reference type, wherever a job runs at all.
+    """Speeds by job and option; if not aware, the best on the reference type, wherever a job runs at all.
 
     Where there is no such type, or the job does not accept it, the speed of its first option stands for all.
     """

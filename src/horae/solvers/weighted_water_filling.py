@@ -1,12 +1,12 @@
-"""Water filling whose levels rise at different paces, and whose paces change when somebody cannot rise any more.
+"""Water filling with levels that rise at different paces, which change when a class can no longer rise.
 
     maximise t   subject to   level(c) = sum over options of rate[c, o] x[c, o] >= floor[c] + pace[c] t
 
-in stages: who keeps the others down at the end of a stage is full, what it has is its floor, and the paces of the rest
-are worked out anew. No whole numbers are needed to find who is full, for prices prove it. A class whose row has a
-positive price stands at its floor plus pace x t in every best solution, so it can rise no more. And of a type that has
-a price, nobody else can have anything without pushing those below their floors: so who has no price of its own is full
-once it has all that the other types can give.
+in stages: a class that limits the others at the end of a stage is full, its level becomes its floor, and the paces of
+the rest are recomputed. No integer variables are needed to find the full classes, because prices prove it. A class
+whose row has a positive price is at its floor plus pace x t in every optimum, so it can no longer rise. And of a type
+that has a price, no other class can have anything without pushing those below their floors: so a class without a price
+of its own is full once it has all that the other types can give.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 _PROBLEM = "water filling by organisation"
 _PRICE_MIN = 1e-9  # relative to all prices of its kind: less is rounding
-_SLACK = 1e-8  # relative: a floor that was just reached must be within reach again
+_SLACK = 1e-8  # relative: a floor that was just reached must remain feasible
 
-Pace = Callable[[Bools], Floats]  # by class: how fast levels rise, given who is full
+Pace = Callable[[Bools], Floats]  # by class: how fast levels rise, given which classes are full
 
 
 class _Stage(NamedTuple):
@@ -45,7 +45,7 @@ class _Ladder(NamedTuple):
     rate: Floats  # by class and option
 
     def climb(self, pace: Floats, floor: Floats, start: highspy.HighsBasis | None) -> _Stage:
-        """Raise everybody at its pace as far as it goes."""
+        """Raise all classes at their paces as far as possible."""
         shares, types, cells = *(len(axis) for axis in (self.classes.jobs, self.classes.capacity)), len(self.grid.row)
         rising = np.flatnonzero(pace > 0)
         level = Triplets(shares + types + self.grid.row, self.grid.time.column, self.grid.over(self.rate))
@@ -67,11 +67,11 @@ class _Ladder(NamedTuple):
 
 
 def rise(classes: Classes, rate: Floats, pace_of: Pace) -> Answer:
-    """Levels that nobody can raise without lowering one that is full; the value is where the first is full."""
+    """Levels that no class can exceed without lowering a full one; the value is where the first class is full."""
     ladder = _Ladder(classes, grid_of(classes), rate)
     full = ~classes.served
     floor = np.zeros(len(full))
-    within_reach = classes.choice.copy()  # by class and option: it might yet be given more of it
+    within_reach = classes.choice.copy()  # by class and option: it might still be given more of it
     stage: _Stage | None = None
     first = Answer(np.zeros(rate.shape), 0.0, 0.0, np.zeros(len(classes.capacity)))
     for _ in bounded(len(full) + 1, "raising levels stage by stage"):
@@ -84,7 +84,7 @@ def rise(classes: Classes, rate: Floats, pace_of: Pace) -> Answer:
             first = first._replace(value=stage.rise, bound=_bound(ladder, stage, pace), prices=stage.prices)
         held = stage.pull * pace > _PRICE_MIN
         if not held.any():
-            raise Unsolved(_PROBLEM, "nobody keeps the others from rising, and yet they do not")
+            raise Unsolved(_PROBLEM, "no class limits the others, and yet they do not rise")
         within_reach &= ~_closed(classes, stage)
         reach = np.where(within_reach, rate, 0.0).max(axis=1, initial=0.0)
         full = full | held | (floor >= reach * (1 - _PRICE_MIN))
@@ -94,14 +94,14 @@ def rise(classes: Classes, rate: Floats, pace_of: Pace) -> Answer:
 
 
 def _closed(classes: Classes, stage: _Stage) -> Bools:
-    """By class and option: it cannot have any of it, lest somebody with a price fall below its floor."""
+    """By class and option: whether it can have none of it, because a class with a price would fall below its floor."""
     spent = stage.prices * classes.capacity
     dear = spent > _PRICE_MIN * max(float(spent.max(initial=0.0)), 1e-300)
     return dear[classes.accelerator] & (stage.pull <= 0)[:, None]
 
 
 def _bound(ladder: _Ladder, stage: _Stage, pace: Floats) -> float:
-    """Nobody can rise further in the first stage, whatever the prices are: weak duality."""
+    """An upper bound on the rise in the first stage, valid for any prices: weak duality."""
     classes = ladder.classes
     total = float(stage.pull @ pace)
     if total <= 0:

@@ -1,10 +1,10 @@
-"""The estimator: how fast a model is in shapes in which nobody has measured it, and how far that may be wrong.
+"""The estimator: how fast a model is in shapes in which it was not measured, and the uncertainty of that.
 
 A cell of its table is a model with a gang on a GPU type at a level. Some cells were measured, by a profiler or while
-jobs ran; the others are completed from them (see `estimator_fit`), from other shapes of the same model first, then from
-models of its family (one name with several batch sizes, such as `LM (batch size 20)`), then from all models. Gangs that
-were never measured take over how other gangs and other models scale. Nothing is known of the absolute speed of a model
-before one of its cells was measured; of the ratios between its shapes, a good deal is.
+jobs ran; the others are completed from them (see `gaussian_model`), from other shapes of the same model first, then
+from models of its family (one name with several batch sizes, such as `LM (batch size 20)`), then from all models. Gangs
+that were never measured are extrapolated from how other gangs and other models scale. Nothing is known of the absolute
+speed of a model before one of its cells was measured; of the ratios between its shapes, a good deal is.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from horae.speed.gaussian_model import Cells, Posterior, Structure, condition, f
 
 Name = TypeVar("Name")
 
-BATCH_SIZE = 64  # of models whose name has none
+BATCH_SIZE = 64  # of models whose name states none
 NOISE = 0.05  # relative standard deviation of a speed that was measured for a minute
-NOISE_MIN = 0.005  # however long it is measured; so a speed that changes is followed in the end
+NOISE_MIN = 0.005  # lower limit for any duration, so that a speed that changes is followed eventually
 MEASURED, COMPLETED, BY_FAMILY, BY_OTHERS = "measured", "other shapes", "its family", "other models"
 
 
 class Estimate(NamedTuple):
-    steps_per_second: float  # as likely too low as too high
+    steps_per_second: float  # median: as likely too low as too high
     uncertainty: float  # standard deviation of its logarithm: about the relative error
     source: str
 
     def low(self, caution: float = 1.0) -> float:
-        """A speed that is not too high, as many standard deviations below the estimate."""
+        """A conservative speed: so many standard deviations below the estimate."""
         return self.steps_per_second * exp(-caution * self.uncertainty)
 
 
 class Column(NamedTuple):
-    accelerator: str  # in small letters
+    accelerator: str  # in lower case
     level: str
 
 
@@ -67,33 +67,33 @@ class Likeness(NamedTuple):
 
 
 def key_of(model: str, shape: Shape) -> Key:
-    """One GPU is never spread, whatever a shape says of its level."""
+    """The key of a cell; one GPU is never spread, whatever level a shape states."""
     level = shape.level if shape.gpus > 1 else NODE
     return Key(model, shape.gpus, Column(shape.accelerator.casefold(), level))
 
 
 def family_of(model: str) -> str:
-    """The name without what stands in brackets behind it: batch sizes, precision."""
+    """The name without trailing parentheses: batch sizes, precision."""
     return model.partition(" (")[0]
 
 
 def batch_size_of(model: str) -> int:
-    """As the name has it, and an ordinary one where it says nothing."""
+    """The batch size stated in the name, or a typical one where it states none."""
     found = re.search(r"batch size ([1-9][0-9]{0,8})\b", model)
     return int(found[1]) if found else BATCH_SIZE
 
 
 @dataclass(frozen=True)
 class Estimator:
-    """A value: to measure something gives another estimator, with the same structure until it is `refitted`."""
+    """An immutable estimator: a measurement gives a new one, with the same structure until it is `refitted`."""
 
     columns: tuple[Column, ...] = ()
     cells: Mapping[Key, Cell] = field(default_factory=dict)
-    structure: Structure | None = None  # None: as before anything was measured
+    structure: Structure | None = None  # None: the prior
 
     @staticmethod
     def of(measurements: Iterable[Measurement], noise: float = NOISE_MIN) -> Estimator:
-        """An estimator that starts with reference jobs, measured in many shapes or in all; misfits say nothing."""
+        """An estimator from reference jobs, measured in many shapes or in all; shapes that do not fit are ignored."""
         known = [row for row in measurements if row.steps_per_second > 0]
         estimator = Estimator()
         for row in known:
@@ -101,10 +101,10 @@ class Estimator:
         return estimator.refitted()
 
     def profiled(self, model: str, shape: Shape, steps_per_second: float, noise: float) -> Estimator:
-        """A measurement with this relative standard deviation."""
+        """The estimator with one more measurement, of this relative standard deviation."""
         if not (steps_per_second > 0 and isfinite(steps_per_second)) or not noise >= 0:
             raise InputError(
-                f"{model} was measured at {steps_per_second} steps a second with noise {noise} in {shape}",
+                f"{model} was measured at {steps_per_second} steps per second with noise {noise} in {shape}",
                 field="speed",
                 remedy="give a positive number of steps, and noise of at least 0",
             )
@@ -116,7 +116,7 @@ class Estimator:
     def observed(
         self, model: str, shape: Shape, steps_per_second: float, seconds: float, stale_seconds: float = 0.0
     ) -> Estimator:
-        """A speed measured for so long: the longer, the more it counts against what was known of this cell.
+        """The estimator with a speed observed for so long: the longer, the more it counts against earlier ones.
 
         The steps may have been counted up to `stale_seconds` before or after the time was taken.
         """
@@ -126,11 +126,11 @@ class Estimator:
         return self.profiled(model, shape, steps_per_second, noise)
 
     def knowing(self, shapes: Iterable[Shape]) -> Estimator:
-        """With columns for these shapes, so that they can be asked for."""
+        """The estimator with columns for these shapes, so that they can be estimated."""
         return self._covering([key_of("", shape).column for shape in shapes])
 
     def refitted(self) -> Estimator:
-        """With the structure learned anew from all cells, and from nothing else."""
+        """The estimator with the structure relearned from all cells, and from nothing else."""
         structure = fit(prior(self._types), self._measured, self._log_speed, self._variance)
         return replace(self, structure=structure)
 
@@ -138,12 +138,12 @@ class Estimator:
         return self.estimates([(model, shape)])[0]
 
     def estimates(self, asked: Sequence[tuple[str, Shape]]) -> list[Estimate]:
-        """Many at once, which is much faster than one by one."""
+        """Many estimates at once, which is much faster than one by one."""
         covering = self.knowing(shape for _, shape in asked)
         return covering._estimates([key_of(model, shape) for model, shape in asked]) if asked else []
 
     def nearest(self, model: str, references: Iterable[str] = ()) -> Likeness | None:
-        """The reference job most like this one: by the cosine between their speeds over columns, scale apart.
+        """The reference job most like this one: by the cosine between their speeds over columns, regardless of scale.
 
         Without references, among all models of which every column was measured. None where there is no other, or
         nothing is known of this one.
@@ -171,7 +171,7 @@ class Estimator:
 
     @cached_property
     def _keys(self) -> list[Key]:
-        return sorted(self.cells)  # so that roundings do not depend on what came first
+        return sorted(self.cells)  # so that rounding does not depend on the order of arrival
 
     @cached_property
     def _row(self) -> Mapping[Key, int]:
@@ -191,7 +191,7 @@ class Estimator:
 
     @cached_property
     def _numbers(self) -> tuple[Mapping[str, int], Mapping[str, int], Mapping[Column, int]]:
-        """Of families, models and columns."""
+        """The numbers of families, models and columns."""
         models = sorted({key.model for key in self.cells})
         families = sorted({family_of(model) for model in models})
         return _numbered(families), _numbered(models), _numbered(self.columns)
@@ -209,7 +209,7 @@ class Estimator:
         return {model for model, columns in seen.items() if len(columns) == len(self.columns)}
 
     def _as_cells(self, keys: Sequence[Key]) -> Cells:
-        """Families and models that were never measured have the number -1, which goes with nothing measured."""
+        """The cells as arrays; families and models never measured have the number -1, which matches no other."""
         families, models, columns = self._numbers
         gangs = np.log(np.array([key.gpus for key in keys], dtype=np.float64))
         batches = np.log(np.array([batch_size_of(key.model) for key in keys], dtype=np.float64) / BATCH_SIZE)
@@ -235,7 +235,7 @@ class Estimator:
         return BY_FAMILY if family_of(key.model) in families else BY_OTHERS
 
     def _profile(self, model: str) -> Floats:
-        """How a model leans towards columns and scaling, without its scale."""
+        """The deviations of a model by column and in scaling, without its scale."""
         families, models, columns = self._numbers
         lean = leaning(self._posterior, families.get(family_of(model), -1), models.get(model, -1))
         lean[: len(columns)] -= lean[: len(columns)].mean() if columns else 0.0
@@ -247,7 +247,7 @@ def _numbered(names: Iterable[Name]) -> Mapping[Name, int]:
 
 
 def _joined(known: Cell, fresh: Cell) -> Cell:
-    """Both measurements, by their precision; never so sure of it that what comes later could not change it."""
+    """Both measurements combined by precision, with an uncertainty that later measurements can still change."""
     precision = 1.0 / known.variance + 1.0 / fresh.variance
     log_speed = (known.log_speed / known.variance + fresh.log_speed / fresh.variance) / precision
     return Cell(log_speed, max(1.0 / precision, NOISE_MIN**2))

@@ -26,14 +26,14 @@ import numpy as np
 from horae.model.arrays import Floats, Ints
 
 ITERATIONS_MAX = 40
-CHANGE_MIN = 1e-3  # of the covariances, relative: below that the estimates do not move
-PRIOR_GROUPS = 8.0  # how many families or models the prior counts for
+CHANGE_MIN = 1e-3  # relative change of the covariances: below that the estimates do not move
+PRIOR_GROUPS = 8.0  # weight of the prior, in families or models
 PRIOR_CELLS = 20.0  # likewise, for the residual
-SLOPES = (0.7, -0.7)  # to expect of gang and batch size: twice the GPUs are 2^0.7 times as fast
+SLOPES = (0.7, -0.7)  # prior slopes over gang and batch size: twice the GPUs are 2^0.7 times as fast
 
 
 class Deviations(NamedTuple):
-    """Standard deviations of log speeds, as the prior has them."""
+    """Standard deviations of log speeds in the prior."""
 
     scale: float  # of all columns together
     type: float
@@ -44,16 +44,16 @@ class Deviations(NamedTuple):
     batch_column: float
 
 
-# Speeds in steps a second say nothing of each other from family to family, and GPU types differ by factors.
+# Speeds in steps per second are unrelated between families, and GPU types differ by factors.
 COMMON = Deviations(scale=5.0, type=1.0, level=0.5, gang=0.3, gang_column=0.2, batch=0.3, batch_column=0.1)
 FAMILY = Deviations(scale=1.5, type=0.4, level=0.2, gang=0.2, gang_column=0.1, batch=0.2, batch_column=0.1)
-# A model has one batch size: of a slope over batch sizes it tells nothing.
+# A model has one batch size, so it contains no information on a slope over batch sizes.
 MODEL = Deviations(scale=0.3, type=0.15, level=0.1, gang=0.1, gang_column=0.05, batch=0.01, batch_column=0.01)
 RESIDUAL = 0.1
 
 
 class Structure(NamedTuple):
-    """What goes together, over intercepts and both slopes of all columns."""
+    """The covariances of the three parts and the residual variance, over intercepts and both slopes of all columns."""
 
     common: Floats
     family: Floats
@@ -62,25 +62,25 @@ class Structure(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """Cells of the table, one a row."""
+    """Cells of the table, one per row."""
 
     terms: Floats  # by cell: the column, and the column times either logarithm
     family: Ints
     model: Ints
-    expected: Floats  # log speed by the slopes to expect
+    expected: Floats  # log speed by the prior slopes
 
 
 class Posterior(NamedTuple):
-    """What the measured cells say, ready to be asked of others."""
+    """The posterior given the measured cells, ready to predict others."""
 
     structure: Structure
     cells: Cells
     inverse: Floats  # of the covariance of the measurements
-    weights: Floats  # the same, times how far each is from the expectation
+    weights: Floats  # the same, times the deviation of each from the expectation
 
 
 def make_cells(column: Ints, columns: int, logs: tuple[Floats, Floats], family: Ints, model: Ints) -> Cells:
-    """`logs` are those of gang and relative batch size."""
+    """Cells from columns and numbers; `logs` are those of gang and relative batch size."""
     one = np.zeros((len(column), columns))
     one[np.arange(len(column)), column] = 1.0
     expected = sum((slope * values for slope, values in zip(SLOPES, logs, strict=True)), np.zeros(len(column)))
@@ -88,7 +88,7 @@ def make_cells(column: Ints, columns: int, logs: tuple[Floats, Floats], family: 
 
 
 def prior(types: Sequence[int]) -> Structure:
-    """Before anything was measured; `types` has the number of the GPU type of each column."""
+    """The structure before any measurement; `types` has the number of the GPU type of each column."""
     same_type = np.equal.outer(np.array(types, dtype=np.int64), np.array(types, dtype=np.int64)).astype(float)
     common, family, model = (_spread(deviations, same_type) for deviations in (COMMON, FAMILY, MODEL))
     return Structure(common, family, model, RESIDUAL**2)
@@ -115,7 +115,7 @@ def fit(start: Structure, cells: Cells, log_speed: Floats, variance: Floats) -> 
 
 
 def condition(structure: Structure, cells: Cells, log_speed: Floats, variance: Floats) -> Posterior:
-    """Take the measurements for given; each has the variance of its own noise."""
+    """Condition on the measurements; each has the variance of its own noise."""
     covariance = _covariance(structure, cells, cells)
     covariance[np.diag_indices(len(covariance))] += structure.residual + variance
     inverse: Floats = np.linalg.inv(covariance).astype(np.float64, copy=False)
@@ -135,7 +135,7 @@ def predict(posterior: Posterior, asked: Cells, same: Ints) -> tuple[Floats, Flo
 
 
 def leaning(posterior: Posterior, family: int, model: int) -> Floats:
-    """How a model's intercepts and slopes are believed to differ from those of all models."""
+    """The estimated deviation of a model's intercepts and slopes from those of all models."""
     structure, cells = posterior.structure, posterior.cells
     weighted = cells.terms * posterior.weights[:, None]
     of_family = weighted[cells.family == family].sum(axis=0)
@@ -154,7 +154,7 @@ def _covariance(structure: Structure, left: Cells, right: Cells) -> Floats:
 
 
 def _improved(start: Structure, posterior: Posterior) -> Structure:
-    """One step: the covariances that the parts have on average, as they are now believed to be."""
+    """One step of expectation maximisation: the expected covariances of the parts under the posterior."""
     structure, cells = posterior.structure, posterior.cells
     family = _second_moment(structure.family, start.family, posterior, cells.family)
     model = _second_moment(structure.model, start.model, posterior, cells.model)

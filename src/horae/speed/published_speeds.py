@@ -1,9 +1,9 @@
 """Published speeds that come with Horae, each with its source. Nothing here was estimated.
 
-The unit is steps a second: samples a second, as published, divided by the batch size that the model's name gives. Where
-that is one GPU's batch (weak scaling), k GPUs make k such steps at a time, so that the steps of a job are the same
-amount of work with any gang; where it is the global batch (strong scaling) they are so anyway. No training speed of a
-T4 was found in a source of this kind.
+The unit is steps per second: samples per second, as published, divided by the batch size that the model's name gives.
+Where that is one GPU's batch (weak scaling), k GPUs make k such steps at a time, so that the steps of a job are the
+same amount of work with any gang; where it is the global batch (strong scaling) they are in any case. No training speed
+of a T4 was found in a source of this kind.
 """
 
 from __future__ import annotations

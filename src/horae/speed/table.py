@@ -1,7 +1,7 @@
-"""The speed book: what is known of how fast a model trains in a shape, and from where.
+"""The speed book: the known training speeds of models in shapes, and their sources.
 
 A measured row is returned as it is. A row for a node holds for every cell inside a node, and a gang of one GPU is never
-spread. What was not measured comes from the model's curve on that GPU type and is marked `fitted`; it is never
+spread. A shape that was not measured comes from the model's curve on that GPU type and is marked `fitted`; it is never
 guessed where the curve says nothing: with one gang size only, for a gang spread over nodes where no such gang was
 measured, below the smallest gang measured in that locality, or beyond four times the largest.
 """
@@ -19,8 +19,8 @@ from horae.model.shapes import Shape
 from horae.model.speeds import Measurement
 from horae.speed.scaling import Curve, Point, fit_curve
 
-GANG_FACTOR_MAX = 4  # how far beyond the measured gangs a curve is believed
-_SPREAD_LEVELS = ("rack", CLUSTER)  # all others lie within a node
+GANG_FACTOR_MAX = 4  # how far beyond the measured gangs a curve is used
+_SPREAD_LEVELS = ("rack", CLUSTER)  # all others are within a node
 
 
 class Estimate(NamedTuple):
@@ -31,7 +31,7 @@ class Estimate(NamedTuple):
 
 class _Key(NamedTuple):
     model: str
-    accelerator: str  # in small letters: tables write v100, clusters V100
+    accelerator: str  # in lower case: tables write v100, clusters V100
 
 
 Rows = Mapping[tuple[int, str], Measurement]  # by gang and level
@@ -39,7 +39,7 @@ Rows = Mapping[tuple[int, str], Measurement]  # by gang and level
 
 @dataclass(frozen=True)
 class SpeedBook:
-    """Of several measurements of one model in one shape the first holds: put those trusted most in front."""
+    """Speeds by model and shape; of several measurements of one shape the first holds: put the most trusted first."""
 
     measurements: tuple[Measurement, ...]
 
@@ -47,14 +47,14 @@ class SpeedBook:
         for row in self.measurements:
             if row.shape.gpus < 1 or not 0.0 <= row.steps_per_second < float("inf"):
                 raise InputError(
-                    f"{row.model} has {row.steps_per_second} steps a second with {row.shape.gpus} GPUs",
+                    f"{row.model} has {row.steps_per_second} steps per second with {row.shape.gpus} GPUs",
                     field="speed",
                     remedy="give 1 or more GPUs and a finite number of steps of at least 0",
                 )
 
     @staticmethod
     def of(*tables: Iterable[Measurement]) -> SpeedBook:
-        """A book of several tables, those trusted most in front."""
+        """A book of several tables, the most trusted first."""
         return SpeedBook(tuple(row for table in tables for row in table))
 
     @property
@@ -62,7 +62,7 @@ class SpeedBook:
         return tuple(sorted({key.model for key in self._tables}))
 
     def steps_per_second(self, model: str, shape: Shape) -> float | None:
-        """None: nothing is known. 0: known not to fit."""
+        """The speed of a model in a shape; None: nothing is known. 0: known not to fit."""
         estimate = self.lookup(model, shape)
         return None if estimate is None else estimate.steps_per_second
 
@@ -72,7 +72,7 @@ class SpeedBook:
         return self._estimates[model, shape]
 
     def curve(self, model: str, accelerator: str) -> Curve | None:
-        """The scaling curve of a model on a GPU type, with its error; None where there is too little for one."""
+        """The scaling curve of a model on a GPU type, with its error; None where there is too little data for one."""
         key = _Key(model, accelerator.casefold())
         if key not in self._curves:
             rows = self._tables.get(key, {}).values()
@@ -80,7 +80,7 @@ class SpeedBook:
         return self._curves[key]
 
     def rows(self) -> tuple[tuple[str, Shape, Estimate], ...]:
-        """All that was measured, by model, GPU type, gang and level."""
+        """All measurements, by model, GPU type, gang and level."""
         found = [row for rows in self._tables.values() for row in rows.values()]
         found.sort(key=lambda row: (row.model, row.shape))
         return tuple((row.model, row.shape, _as_measured(row)) for row in found)
@@ -95,11 +95,11 @@ class SpeedBook:
 
     @cached_property
     def _curves(self) -> dict[_Key, Curve | None]:
-        return {}  # filled on demand, for a book has hundreds of curves and a run needs a few
+        return {}  # filled on demand, because a book has hundreds of curves and a run needs a few
 
     @cached_property
     def _estimates(self) -> dict[tuple[str, Shape], Estimate | None]:
-        return {}  # a trace asks for a few shapes a hundred thousand times
+        return {}  # a trace looks up a few shapes a hundred thousand times
 
     def _look_up(self, model: str, shape: Shape) -> Estimate | None:
         key = _Key(model, shape.accelerator.casefold())
@@ -118,12 +118,12 @@ class SpeedBook:
         inside = self.lookup(key.model, shape._replace(level=NODE))
         if estimate is None or inside is None or inside.steps_per_second >= estimate.steps_per_second:
             return estimate
-        # Rows of two measurements may say otherwise, but what is not measured gains nothing from being spread.
+        # Two measured rows may contradict this, but a fitted speed is never higher when spread.
         return estimate._replace(steps_per_second=inside.steps_per_second)
 
 
 def _place(shape: Shape) -> tuple[int, str]:
-    """Gang and level; one GPU is within a node, whatever a table says of its level."""
+    """Gang and level; one GPU is within a node, whatever level a table states."""
     return shape.gpus, shape.level if shape.gpus > 1 else NODE
 
 
@@ -140,7 +140,7 @@ def _as_measured(row: Measurement) -> Estimate:
 
 
 def _measured(rows: Rows, shape: Shape) -> Estimate | None:
-    """The row for this shape, or one that holds for it too."""
+    """The row for this shape, or one that also holds for it."""
     exact = rows.get(_place(shape))
     if exact is not None:
         return _as_measured(exact)
@@ -173,7 +173,7 @@ def _above(sizes: set[int], gpus: int) -> int | None:
 
 
 def _from_curve(curve: Curve, rows: Rows, gpus: int, *, is_spread: bool) -> Estimate | None:
-    """What the curve says of this gang, if it was measured near enough to it in this locality."""
+    """The curve's estimate for this gang, if a gang close enough in size was measured in this locality."""
     multiple = [point.gpus for point in curve.points if point.gpus > 1 and point.is_spread == is_spread]
     if not multiple or _one_side_misfits(rows, gpus):
         return None
@@ -184,14 +184,14 @@ def _from_curve(curve: Curve, rows: Rows, gpus: int, *, is_spread: bool) -> Esti
 
 
 def _one_side_misfits(rows: Rows, gpus: int) -> bool:
-    """Whether a gang next to this one is known not to fit; then nobody knows on which side this one is."""
+    """Whether a gang next to this one is known not to fit; then it is unknown on which side this one is."""
     sizes = {size for size, _ in rows}
     misfits = {size for (size, _), row in rows.items() if row.steps_per_second == 0.0}
     return _below(sizes, gpus) in misfits or _above(sizes, gpus) in misfits
 
 
 def _lower_bound(curve: Curve, rows: Rows, gpus: int) -> Estimate | None:
-    """A gang that was only measured spread is at least as fast in one node."""
+    """A lower bound: a gang that was only measured spread is at least as fast in one node."""
     spread = _from_curve(curve, rows, gpus, is_spread=True)
     return None if spread is None else spread._replace(source=f"at least as when spread: {spread.source}")
 

@@ -1,4 +1,4 @@
-"""Any workload file that we know, told by what is in it."""
+"""Reads any supported workload file, detecting its format from its content."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ Reader = Callable[[Path, Where | None], Trace]
 
 
 class TraceFormat(NamedTuple):
-    """How a kind of file is known and read. Other packages add theirs by the entry points `horae.trace_formats`."""
+    """How a file format is detected and read.
+
+    Other packages add formats through the entry point `horae.trace_formats`.
+    """
 
     read: Reader
-    separator: str  # between the names of its columns; "" where there are none
-    columns: tuple[frozenset[str], ...]  # by these it is known, in any case: one set of them or another
+    separator: str  # between the column names; "" where there are none
+    columns: tuple[frozenset[str], ...]  # any of these sets of columns identifies the format, in any case
     summary: str
 
 
@@ -53,7 +56,7 @@ FORMATS: Mapping[str, TraceFormat] = {
 
 
 def known_formats() -> Mapping[str, TraceFormat]:
-    """Ours, and those of other packages."""
+    """The built-in formats, and those of other packages."""
     return {**FORMATS, **_installed_formats()}
 
 
@@ -69,7 +72,10 @@ def read_trace(
     mapping: Mapping[str, str] | None = None,
     where: Where | None = None,
 ) -> Trace:
-    """The workload of a file. A mapping names its columns by hand; a format is taken at its word."""
+    """Reads the workload of a file.
+
+    A mapping names its columns explicitly; an explicit format is not checked against the file.
+    """
     if format is not None and format not in known_formats():
         raise InputError(f"there is no format {format!r}", field="format", remedy=f"use {', '.join(known_formats())}")
     try:
@@ -94,7 +100,7 @@ def parse_mapping(text: str) -> dict[str, str]:
 
 
 def detect(path: Path) -> str:
-    """The name of the format; an error that shows what was found where it is none that we know."""
+    """The name of the format; raises an error that shows the file's columns where it is unknown."""
     head = read_head(path)
     if path.suffix in native.YAML:
         return "horae"
@@ -125,7 +131,7 @@ def _parquet_columns(path: Path) -> list[str]:
 
 def _by_columns(path: Path, header: list[str], separator: str) -> str:
     found = {name.lower() for name in header}
-    for name, known in (*_installed_formats().items(), *FORMATS.items()):  # theirs may know more about a file
+    for name, known in (*_installed_formats().items(), *FORMATS.items()):  # installed ones may be more specific
         if known.separator == separator and any(columns <= found for columns in known.columns):
             return name
     shown = printable(", ".join(header[:12])[:200]) + (", ..." if len(header) > 12 else "")
@@ -136,13 +142,13 @@ def _by_columns(path: Path, header: list[str], separator: str) -> str:
     )
 
 
-# A trace as a file of our own format. The same trace gives the same bytes.
+# Writing a trace in Horae's own format; the same trace gives the same bytes
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 
 
 def write_trace(trace: Trace, path: Path) -> None:
-    """CSV, packed or not, or Parquet, as the name of the file ends."""
+    """Writes CSV, compressed or not, or Parquet, by the extension of the file name."""
     table = trace.table.drop(LINE, strict=False)
     if not path.name.endswith(SUFFIXES):
         raise InputError("ends in none of the names that can be written", file=str(path), remedy=_remedy())

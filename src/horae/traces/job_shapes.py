@@ -1,4 +1,4 @@
-"""The shapes that a job accepts, with their speeds: what `level`, `slowdown`, `speed` and so on mean in a cluster."""
+"""The shapes that a job accepts, with their speeds: the meaning of `level`, `slowdown`, `speed` etc. in a cluster."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from horae.model.shapes import Option, Shape
 from horae.traces.job_row import ANY, JobRow
 from horae.traces.yaml_files import first_complaint
 
-NODES_NAMED_MAX = 8  # in a remedy
+NODES_NAMED_MAX = 8  # in an error's remedy
 
 
 class Speeds(Protocol):
-    """How fast models train, from tables or fitted curves."""
+    """Training speeds of models, from tables or fitted curves."""
 
     def steps_per_second(self, model: str, shape: Shape) -> float | None:
-        """None: nothing is known of it. 0: it does not fit there."""
+        """The speed of a model in a shape. None: unknown. 0: it does not fit there."""
 
 
 class Wish(NamedTuple):
-    """All that the shapes of a job follow from, as its row has it; None where it says nothing."""
+    """Everything that determines a job's shapes, from its row; None where the row has no value."""
 
     gpus: int
     gpu_type: str | None = None
@@ -44,11 +44,11 @@ class Shapes(NamedTuple):
     member_gpus: int
     members: tuple[int, ...]
     nodes: tuple[str, ...]
-    unknown_model: str  # that nobody knows the speed of; then all speeds are 1, which is right for run times only
+    unknown_model: str  # a model without known speeds; all speeds are then 1, which is right for run times only
 
 
 def shapes(wish: Wish, cluster: Cluster, speeds: Speeds | None, whole_nodes: bool) -> Shapes:
-    """An error says which field asks for something that the cluster does not have."""
+    """The shapes of a job; errors name the field that asks for something the cluster does not have."""
     row = _row(wish)
     true = None if row.true_speed is None else _by_type(row.true_speed, cluster, "true_speed")
     believed = () if speeds is None or wish.speed or not wish.model else _of_model(row, cluster, speeds)
@@ -74,7 +74,7 @@ def _row(wish: Wish) -> JobRow:
 
 
 def _nodes(row: JobRow, cluster: Cluster) -> tuple[str, ...]:
-    """Those that the cluster lacks stay, for it may get them; one of them it must have."""
+    """The nodes named by the row; unknown ones are kept, because they may join, but one must exist."""
     if row.nodes and not any(name in cluster.node_index for name in row.nodes):
         known = ", ".join(list(cluster.node_index)[:NODES_NAMED_MAX])
         remedy = f"use nodes of the cluster: {known}{', ...' if len(cluster.nodes) > NODES_NAMED_MAX else ''}"
@@ -89,7 +89,7 @@ def _by_type(speed: dict[str, float], cluster: Cluster, field: str) -> dict[str,
 
 
 def _known_types(names: Iterable[str], cluster: Cluster, field: str) -> list[str]:
-    """Each once. Types that the cluster lacks are passed over, as long as one remains."""
+    """The named types without duplicates. Types that the cluster lacks are ignored, as long as one remains."""
     asked = list(dict.fromkeys(names))
     known = [name for name in asked if name in cluster.accelerators]
     if asked and not known:
@@ -110,7 +110,7 @@ def _preferred(row: JobRow, cluster: Cluster) -> list[str]:
 
 
 def _types(row: JobRow, cluster: Cluster, speed: dict[str, float]) -> list[str]:
-    """The GPU types accepted, in order of preference: as the row says, else all with a speed, the fastest first."""
+    """The GPU types accepted, in order of preference: as in the row, else all with a speed, fastest first."""
     ranked = sorted(cluster.accelerators, key=lambda name: -speed.get(name, 0.0))
     return _preferred(row, cluster) or [name for name in ranked if name in speed]
 
@@ -125,7 +125,7 @@ def _options(
 
 
 def _widest(row: JobRow, cluster: Cluster, accelerator: str) -> int:
-    """The number of the largest level that may hold the gang."""
+    """The index of the largest level that may hold the gang."""
     if row.level:
         _check_level(row.level, cluster, "level")
     fits_node = row.gpus <= cluster.largest_cell[cluster.node_level][accelerator]
@@ -133,21 +133,22 @@ def _widest(row: JobRow, cluster: Cluster, accelerator: str) -> int:
 
 
 def _slowed(row: JobRow, cluster: Cluster, accelerator: str, speed: float) -> list[Option]:
-    """The shapes accepted of one type, finest first: several only where the job is slower in a larger cell."""
+    """The accepted shapes of one type, finest first: several only where the job is slower in a larger cell."""
     widest = _widest(row, cluster, accelerator)
     for name in row.slowdown:
         _check_level(name, cluster, "slowdown")
     slowdown, by_level = 1.0, {}
     for level, name in enumerate(cluster.levels[: widest + 1]):
         slowdown = max(slowdown, row.slowdown.get(name, 1.0))
-        # A cell too small for the gang is no choice; the widest is named even then, to be refused with a reason.
+        # A cell too small for the gang is not an option; the widest is kept even then, to be rejected with a reason.
         if level == widest or cluster.largest_cell[level][accelerator] >= row.gpus:
             by_level[level] = speed / slowdown
     return _distinct(row, cluster, accelerator, by_level)
 
 
 def _distinct(row: JobRow, cluster: Cluster, accelerator: str, by_level: dict[int, float]) -> list[Option]:
-    """Of levels with equal speed the widest is enough: what fits a finer one fits there, too."""
+    """Drops redundant levels: of levels with equal speed the widest is enough,
+    because what fits a finer one fits there."""
     levels = sorted(by_level)
     return [
         Option(Shape(accelerator, row.gpus, cluster.levels[level]), by_level[level])
@@ -157,7 +158,8 @@ def _distinct(row: JobRow, cluster: Cluster, accelerator: str, by_level: dict[in
 
 
 def _of_model(row: JobRow, cluster: Cluster, speeds: Speeds) -> tuple[Option, ...]:
-    """As tables know the model, with the fastest type first unless the row says otherwise; nothing if none does."""
+    """Shapes and speeds from tables, fastest type first unless the row states an order;
+    empty if the model is unknown."""
     types = _preferred(row, cluster)
     found = {name: _levels_of_model(row, cluster, speeds, name) for name in types or cluster.accelerators}
     known = {name: options for name, options in found.items() if options is not None}
@@ -171,7 +173,7 @@ def _of_model(row: JobRow, cluster: Cluster, speeds: Speeds) -> tuple[Option, ..
 
 
 def _levels_of_model(row: JobRow, cluster: Cluster, speeds: Speeds, accelerator: str) -> list[Option] | None:
-    """From the node up to the widest level that is allowed; None where nothing is known of the type."""
+    """Speeds from the node up to the widest level allowed; None where the type is unknown."""
     widest = _widest(row, cluster, accelerator)
     if row.slowdown:
         speed = _speed(row, cluster, speeds, accelerator, min(widest, cluster.node_level))
@@ -189,7 +191,7 @@ def _levels_of_model(row: JobRow, cluster: Cluster, speeds: Speeds, accelerator:
 
 
 def _speed(row: JobRow, cluster: Cluster, speeds: Speeds, accelerator: str, level: int) -> float | None:
-    """What is known of this level, else of the next wider one, where no job is faster."""
+    """The speed at this level, else at the next wider one, where no job is faster."""
     for number, name in enumerate(cluster.levels[level:], start=level):
         if number > cluster.node_level and name not in (RACK, CLUSTER):
             continue  # speed tables know no other level above nodes, and would take it for one inside a node
@@ -200,6 +202,6 @@ def _speed(row: JobRow, cluster: Cluster, speeds: Speeds, accelerator: str, leve
 
 
 def _whole_nodes(row: JobRow, cluster: Cluster, types: list[str]) -> int:
-    """The size of the members of a gang that is larger than a node: a node of the smallest kind accepted."""
+    """The member size of a gang larger than a node: a node of the smallest kind accepted."""
     nodes = [cluster.largest_cell[cluster.node_level][name] for name in types]
     return min(node for node in nodes) if row.gpus > min(nodes) else 1

@@ -1,4 +1,4 @@
-"""A trace as jobs of one cluster."""
+"""Converts a trace to jobs of one cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from horae.traces.job_shapes import Shapes, Speeds, Wish, shapes
 from horae.traces.readers import native
 from horae.traces.trace import Fault, Trace, no_jobs, too_large
 
-# Fields of `Job` in its own order, by groups, with what holds where the table says nothing.
+# Fields of `Job` in its own order, by groups, with defaults for missing columns.
 _LABELS = {"app": "", "tenant": "default", "user": "", "model": "", "weight": 1.0, "priority": 0}
 _LIMITS = {"deadline": inf, "restart": 0.0, "min_runtime": 0.0, "preemptions_max": inf, "grace": 0.0, "retries_max": 0}
 _NEEDS = {"pinned": "", "lazy": False, "cpus_per_gpu": 0.0, "memory_per_gpu": 0.0, "command": "", "workdir": ""}
@@ -29,7 +29,7 @@ def arrivals(
 ) -> tuple[list[Arrival], tuple[Fault, ...]]:
     """The jobs, in the order of the trace, and the rows that cannot be jobs of this cluster.
 
-    With `whole_nodes`, gangs larger than a node take whole nodes, as production clusters hand them out.
+    With `whole_nodes`, gangs larger than a node take whole nodes, as production clusters allocate them.
     """
     table = trace.table
     known: dict[tuple[Any, ...], Shapes | JobError] = {}
@@ -41,7 +41,7 @@ def arrivals(
         _group(table, _LABELS),
         _group(table, _LIMITS | {"restart": cluster.restart_seconds}),
         _group(table, _NEEDS),
-        strict=False,  # groups of which the table has nothing go on for ever
+        strict=False,  # groups without columns in the table are infinite
     )
     for (line, name, submit, steps, duration), wish, labels, limits, needs in rows:
         found = known.get(wish)
@@ -85,7 +85,7 @@ def _shapes(wish: Wish, cluster: Cluster, speeds: Speeds | None, whole_nodes: bo
 
 
 def _work(steps: float | None, duration: float | None, steps_per_second: float) -> float:
-    """A duration is meant in the reference shape."""
+    """The number of steps; a duration refers to the reference shape."""
     if steps is not None:
         return steps
     if duration is None:
@@ -94,7 +94,7 @@ def _work(steps: float | None, duration: float | None, steps_per_second: float) 
 
 
 def _group(table: pl.DataFrame, defaults: dict[str, Any]) -> Iterable[tuple[Any, ...]]:
-    """These columns row by row, with a default for each cell that is empty."""
+    """These columns row by row, with a default for each empty cell."""
     if not any(name in table.columns for name in defaults):
         return repeat(tuple(defaults.values()))
     columns = [_column(table, name, default) for name, default in defaults.items()]
@@ -108,7 +108,7 @@ def _column(table: pl.DataFrame, name: str, default: Any) -> Iterable[Any]:
     return (column if default is None else column.fill_null(default)).to_list()
 
 
-# The job table of a user, read for one cluster: the first row that is wrong is an error.
+# A user's job table for one cluster; the first invalid row is an error
 
 __all__ = ["JobRow", "read_jobs"]
 

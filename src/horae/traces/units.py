@@ -1,4 +1,4 @@
-"""Amounts as people write them: 10m, 2h, 1TB."""
+"""Parses amounts as people write them: 10m, 2h, 1TB."""
 
 from __future__ import annotations
 

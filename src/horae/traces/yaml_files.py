@@ -1,4 +1,4 @@
-"""YAML with line numbers, so that an error can say where it is."""
+"""YAML with line numbers, for errors that give their location."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEXT_BYTES_MAX = 16 << 20  # YAML takes a hundred times its size in memory
 
 @dataclass(frozen=True)
 class YamlFile(Generic[Model]):
-    """A file as a value, and where in it everything stands."""
+    """A file as a value, with the location of everything in it."""
 
     path: Path
     tree: yaml.Node
@@ -32,7 +32,7 @@ class YamlFile(Generic[Model]):
         return line_of(self.tree, location)
 
     def place(self, error: InputError, *location: str | int) -> InputError:
-        """The same error, told which field of this file it is about."""
+        """The same error, with the field of this file that it is about."""
         return type(error)(
             error.problem,
             remedy=error.remedy,
@@ -43,7 +43,7 @@ class YamlFile(Generic[Model]):
 
 
 def read_text(path: Path, remedy: str) -> str:
-    """The whole of a text file, with or without a byte-order mark."""
+    """The text of a file, with or without a byte-order mark."""
     data = b""
     try:
         with path.open("rb") as file:
@@ -60,7 +60,7 @@ def read_text(path: Path, remedy: str) -> str:
 
 
 def read_yaml(path: Path, model: type[Model]) -> YamlFile[Model]:
-    """The file as a value of this model; the first thing that is wrong with it is one clear error."""
+    """The file as a value of this model; the first problem in it is raised as one clear error."""
     text = read_text(path, "name a YAML file in UTF-8")
     try:
         tree = compose(text)
@@ -74,9 +74,9 @@ def read_yaml(path: Path, model: type[Model]) -> YamlFile[Model]:
         raise InputError(f"not YAML: {error.reason}", file=str(path), line=line, remedy="remove it") from None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
-        raise InputError(f"not YAML: {error.problem}", file=str(path), line=line, remedy="mend the syntax") from None
+        raise InputError(f"not YAML: {error.problem}", file=str(path), line=line, remedy="fix the syntax") from None
     except (ValueError, RecursionError) as error:  # a date that does not exist, a thousand brackets
-        raise InputError(f"not YAML: {error}", file=str(path), remedy="mend the syntax") from None
+        raise InputError(f"not YAML: {error}", file=str(path), remedy="fix the syntax") from None
     try:
         return YamlFile(path, tree, model.model_validate(plain))
     except ValidationError as error:
@@ -84,7 +84,7 @@ def read_yaml(path: Path, model: type[Model]) -> YamlFile[Model]:
 
 
 def first_complaint(error: ValidationError) -> tuple[ErrorDetails, str, str]:
-    """The first field that is wrong, what is wrong with it in words, and the remedy."""
+    """The first invalid field, what is wrong with it in words, and the remedy."""
     details = error.errors()[0]
     given = f"is {shown(details['input'])}"
     match details["type"]:
@@ -103,7 +103,7 @@ def first_complaint(error: ValidationError) -> tuple[ErrorDetails, str, str]:
 
 
 def complain(error: ValidationError, path: Path, tree: yaml.Node, inside: Location = ()) -> InputError:
-    """What is wrong with a file, or with the part of it that is at this place."""
+    """The error for an invalid file, or for the part of it at this location."""
     details, problem, remedy = first_complaint(error)
     location = _known(tree, (*inside, *details["loc"]))
     line = line_of(tree, location)
@@ -114,7 +114,7 @@ def complain(error: ValidationError, path: Path, tree: yaml.Node, inside: Locati
 
 
 def _known(tree: yaml.Node, location: Location) -> list[str | int]:
-    """The parts of a location that stand in the file; pydantic also knows others, e.g. that a key is meant."""
+    """The parts of a location that exist in the file; pydantic also adds others, e.g. to mark a key."""
     known: list[str | int] = []
     for part in location:
         found = _child(tree, part)
@@ -129,7 +129,7 @@ def _required(model: type[BaseModel]) -> str:
 
 
 def line_of(tree: yaml.Node, location: Location) -> int:
-    """The line of a place in the file, or of the last part of it that exists."""
+    """The line of a location in the file, or of its last part that exists."""
     line: int = tree.start_mark.line
     for part in location:
         found = _child(tree, part)
@@ -149,7 +149,7 @@ def _child(tree: yaml.Node, part: object) -> tuple[int, yaml.Node] | None:
     return None
 
 
-# A YAML document as a tree of nodes, refused where values made from it would be dangerous or ambiguous.
+# YAML documents as trees of nodes, rejected where values made from them would be dangerous or ambiguous
 
 ALIASED_MAX = 100_000  # values that the aliases of a small document may add to it
 NUMBER_CHARACTERS_MAX = 100  # reading one of base 60 (1:30:00) takes time with the square of its length
@@ -159,7 +159,7 @@ _UNFINISHED = 0
 
 
 class _Loader(yaml.SafeLoader):
-    """Leaves dates as text, as they stand in CSV: the reader of a field knows better what it may be."""
+    """A loader that keeps dates as text, as in CSV: the reader of a field decides how to parse them."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 (as the class above has it)
         first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
@@ -168,10 +168,10 @@ class _Loader(yaml.SafeLoader):
 
 
 def compose(text: str) -> yaml.Node | None:
-    """The document as a tree, None if there is nothing in it.
+    """The document as a tree, None if it is empty.
 
-    A tree that no value should be made of is an `InputError` with its line; text that is not YAML raises
-    `yaml.YAMLError` or `RecursionError`.
+    A tree that must not become a value is an `InputError` with its line; text that is not YAML raises `yaml.YAMLError`
+    or `RecursionError`.
     """
     tree = yaml.compose(text, Loader=_Loader)
     if tree is not None:
@@ -188,13 +188,13 @@ def construct(tree: yaml.Node) -> object:
 
 
 def load(text: str) -> object:
-    """The plain value of a document, None if there is nothing in it; raises what the two steps raise."""
+    """The plain value of a document, None if it is empty; raises what the two steps raise."""
     tree = compose(text)
     return None if tree is None else construct(tree)
 
 
 def _nodes(tree: yaml.Node) -> Iterator[yaml.Node]:
-    """All nodes as they are written, each once: with anchors, a document is a graph that may have cycles."""
+    """All nodes as written, each once: with anchors, a document is a graph that may have cycles."""
     seen, waiting = set[int](), [tree]
     while waiting:
         node = waiting.pop()
@@ -224,7 +224,7 @@ def _check_node(node: yaml.Node) -> None:
 
 
 def _refuse_doubled_keys(mapping: yaml.MappingNode) -> None:
-    """YAML would silently keep the last of them."""
+    """Raises an error for duplicate keys, of which YAML would silently keep the last."""
     lines: dict[str, int] = {}
     for key, _ in mapping.value:
         if isinstance(key, yaml.ScalarNode):
@@ -235,7 +235,7 @@ def _refuse_doubled_keys(mapping: yaml.MappingNode) -> None:
 
 
 def _expanded(node: yaml.Node, known: dict[int, int], limit: int) -> int:
-    """How many values this node stands for once each alias in it is replaced by what it names."""
+    """The number of values that this node stands for once each alias in it is replaced by its target."""
     if id(node) in known:
         count = known[id(node)]
         if count == _UNFINISHED:

@@ -1,4 +1,4 @@
-"""`horae reproduce gavel`: its options; what it does is in `reproduce_gavel_run`."""
+"""`horae reproduce gavel`: its options; the work is done in `reproduce_gavel_run`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SweepName(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class GavelRequest:
-    """As it was written; None and nothing stand for what was left out."""
+    """The request as written; None and empty values stand for omitted options."""
 
     data: Path | None
     workloads: tuple[str, ...] = ()
@@ -107,9 +107,8 @@ def gavel_command(
 ) -> None:
     """Gavel's simulations (OSDI'20) on 36 V100, 36 P100 and 36 K80, beside the authors' figures.
 
-    Finished runs are kept: a command that was broken off goes on where it stopped. The exit code is 1 if
-    heterogeneity-aware max-min is slower than published, or if two policies published more than 15% apart come out in
-    the other order.
+    Finished runs are kept: an interrupted command continues where it stopped. The exit code is 1 if heterogeneity-aware
+    max-min is slower than published, or if two policies published more than 15% apart come out in the other order.
     """
     from horae_evaluation.cli.gavel_run import reproduce_gavel  # noqa: PLC0415  (polars and statistics take a second)
 

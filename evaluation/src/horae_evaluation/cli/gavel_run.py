@@ -1,4 +1,4 @@
-"""What `horae reproduce gavel` does: read, run, judge, print, draw."""
+"""Carries out `horae reproduce gavel`: read, run, judge, print, plot."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
 
 
 def reproduce_gavel(request: GavelRequest) -> int:
-    """The exit code. Whatever is not the result goes to standard error."""
+    """Runs the reproduction and returns the exit code. Everything except the result goes to standard error."""
     tell = _silence if request.quiet else _tell
     data = need_data(request.data)
     like = _case(request)
@@ -84,7 +84,7 @@ def reproduce_gavel(request: GavelRequest) -> int:
 
 
 def _case(request: GavelRequest) -> Case:
-    """What all runs have in common."""
+    """The parameters common to all runs."""
     if (request.makespan, request.ladder, request.sweep is not None).count(True) > 1:
         raise InputError("--makespan, --ladder and --sweep are experiments of their own", remedy="give one of them")
     first, last = request.measured
@@ -122,7 +122,7 @@ def _experiment(
 
 
 def _without_figures(request: GavelRequest, like: Case, solve: Solve) -> Outcome:
-    """Experiments of which nothing was published in numbers."""
+    """Runs experiments for which no numbers were published."""
     like = _with_policy(like, request.policies)
     rates = _rates(request, {workload: each[:1] for workload, each in RATES.items()})
     if request.ladder:
@@ -166,7 +166,7 @@ def _named(texts: Sequence[str]) -> list[tuple[str, Mapping[str, object]]]:
 
 
 def _choices(request: GavelRequest, tell: Callable[[str], None]) -> dict[str, PolicyChoice]:
-    """Who was asked for by name must be there; of the others, those that are."""
+    """The policies to run: those requested by name must exist; of the default ones, those that do."""
     choices = choices_of(_named(request.policies), request.makespan)
     if request.policies:
         return _checked(choices)
@@ -244,7 +244,7 @@ def _parameters(request: GavelRequest, like: Case) -> dict[str, Plain]:
 
 
 def _check_plot(path: Path) -> None:
-    """Before hours of work rather than after."""
+    """Checks the plot's path before hours of work rather than after."""
     if path.suffix != ".png":
         raise InputError(f"is {str(path)!r}", field="--plot", remedy="name a file that ends in .png")
     try:

@@ -116,7 +116,7 @@ def open_shop(workloads: Mapping[str, Workload]) -> Work[Case, Result]:
 
 
 class _Crew:
-    """Runs what is asked for, each case once, and tells how far it has come."""
+    """Runs the requested cases, each once, and reports progress."""
 
     def __init__(self, workloads: Mapping[str, Workload], workers: int, *, quiet: bool) -> None:
         self._trade = Trade(open_shop, workloads)

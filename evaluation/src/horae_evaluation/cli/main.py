@@ -1,4 +1,4 @@
-"""`horae reproduce`: published results, run again."""
+"""`horae reproduce`: reproduces published results."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Comparison:
 
 
 def reproduce_philly(data: Path) -> list[Comparison]:
-    """Each virtual cluster alone on its nodes: all four in one run, as pools that own their nodes."""
+    """Runs each virtual cluster alone on its nodes: all four in one run, as pools that own their nodes."""
     nodes, published = philly.philly_nodes(data), philly.published_completion(data)
     jobs = philly.philly_jobs(data)
     jobs = jobs.filter(jobs["submit_s"].is_between(*philly.WINDOW) & jobs["vc"].is_in(PHILLY_VCS))

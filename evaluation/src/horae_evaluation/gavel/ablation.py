@@ -1,4 +1,4 @@
-"""From the public mechanism's rules to ours, one rule at a time: what each of them is worth."""
+"""From the public mechanism's rules to Horae's, one rule at a time: the effect of each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Rung:
 
 
 def rungs(case: Case) -> dict[str, Case]:
-    """The first is what all others are compared with."""
+    """The steps of the ablation; all are compared with the first."""
     ours = replace(case, rules=OURS)
     found = {
         "compatible: the public mechanism's rules": replace(case, rules=COMPATIBLE),

@@ -1,4 +1,4 @@
-"""What came out, as pictures."""
+"""Plots of the results."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from horae_evaluation.gavel.rows import Row
 from horae_evaluation.gavel.sweeps import Step, Sweep
 
 TITLES: Mapping[str, str] = {"single": "single-GPU jobs", "multi": "gangs of 1, 2, 4 and 8 GPUs"}
-TOP_FACTOR = 8.0  # the axis ends at so many times the middle of what was run: what explodes hides all the others
-RATES_SHOWN = 0.6  # of the largest that was run: below, published curves are flat
-FAMILIES = ("fifo", "max_min_fairness", "finish_time_fairness", "allox", "gandiva")  # a colour each
-MARKERS: Mapping[str, str] = {"": "o", "_perf": "^", "_packed": "s"}  # a marker for each variant of a family
+TOP_FACTOR = 8.0  # the axis ends at this multiple of the median: diverging values would hide all others
+RATES_SHOWN = 0.6  # of the largest rate that was run: below, published curves are flat
+FAMILIES = ("fifo", "max_min_fairness", "finish_time_fairness", "allox", "gandiva")  # one colour each
+MARKERS: Mapping[str, str] = {"": "o", "_perf": "^", "_packed": "s"}  # one marker for each variant of a family
 
 
 class Look(NamedTuple):
@@ -32,7 +32,7 @@ class Look(NamedTuple):
 
 
 def look(policy: str) -> Look:
-    """The same in every figure; whoever is not of the paper is black."""
+    """The colour and marker of a policy, the same in every figure; policies not in the paper are black."""
     for family, colour in zip(FAMILIES, style.COLOURS, strict=False):
         if policy.startswith(family) and (marker := MARKERS.get(policy.removeprefix(family))):
             return Look(colour, marker)
@@ -40,7 +40,7 @@ def look(policy: str) -> Look:
 
 
 def rates_figure(rows: Sequence[Row], published: Published) -> Figure:
-    """Filled and solid: ours. Hollow and dashed: published."""
+    """Mean completion time by rate. Filled and solid: ours. Hollow and dashed: published."""
     workloads = list(dict.fromkeys(row.workload for row in rows))
     policies = list(dict.fromkeys(row.policy for row in rows))
     figure, panels = style.side_by_side(len(workloads), width=5.4, height=4.8)
@@ -51,7 +51,7 @@ def rates_figure(rows: Sequence[Row], published: Published) -> Figure:
         curves = {policy: _curve(published, workload, policy, chosen) for policy in policies}
         for place, policy in enumerate(policies):
             _draw_published(axes, curves[policy], policy)
-            # Beside each other, or their bars would hide one another.
+            # Side by side, or the error bars would hide one another.
             aside = 0.0035 * (place - (len(policies) - 1) / 2) * max(row.jobs_per_hour for row in chosen)
             _draw_ours(axes, [row for row in chosen if row.policy == policy], aside)
         rates = {rate for curve in curves.values() for rate, _ in curve} | {row.jobs_per_hour for row in chosen}
@@ -76,7 +76,7 @@ def _draw_ours(axes: Axes, rows: Sequence[Row], aside: float) -> None:
     ordered = sorted(rows, key=lambda row: row.jobs_per_hour)
     rates = [row.jobs_per_hour + aside for row in ordered]
     hours = [row.hours.mean for row in ordered]
-    # A bar that reaches below zero has no end on this axis.
+    # An error bar that reaches below zero has no end on this axis.
     errors = [min(np.nan_to_num(row.hours.two_standard_errors), 0.99 * row.hours.mean) for row in ordered]
     axes.errorbar(
         rates, hours, yerr=errors, color=drawn.colour, marker=drawn.marker, markersize=6, linewidth=1.2, capsize=2.5,
@@ -152,7 +152,7 @@ def ladder_figure(rungs: Sequence[Rung]) -> Figure:
 
 
 def sweep_figure(steps: Sequence[Step], sweep: Sweep) -> Figure:
-    """What it changes in completion time on the left, restarts on the right."""
+    """The change in completion time on the left, restarts on the right."""
     loads = list(dict.fromkeys((step.workload, step.jobs_per_hour) for step in steps))
     figure, (changes, restarts) = style.side_by_side(2, width=4.6, height=3.8)
     handles = []
@@ -167,7 +167,7 @@ def sweep_figure(steps: Sequence[Step], sweep: Sweep) -> Figure:
         label = f"{load[0]}, {load[1]:g} jobs/h"
         handles.append(Line2D([], [], color=drawn.colour, marker=drawn.marker, label=label))
     low, high = changes.get_ylim()
-    changes.set_ylim(min(low, -1.0), max(high, 1.0))  # less than a hundredth is nothing to look at
+    changes.set_ylim(min(low, -1.0), max(high, 1.0))  # less than a hundredth is not worth showing
     changes.axhline(0.0, color="black", linewidth=0.8)
     restarts.set_ylim(0, max(1.08 * restarts.get_ylim()[1], 1.0))
     what = f"change of the mean completion time (%)\nagainst {sweep.compared_with}, seed by seed"

@@ -1,4 +1,4 @@
-"""What Gavel's authors published (OSDI'20), and which of our policies each of theirs is.
+"""The results that Gavel's authors published (OSDI'20), and the mapping from their policies to ours.
 
 The figures by arrival rate are those of the notebooks in the repository stanford-futuredata/gavel: one draw (seed 0) of
 their generator, the mean completion time of jobs 4,000 to 5,000 on 36 V100, 36 P100 and 36 K80.
@@ -38,11 +38,11 @@ POLICIES: Mapping[str, PolicyChoice] = MappingProxyType(
     }
 )
 
-# By policy of ours: the rules that suit it, where they are not the usual ones. GPUs that are matched one at a time are
+# By policy of ours: its rules, where they differ from the default. GPUs that are matched one at a time are
 # matched badly; the authors' mechanism has both rules, for all policies, with 1,920 s.
 RULES: Mapping[str, RoundRules] = MappingProxyType({"allox": RoundRules(reconsider_seconds=7200.0, fill=True)})
 
-# 500 jobs that are all there at the beginning; hours, from the same notebooks.
+# 500 jobs that are all submitted at the beginning; hours, from the same notebooks.
 MAKESPAN_JOBS = 500
 MAKESPAN_HOURS: Mapping[str, float] = MappingProxyType(
     {"fifo": 426.6, "gandiva": 263.9, "makespan_perf": 169.4, "makespan_packed": 168.1}
@@ -59,7 +59,7 @@ MAKESPAN_POLICIES: Mapping[str, PolicyChoice] = MappingProxyType(
 
 class Point(NamedTuple):
     workload: str  # single or multi
-    policy: str  # as the authors call it
+    policy: str  # the authors' name
     jobs_per_hour: float
 
 
@@ -67,7 +67,7 @@ Published = Mapping[Point, float]  # mean completion time in hours
 
 
 def read_published(data: Path) -> dict[Point, float]:
-    """`gavel/published_by_rate.csv`: the mean completion times among its metrics."""
+    """Reads `gavel/published_by_rate.csv`: the mean completion times among its metrics."""
     path = data / FILE
     found: dict[Point, float] = {}
     for line, row in _rows(path):
@@ -83,14 +83,14 @@ def read_published(data: Path) -> dict[Point, float]:
 
 
 def published_hours(published: Published, workload: str, policy: str, jobs_per_hour: float) -> float:
-    """Nan where nothing was published; rates are compared as they are written, not to the last bit."""
+    """The published hours, nan where there are none; rates are compared as written, not to the last bit."""
     rates = {round(point.jobs_per_hour, 6): point for point in published if point[:2] == (workload, policy)}
     point = rates.get(round(jobs_per_hour, 6))
     return nan if point is None else published[point]
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """With the line of each; the file is a few hundred rows."""
+    """The rows with their line numbers; the file has a few hundred."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:

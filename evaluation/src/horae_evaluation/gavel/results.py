@@ -1,4 +1,4 @@
-"""Many cases: each is answered from the store or run, and what was run is stored at once."""
+"""Many cases: each is answered from the store or run, and new results are stored at once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _tables_digest(tables: Tables) -> str:
 def run_cases(
     cases: Sequence[Case], tables: Tables, workers: int, store: ResultStore, progress: Progress
 ) -> list[Result]:
-    """In the order of the cases; neither that nor the results depend on the number of workers."""
+    """The results in the order of the cases; neither the order nor the results depend on the number of workers."""
     names = [case_key(case, tables) for case in cases]
     found = {name: result for name in dict.fromkeys(names) if (result := store.load(name, Result)) is not None}
     missing = [number for number, name in enumerate(names) if name not in found and names.index(name) == number]

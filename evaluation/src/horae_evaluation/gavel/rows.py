@@ -1,4 +1,4 @@
-"""Runs of several seeds as one row, beside what was published."""
+"""Runs of several seeds as one row, with the published value."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ Solve: TypeAlias = Callable[[Sequence[Case]], Sequence[Result]]
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean over seeds and how sure it is."""
+    """A mean over seeds and its standard error."""
 
     mean: float
-    two_standard_errors: float  # nan: of one seed
+    two_standard_errors: float  # nan for one seed
     seeds: int
 
     @staticmethod
@@ -48,15 +48,15 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """A policy at an arrival rate: ours, and theirs."""
+    """A policy at an arrival rate: our result, and the published one."""
 
     workload: str
-    jobs_per_hour: float  # endless: all jobs are there at the beginning
-    policy: str  # as the authors call it
+    jobs_per_hour: float  # inf: all jobs are submitted at the beginning
+    policy: str  # the authors' name
     ours: str
     hours: Spread  # mean completion time, or makespan
-    published_hours: float  # nan: nothing was
-    is_loaded: bool = True  # new jobs came until all that are measured had ended
+    published_hours: float  # nan: not published
+    is_loaded: bool = True  # jobs were submitted until all measured ones had ended
     by_seed: tuple[float, ...] = ()  # hours
 
     @property
@@ -70,7 +70,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Line:
-    """A row before it was run."""
+    """A row before it is run."""
 
     policy: str
     choice: PolicyChoice
@@ -79,7 +79,7 @@ class Line:
 
 
 def written(choice: PolicyChoice) -> str:
-    """As a user would write it."""
+    """A choice as a user would write it."""
     words = ", ".join(
         f"{key}: {str(value).lower() if isinstance(value, bool) else value}" for key, value in choice.options.items()
     )
@@ -87,7 +87,7 @@ def written(choice: PolicyChoice) -> str:
 
 
 def missing_policies(choices: Mapping[str, PolicyChoice]) -> dict[str, str]:
-    """By name: why it cannot be run here."""
+    """By name: why a policy cannot be run here."""
     found = {}
     for name, choice in choices.items():
         try:
@@ -104,7 +104,7 @@ def lines_by_rate(
     like: Case,
     named: bool,
 ) -> list[Line]:
-    """Policies that were `named` are run at every rate, others where something was published."""
+    """The rows to run by rate: `named` policies at every rate, others where a value was published."""
     lines = []
     for workload, each in rates.items():
         for rate in each:
@@ -116,7 +116,10 @@ def lines_by_rate(
 
 
 def lines_of_makespan(choices: Mapping[str, PolicyChoice], like: Case) -> list[Line]:
-    """The authors' figures are of single-GPU jobs: the longest of 500 takes about as long as their best makespan."""
+    """The rows of makespan.
+
+    The authors' figures are of single-GPU jobs: the longest of 500 takes about their best makespan.
+    """
     jobs = min(MAKESPAN_JOBS, like.last)
     like = replace(like, first=0, last=jobs)
     return [
@@ -136,7 +139,7 @@ def rows(lines: Sequence[Line], seeds: int, solve: Solve) -> list[Row]:
 
 
 def by_case(cases: Sequence[Case], seeds: int, solve: Solve) -> list[Sequence[Result]]:
-    """Seed by seed, so that a run that was broken off has all rows with fewer seeds rather than a few rows."""
+    """Runs seed by seed, so that an interrupted run has all rows with fewer seeds rather than a few rows."""
     order = [replace(case, seed=seed) for seed in range(seeds) for case in cases]
     results = solve(order)
     return [results[place :: len(cases)] for place in range(len(cases))]
@@ -158,7 +161,7 @@ def _row(line: Line, results: Sequence[Result]) -> Row:
 
 
 def choices_of(names: Sequence[tuple[str, Mapping[str, object]]], makespan: bool) -> dict[str, PolicyChoice]:
-    """What was asked for: an authors' name, with options of its own perhaps, or a policy of ours."""
+    """The requested policies: an authors' name, possibly with options, or a policy of ours."""
     known = MAKESPAN_POLICIES if makespan else POLICIES
     if not names:
         return dict(known)
@@ -169,13 +172,13 @@ def choices_of(names: Sequence[tuple[str, Mapping[str, object]]], makespan: bool
     return found
 
 
-# Whether runs and published figures agree.
+# Agreement between runs and published figures
 
-APART = 0.15  # published figures that differ by more are in a certain order
+APART = 0.15  # published figures that differ by more have a definite order
 
 
 class Swap(NamedTuple):
-    """Two policies that do not come in the published order."""
+    """Two policies that do not come out in the published order."""
 
     better: Row  # as published
     worse: Row
@@ -197,7 +200,8 @@ def _when(row: Row) -> str:
 
 
 def is_above(row: Row) -> bool:
-    """Beyond two standard errors; one seed has none, and counts as it is."""
+    """Whether a row is above the published value by more than two standard errors;
+    one seed has none, and counts as is."""
     margin = row.hours.two_standard_errors
     return row.is_published and row.hours.mean - (0.0 if isnan(margin) else margin) > row.published_hours
 
@@ -207,7 +211,7 @@ def too_slow(rows: Sequence[Row]) -> list[Row]:
 
 
 def swaps(rows: Sequence[Row]) -> list[Swap]:
-    """At one workload and rate; those that come out equal keep their order."""
+    """Swapped pairs at one workload and rate; equal results keep their order."""
     return [
         Swap(better, worse)
         for better, worse in permutations([row for row in rows if row.is_published], 2)
@@ -218,7 +222,7 @@ def swaps(rows: Sequence[Row]) -> list[Swap]:
 
 
 def verdict(row: Row, rows: Sequence[Row]) -> str:
-    """In a word, for the table."""
+    """The verdict in a word, for the table."""
     if not row.is_published:
         return "not published"
     found = []

@@ -1,4 +1,4 @@
-"""One run, and what is kept of it."""
+"""One run, and the result kept of it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from horae.reports.run_log import RunLog
 from horae.scheduler import Scheduler
 from horae_evaluation.gavel.setup import Case, Tables, arrivals_of, setup_of
 
-PART_MAX = 0.95  # that is told of a run before it is over
-Tell = Callable[[float], None]  # what part of a run is done
+PART_MAX = 0.95  # the largest fraction reported before a run has ended
+Tell = Callable[[float], None]  # reports the finished fraction of a run
 
 
 def _silence(part: float) -> None: ...
@@ -33,18 +33,18 @@ def _silence(part: float) -> None: ...
 
 @dataclass(frozen=True)
 class Result:
-    """Of the measured jobs, but for the last two."""
+    """Results over the measured jobs, except for the last two fields."""
 
     completion_mean_seconds: float
-    last_end_seconds: float  # of the run: where all jobs are there at the beginning, their makespan
+    last_end_seconds: float  # of the run: where all jobs are submitted at the beginning, their makespan
     restarts_per_job: float  # starts beyond the first
     restart_share: float  # of the GPU time of all jobs: lost to resuming
-    is_loaded: bool  # new jobs came until the end
-    processor_seconds: float  # that it took to find this out
+    is_loaded: bool  # jobs were submitted until the end
+    processor_seconds: float  # processor time of the run
 
 
 class Window:
-    """An observer that waits for the measured jobs to end."""
+    """An observer that detects when the measured jobs have ended."""
 
     def __init__(self, measured: Sequence[Arrival]) -> None:
         self._waited_for = {arrival.job.id: arrival.job.submitted_at for arrival in measured}
@@ -59,13 +59,13 @@ class Window:
 
 
 def run_case(case: Case, tables: Tables, tell: Tell = _silence) -> Result:
-    """Until all measured jobs have ended."""
+    """Runs a case until all measured jobs have ended."""
     began = process_time()
     setup = setup_of(case, tables)
     feed = arrivals_of(case, tables, setup.cluster)
     head = list(islice(feed, case.last))
     window = Window(head[case.first :])
-    # Some of the measured jobs end long after others that came later.
+    # Some of the measured jobs end long after others that were submitted later.
     counter = Counter(lambda ended: tell(min(ended / case.last, PART_MAX)))
     recorder = Recorder(setup)
     engine = SimulatedEngine(setup.cluster, recorder.expecting(chain(head, feed)), sharing=setup.sharing)
@@ -87,14 +87,14 @@ def run_case(case: Case, tables: Tables, tell: Tell = _silence) -> Result:
 
 
 def _around(engine: Engine, case: Case, setup: Setup) -> Engine:
-    """What the scheduler hears of speeds."""
+    """Wraps the engine according to how the scheduler learns speeds."""
     if case.learning is not None:
         return LearningEngine(engine, setup.cluster.levels, replace(case.learning, seed=case.seed))
     return NoisyEngine(engine, case.speed_noise, case.seed) if case.speed_noise else engine
 
 
 def restarts(log: RunLog, measured: Iterable[str]) -> tuple[float, float]:
-    """Starts beyond the first, by measured job; and the part of all GPU time that is lost to resuming."""
+    """Starts beyond the first, by measured job; and the fraction of all GPU time that is lost to resuming."""
     chosen = set(measured)
     rows = np.array([name in chosen for name in log.jobs.id])
     lost, held = float(log.leases.restart_gpu_seconds.sum()), float(log.leases.gpu_seconds.sum())

@@ -1,4 +1,4 @@
-"""The set-up of Gavel's simulations (OSDI'20, section 7.1), and all that one run of it may differ in."""
+"""The setup of Gavel's simulations (OSDI'20, section 7.1), and the parameters in which runs may differ."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from horae.traces.speed_tables import read_gavel_colocated, read_gavel_csv
 TYPES = ("v100", "p100", "k80")
 GPUS_PER_TYPE, GPUS_PER_NODE = 36, 4
 ROUND_SECONDS = 360.0
-FIRST, LAST = 4000, 5000  # the jobs that are measured, by their place in the order of arrival
-JOBS_AFTER_MAX = 30_000  # behind the last of them: longer than any job takes on any GPU, at the rates of the paper
-AT_ONCE = inf  # jobs an hour, where all jobs are there at the beginning
+FIRST, LAST = 4000, 5000  # the measured jobs, by their position in the order of arrival
+JOBS_AFTER_MAX = 30_000  # after the last of them: longer than any job takes on any GPU, at the rates of the paper
+AT_ONCE = inf  # jobs per hour, where all jobs are submitted at the beginning
 
 OURS = RoundRules()
 # The rules of the public mechanism: types in a fixed order, new shares at most every 1,920 s, no GPU left idle, and
-# whoever runs is no better placed than the others.
+# no priority for running jobs.
 COMPATIBLE = RoundRules(type_order=TYPES, reconsider_seconds=1920.0, fill=True, turn_rounds=0.0)
 
 
 @dataclass(frozen=True)
 class Case:
-    """All that determines a run, but for the tables."""
+    """Everything that determines a run, except for the tables."""
 
     workload: str  # single: gangs of one GPU; multi: of 1, 2, 4 and 8
     jobs_per_hour: float
@@ -50,9 +50,9 @@ class Case:
     rules: RoundRules = OURS
     round_seconds: float = ROUND_SECONDS
     restart_seconds: float = 0.0
-    speed_noise: float = 0.0  # relative error of believed speeds, drawn by model, gang and GPU type
-    learning: Learning | None = None  # nothing is believed of speeds but what was learned; None: they are known
-    spread_is_slower: bool = False  # gangs over several nodes at the speed that was measured there
+    speed_noise: float = 0.0  # relative error of estimated speeds, drawn by model, gang and GPU type
+    learning: Learning | None = None  # speeds are estimated from what was learned; None: they are known
+    spread_is_slower: bool = False  # gangs over several nodes run at the speed that was measured there
 
     def __str__(self) -> str:
         options = "".join(f" {key}={value}" for key, value in self.options.items())
@@ -77,7 +77,7 @@ class Tables:
 
     @cached_property
     def book_anywhere(self) -> SpeedBook:
-        """As in the authors' simulator, where a gang is as fast wherever its GPUs are."""
+        """Speeds as in the authors' simulator, where a gang is equally fast wherever its GPUs are."""
         inside = (row for row in self.measurements if row.shape.level == NODE)
         return SpeedBook(tuple(row._replace(shape=row.shape._replace(level=CLUSTER)) for row in inside))
 
@@ -103,11 +103,11 @@ def setup_of(case: Case, tables: Tables) -> Setup:
 
 
 def arrivals_of(case: Case, tables: Tables, cluster: Cluster) -> Iterator[Arrival]:
-    """More jobs than are measured, so that the last of these do not have the cluster to themselves."""
+    """The arrivals: more jobs than are measured, so that the last measured ones do not run on an empty cluster."""
     made, count = 0, case.last
     while made < count:
         yield from _first(count, case, tables, cluster)[made:]
-        # The first so many jobs are the same however many are made after them.
+        # The first jobs are the same however many are generated after them.
         made, count = count, count if isinf(case.jobs_per_hour) else min(2 * count + 1000, case.last + JOBS_AFTER_MAX)
 
 

@@ -1,4 +1,4 @@
-"""What completion time depends on, beside the policy: the length of rounds, restarts, wrong speeds."""
+"""Parameters other than the policy that affect completion time: the length of rounds, restarts, wrong speeds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from horae.experiments.learning import Learning
 from horae_evaluation.gavel.rows import HOUR, Solve, Spread, by_case
 from horae_evaluation.gavel.setup import Case
 
-RESTART_SECONDS = 60.0  # where rounds are varied, so that a preemption has its price
+RESTART_SECONDS = 60.0  # where rounds are varied, so that a preemption has a cost
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Sweep:
     values: tuple[float, ...]
     change: Callable[[Case, float], Case]
     compared_with: str = "the first value"
-    base: Callable[[Case], Case] | None = None  # what that is; None: the first value
+    base: Callable[[Case], Case] | None = None  # the reference; None: the first value
 
     def base_of(self, case: Case) -> Case:
         return self.base(case) if self.base else self.change(case, self.values[0])
@@ -78,7 +78,7 @@ class Step:
     workload: str
     jobs_per_hour: float
     hours: Spread
-    change: Spread  # of the mean completion time against what the sweep is compared with, seed by seed
+    change: Spread  # of the mean completion time against the sweep's reference, seed by seed
     restarts_per_job: float
     restart_share: float  # of all GPU time
 
@@ -108,6 +108,6 @@ PROFILE_SECONDS = Learning().profile_seconds
 
 
 def too_costly(steps: Sequence[Step]) -> list[Step]:
-    """Where it costs more than it may that a fifth of the speeds is profiled, and the rest found out on the way."""
+    """The steps where profiling a fifth of the speeds, and learning the rest online, costs more than the limit."""
     usual = [step for step in steps if step.sweep == "profiling" and step.value == PROFILE_SECONDS]
     return [step for step in usual if step.change.mean > ESTIMATES_WITHIN]

@@ -19,15 +19,15 @@ from horae_evaluation.gavel.sweeps import ESTIMATES_WITHIN, Step, Sweep, too_cos
 @dataclass(frozen=True)
 class Sheet:
     headings: tuple[str, ...]
-    left: tuple[int, ...]  # columns of words
+    left: tuple[int, ...]  # text columns
     lines: tuple[tuple[str, ...], ...]
-    plain: tuple[dict[str, Plain], ...]  # one a line
-    notes: tuple[str, ...] = ()  # what is told below the table
+    plain: tuple[dict[str, Plain], ...]  # one per line
+    notes: tuple[str, ...] = ()  # printed below the table
     failures: tuple[str, ...] = ()  # verdicts that do not hold
 
 
 def sheet_of_rows(rows: Sequence[Row], measured: str) -> Sheet:
-    """`measured` says what the hours are."""
+    """A table of rows; `measured` says what the hours are."""
     headings = (
         "workload", "jobs/h", "policy", "ours", "seeds", f"{measured} (h)", "+-2 s.e.", "published (h)", "difference",
         "verdict",
@@ -170,7 +170,7 @@ def _plain_hours(hours: Spread) -> dict[str, Plain]:
 
 
 def _finite(value: float) -> float | None:
-    """JSON has no endless and no missing numbers."""
+    """A value for JSON, which has no infinite and no missing numbers."""
     return value if isfinite(value) else None
 
 

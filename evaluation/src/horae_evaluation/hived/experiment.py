@@ -1,7 +1,8 @@
 """HiveD's experiment (OSDI'20): tenants on private parts of a cluster, with quotas of GPUs, or with cells.
 
-A quota says how many GPUs a tenant may use, not how close together they are. So a tenant may find its GPUs scattered by
-others and wait longer than on nodes of its own: the sharing anomaly. With cells it must not wait a second longer.
+A quota limits how many GPUs a tenant may use, not how close together they are. A tenant may therefore find its GPUs
+scattered by others and wait longer than on private nodes: the sharing anomaly. With cells it must not wait a second
+longer.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from horae.traces.jobs import arrivals
 from horae_evaluation.philly import data as philly
 
 SPARE = "spare"
-SPREAD_SPEED = 0.75  # soft affinity: of its speed, what a gang keeps that is not on as few nodes as possible
-GRACE_SECONDS = 30.0  # that work without a guarantee takes to save and leave
+SPREAD_SPEED = 0.75  # soft affinity: the fraction of its speed that a gang keeps when not on as few nodes as possible
+GRACE_SECONDS = 30.0  # time that work without a guarantee takes to save and exit
 SMALL_NODES, SMALL_GPUS = 24, 4  # the cluster of the paper's own experiments
 PHILLY_VCS = ("7f04ca", "2869ce", "0e4a51", "ee9e8c")
 
 
 class Sharing(Enum):
-    PRIVATE = "private"  # nodes of its own
-    QUOTA = "quota"  # so many GPUs, anywhere
+    PRIVATE = "private"  # its own nodes
+    QUOTA = "quota"  # a number of GPUs, anywhere
     CELLS = "cells"
 
 
 class Affinity(Enum):
     HARD = "hard"  # as few nodes as possible, or not at all
-    SOFT = "soft"  # rather that, but spread is better than to wait
+    SOFT = "soft"  # preferred, but spread is better than waiting
 
 
 POLICIES: Mapping[str, tuple[str, Cadence]] = {
@@ -73,10 +74,10 @@ class Case:
     policy: str
     sharing: Sharing
     affinity: Affinity = Affinity.HARD
-    spreads: bool = False  # by quota, gangs go to the emptiest nodes rather than to the fullest
-    opportunistic: float = 0.0  # part of the jobs that have no guarantee
+    spreads: bool = False  # with a quota, gangs go to the emptiest nodes rather than to the fullest
+    opportunistic: float = 0.0  # fraction of the jobs that have no guarantee
     static_binding: bool = False
-    borrow: bool = False  # with cells: jobs without room in them run on what is spare
+    borrow: bool = False  # with cells: jobs without room in them run on spare GPUs
 
     def __str__(self) -> str:
         sharing = f"{self.sharing.value}, spread" if self.spreads else self.sharing.value
@@ -103,9 +104,9 @@ class Result:
     tenants: tuple[TenantResult, ...]
     starts: Mapping[str, float]  # by job with a guarantee: when it first started
     ends: Mapping[str, float]  # likewise: when it ended
-    tenant_of: Mapping[str, str]  # likewise: whose it is
+    tenant_of: Mapping[str, str]  # likewise: its tenant
     preemptions: int  # of work without a guarantee
-    fragmentation: float  # of idle GPUs, the part on nodes where others are busy
+    fragmentation: float  # the fraction of idle GPUs on nodes that are partly busy
     processor_seconds: float
 
 
@@ -129,7 +130,7 @@ def _itp(data: Path) -> Workload:
 
 
 def _small(data: Path) -> Workload:
-    """Every so many of Philly's jobs on 24 nodes of 4 GPUs, each tenant with its part."""
+    """A sample of Philly's jobs on 24 nodes of 4 GPUs, each tenant with its part."""
     large = _philly(data)
     total = sum(large.nodes.values())
     nodes = _shares(large.nodes, SMALL_NODES)
@@ -142,7 +143,7 @@ def _small(data: Path) -> Workload:
 
 
 def _shares(weights: Mapping[str, int], total: int) -> dict[str, int]:
-    """Whole numbers in proportion, by largest remainders, at least one each."""
+    """Whole numbers in proportion to the weights, by largest remainders, at least one each."""
     exact = {name: weight * total / sum(weights.values()) for name, weight in weights.items()}
     given = {name: max(1, int(part)) for name, part in exact.items()}
     for name in sorted(exact, key=lambda name: int(exact[name]) - exact[name]):
@@ -229,7 +230,7 @@ def _result(run: Run, workload: Workload, processor_seconds: float) -> Result:
 
 
 def _fragmentation(run: Run, workload: Workload, samples: int = 400) -> float:
-    """Looked at so many times, evenly over the run."""
+    """The mean fragmentation over evenly spaced samples of the run."""
     leases, gpus = run.log.leases, workload.gpus_per_node
     count = sum(workload.nodes.values())
     scattered = idle = 0

@@ -1,4 +1,4 @@
-"""Waiting times of tenants, drawn."""
+"""Plots of the tenants' waiting times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLOURS = {"private": "#7f7f7f", "quota": "#d95f02", "cells": "#1b9e77"}
 
 
 def draw(rows: Sequence[TenantRow], path: Path) -> None:
-    """A panel for each workload, policy and affinity; three bars for each tenant."""
+    """Draws one panel per workload, policy and affinity, with three bars per tenant."""
     panels = list(dict.fromkeys((row.workload, row.policy, row.affinity, row.placement) for row in rows))
     figure, axes = plt.subplots(len(panels), 1, figsize=(9, 2.6 * len(panels)), squeeze=False)
     for axis, panel in zip(axes[:, 0], panels, strict=True):

@@ -1,4 +1,4 @@
-"""HiveD's experiment side by side: what a tenant waits on a private cluster, by quota and with cells."""
+"""Rows of HiveD's experiment: a tenant's waiting time on a private cluster, by quota and with cells."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from horae.model.serialization import Plain, to_plain
 from horae_evaluation.hived.experiment import Affinity, Case, Result, Sharing, TenantResult
 
 Solve = Callable[[Sequence[Case]], Mapping[Case, Result]]
-NOTICEABLE_SECONDS = 60.0  # a job that waits so much longer has noticed
+NOTICEABLE_SECONDS = 60.0  # a job that waits longer by this much counts as delayed
 
 
 @dataclass(frozen=True)
@@ -21,19 +21,19 @@ class TenantRow:
     workload: str
     policy: str
     affinity: str
-    placement: str  # by quota: pack or spread
+    placement: str  # with quotas: pack or spread
     tenant: str
     private: TenantResult
     quota: TenantResult
     cells: TenantResult
-    delayed_by_quota: float  # part of its jobs that waits noticeably longer than on the private cluster
-    worst_by_quota_seconds: float  # by how much at most
+    delayed_by_quota: float  # fraction of its jobs that wait noticeably longer than on the private cluster
+    worst_by_quota_seconds: float  # the maximum delay
     is_identical: bool  # with cells every job starts when it does on the private cluster
 
 
 @dataclass(frozen=True)
 class GuestRow:
-    """Work without a guarantee beside the tenants'."""
+    """Work without a guarantee, beside the tenants' jobs."""
 
     workload: str
     policy: str
@@ -47,16 +47,16 @@ class GuestRow:
 
 @dataclass(frozen=True)
 class LoanRow:
-    """One tenant whose jobs may borrow, beside its private cluster."""
+    """One tenant whose jobs may borrow, compared with its private cluster."""
 
     workload: str
     policy: str
     tenant: str
     private: TenantResult
     borrowing: TenantResult
-    later_starts: float  # part of its jobs that starts later than on the private cluster
-    latest_start_seconds: float  # by how much at most
-    later_ends: float  # part of its jobs that ends later
+    later_starts: float  # fraction of its jobs that start later than on the private cluster
+    latest_start_seconds: float  # the maximum delay
+    later_ends: float  # fraction of its jobs that end later
     latest_end_seconds: float
 
 
@@ -117,7 +117,7 @@ def guest_rows(workload: str, policy: str, part: float, solve: Solve) -> list[Gu
 
 
 def failures(rows: Sequence[TenantRow]) -> list[str]:
-    """Where cells are not as good as a private cluster."""
+    """The rows where cells are not as good as a private cluster."""
     return [
         f"{row.workload}, {row.policy}, {row.affinity} affinity: to tenant {row.tenant} cells are not a private cluster"
         for row in rows

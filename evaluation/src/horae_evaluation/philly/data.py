@@ -14,13 +14,13 @@ import polars as pl
 from horae.model.errors import InputError
 from horae.traces.trace import Trace
 
-ACCELERATOR = "gpu"  # Philly does not say which
+ACCELERATOR = "gpu"  # not specified for Philly
 GPUS_PER_NODE = 8
 WINDOW = (3_724_782, 8_995_122)  # 2017-10-01 00:00 to 2017-11-30 23:59, in seconds of the file
 
 
 def read_table(data: Path, name: str, *, infer_schema: bool = True) -> pl.DataFrame:
-    """A table of the data folder; a clear word if it is not there."""
+    """A table of the data folder; raises a clear error if it is missing."""
     path = data / name
     if not path.is_file():
         raise InputError(
@@ -36,7 +36,7 @@ def read_table(data: Path, name: str, *, infer_schema: bool = True) -> pl.DataFr
 
 
 def read_columns(data: Path, name: str, columns: Mapping[str, int | None]) -> pl.DataFrame:
-    """These columns of a table: whole numbers of at least so much, or text where that is None."""
+    """These columns of a table: integers with a minimum, or text where the minimum is None."""
     table = read_table(data, name, infer_schema=False)
     for column, least in columns.items():
         if column not in table.columns:
@@ -77,7 +77,7 @@ def published_completion(data: Path) -> dict[tuple[str, str], float]:
 
 
 def as_trace(jobs: pl.DataFrame, tenant: str = "vc") -> Trace:
-    """A table of jobs as it stands; who owns a job is said in different columns by different tables."""
+    """A table of jobs as a trace; `tenant` names the column with the owner, which differs between tables."""
     table = jobs.select(
         pl.col("job_id").cast(pl.String).alias("id"),
         pl.col("submit_s").cast(pl.Float64).alias("submit"),

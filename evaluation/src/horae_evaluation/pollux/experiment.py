@@ -1,8 +1,8 @@
 """Tiresias and Optimus on Pollux's workloads (Qiao et al., OSDI'21): 16 nodes of 4 T4.
 
 The jobs are the workload's, with their own batch sizes. A job makes as many steps as were profiled to the end of
-training at its batch size; a step takes what was profiled for the nodes on which its GPUs are. Tiresias runs gangs of
-the size that was asked for; under Optimus a job accepts every number of GPUs of which a packed gang was profiled.
+training at its batch size; a step takes the time profiled for the nodes on which its GPUs are. Tiresias runs gangs of
+the requested size; under Optimus a job accepts every number of GPUs for which a packed gang was profiled.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Source:
-    """What the data folder says."""
+    """The contents of the data folder."""
 
     tasks: Mapping[tuple[str, int], tuple[Task, ...]]  # by set and workload
     profiles: Mapping[str, Profile]  # by model: packed gangs, and how many steps training takes
@@ -64,18 +64,18 @@ class Case:
     set_name: str = "1.0x"
     workload: int = 6
     restart_seconds: float = 30.0  # the data has none; a first start fits 30 s at half the load
-    round_seconds: float = 60.0  # 0: decide whenever something happens
+    round_seconds: float = 60.0  # 0: decide at every event
     spreads: bool = True  # gangs that fit into a node go to the emptiest, rather than to the fullest
-    is_placed: bool = True  # steps take as long as on the nodes obtained; else as if the gang were packed
+    is_placed: bool = True  # steps take the time of the nodes obtained; else that of a packed gang
     limit_gpu_hours: float = 16.0  # between Tiresias' two queues
     promote_after: float = 0.0  # Tiresias; 0: never
     interval_seconds: float = 600.0  # Optimus: sizes change at multiples
     damping: float = 1.0  # Optimus
-    is_elastic: bool = True  # Optimus: any number of GPUs; else that which was asked for
-    gpus_max: float = np.inf  # Optimus: of a job, times what was asked for
-    start_seconds: float = 0.0  # what a first start costs
+    is_elastic: bool = True  # Optimus: any number of GPUs; else the requested one
+    gpus_max: float = np.inf  # Optimus: per job, as a multiple of the request
+    start_seconds: float = 0.0  # the cost of a first start
     by_noise: bool = False  # steps by the gradient noise; else as counted in the file
-    share_max: tuple[tuple[str, int], ...] = ()  # by model: of a batch, what a GPU takes at once at most
+    share_max: tuple[tuple[str, int], ...] = ()  # by model: the largest part of a batch that a GPU takes at once
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,8 @@ def arrival_of(task: Task, case: Case, source: Source) -> Arrival:
 
 
 def _options(task: Task, gpus: int, steps: Steps) -> tuple[Option, ...]:
-    """In one node where it fits, and otherwise over several, where it is believed to be packed."""
+    """The options of a task: in one node where it fits, otherwise over several,
+    with the speed estimated for a packed gang."""
     together = Option(Shape(ACCELERATOR, gpus, NODE), 1 / steps.seconds(packed(gpus), task.batch_size))
     if gpus == 1:
         return (together,)

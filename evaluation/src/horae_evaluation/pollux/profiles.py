@@ -1,4 +1,4 @@
-"""All that Pollux's profiles say of steps and of training, where run times alone are not enough."""
+"""Pollux's full profiles of steps and of training, where run times alone are not enough."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from horae_evaluation.pollux.workloads import (
 
 
 class Measured(NamedTuple):
-    """One row of the profiles of steps, wherever the gang was."""
+    """One row of the step profiles, for any placement of the gang."""
 
     model: str
     nodes: int
@@ -41,7 +41,7 @@ class Noise(NamedTuple):
 
 
 def read_measured(workloads: Path) -> Iterator[Measured]:
-    """Every placement that was profiled, also those that are not packed."""
+    """Every placement that was profiled, including those that are not packed."""
     for row in rows_of(beside(workloads, PROFILES[0]), *PLACEMENTS):
         placement = placement_of(row)
         yield Measured(

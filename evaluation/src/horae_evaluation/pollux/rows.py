@@ -1,7 +1,7 @@
-"""What is run of Pollux's comparison: as the files have it, with one change at a time, and the found ones together.
+"""The runs of Pollux's comparison: as in the files, with one change at a time, and with the found changes together.
 
-The changes that were found to matter are those of `FOUND`. The data folder says nothing of them; they were inferred
-from percentiles published for light load, where hardly anybody waits (docs/reference/pollux-results.md).
+The changes that were found to matter are those of `FOUND`. The data folder says nothing about them; they were inferred
+from percentiles published for light load, where hardly any job waits (docs/reference/pollux-results.md).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How fast Pollux's models train wherever a gang happens to be, and an engine in which that is so.
+"""Speeds of Pollux's models for any placement of a gang, and an engine that uses them.
 
 The scheduler knows a gang by its number of GPUs and whether it is in one node. The profiles know on how many nodes it
-was, and up to four nodes how many GPUs it had on each. So the speeds that the scheduler believes are those of a packed
-gang, and the truth follows from the GPUs that it was given.
+was, and up to four nodes how many GPUs it had on each. So the scheduler's estimates are those of a packed gang, and the
+true speed follows from the GPUs allocated.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Placement = tuple[int, ...]  # GPUs on each node, most first
 
 @dataclass(frozen=True)
 class Steps:
-    """The seconds of a step of one model."""
+    """The seconds per step of one model."""
 
     exact: Mapping[Placement, Gang]
-    by_nodes: Mapping[int, Mapping[int, Gang]]  # by nodes and GPUs, whatever each node had
+    by_nodes: Mapping[int, Mapping[int, Gang]]  # by nodes and GPUs, for any distribution over the nodes
 
     def in_parts_of(self, share_max: int) -> Steps:
         """The same, where no GPU takes more of a batch at once: the rest is accumulated."""
@@ -42,7 +42,7 @@ class Steps:
         return Steps(_all_cut(self.exact, share_max), {nodes: gangs for nodes, gangs in by_nodes.items() if gangs})
 
     def seconds(self, placement: Placement, batch_size: int) -> float:
-        """As profiled, or else linear in GPUs and then in nodes between what was."""
+        """The seconds of a step: as profiled, or else interpolated linearly in GPUs and then in nodes."""
         gpus = sum(placement)
         share = max(batch_size / gpus, 1.0)
         if placement in self.exact:
@@ -57,7 +57,7 @@ class Steps:
 
 
 def read_steps(workloads: Path) -> Mapping[str, Steps]:
-    """By model. Of several measurements of the same, their mean."""
+    """Steps by model. Repeated measurements are averaged."""
     exact: dict[str, dict[Placement, dict[int, list[Step]]]] = {}
     by_nodes: dict[str, dict[int, dict[int, dict[int, list[Step]]]]] = {}
     for row in read_measured(workloads):
@@ -76,7 +76,7 @@ def read_steps(workloads: Path) -> Mapping[str, Steps]:
 
 
 def _all_cut(gangs: Mapping[Key, Gang], share_max: int) -> Mapping[Key, Gang]:
-    """Without the gangs of which nothing as small was profiled."""
+    """The gangs with smaller shares, without those for which no such share was profiled."""
     found = {}
     for key, gang in gangs.items():
         kept = gang.shares <= share_max
@@ -113,10 +113,10 @@ def _mean(shares: Mapping[int, Sequence[Step]]) -> Gang:
 
 
 class PlacedEngine:
-    """Around a simulated engine: each start runs at the speed of the nodes that it got.
+    """A wrapper of a simulated engine in which each start runs at the speed of the nodes allocated.
 
-    The engine inside charges a restart to whoever resumes. `start_seconds` is charged to the first start as well, as so
-    many more steps at the speed that it has there.
+    The inner engine charges a restart to a job that resumes. `start_seconds` is charged to the first start as well, as
+    additional steps at the speed that it has there.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class PlacedEngine:
         self._steps = steps
         self._batch_sizes = batch_sizes  # by job
         self._start_seconds = start_seconds
-        self._extra: dict[str, float] = {}  # by job: steps for which its first start would have been long enough
+        self._extra: dict[str, float] = {}  # by job: steps equivalent to the duration of its first start
 
     def wait(self, until: float) -> Moment | None:
         return self._engine.wait(until)

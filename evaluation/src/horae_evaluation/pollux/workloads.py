@@ -1,14 +1,14 @@
 """Pollux's workloads (Qiao et al., OSDI'21). They have no run times: those follow from the profiles beside them.
 
 A job trains at its own batch size, on its own gang, to the end: its run time is the number of iterations that this
-takes (of the last epoch that was profiled at that batch size) times the seconds of a step. A gang is packed on nodes
-of four GPUs, full nodes first, and each GPU has an equal share of the batch. Where that is larger than any share that
-was profiled, gradients are accumulated over equal parts that are not, and only the last part is synchronised.
+takes (of the last epoch that was profiled at that batch size) times the seconds of a step. A gang is packed on nodes of
+four GPUs, full nodes first, and each GPU has an equal share of the batch. Where that is larger than any share that was
+profiled, gradients are accumulated over equal parts that are not, and only the last part is synchronised.
 
-Between what was profiled, iterations are linear in batch size, both as logarithms, for training takes nearly the same
-number of examples at any; seconds of a step are linear in the share of a GPU, and in the GPUs of the gang. Outside of
-it nothing is made up: the row is a fault. Only a share below the least takes the seconds of the least, which are
-rather too many.
+Between what was profiled, iterations are linear in batch size, both as logarithms, because training takes nearly the
+same number of examples at any; seconds of a step are linear in the share of a GPU, and in the GPUs of the gang. Outside
+of it nothing is extrapolated: the row is a fault. Only a share below the least takes the seconds of the least, which
+are rather too many.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from horae.traces.readers.raw_table import LINE, RawTable, Where, read_raw
 from horae.traces.trace import FAULTS_LISTED_MAX, Fault, Trace
 
 NAME, DURATION = "name", "duration_s"  # the second is the column that is added
-KIND = ("model", "num_gpu", "batch_size")  # by these a job's run time is known
+KIND = ("model", "num_gpu", "batch_size")  # these determine a job's run time
 PROFILES = ("profile_placements", "profile_scalability", "profile_validation")
 GPUS_PER_NODE = 4
 
@@ -46,11 +46,11 @@ _WHOLE = re.compile("[0-9]{1,15}")  # no more digits than a float holds exactly
 
 @dataclass(frozen=True)
 class Gang:
-    """What was measured of one model on one number of GPUs, by a GPU's share of the batch, the least first."""
+    """The measurements of one model on one number of GPUs, by a GPU's share of the batch, smallest first."""
 
     shares: NDArray[np.float64]
     step_seconds: NDArray[np.float64]
-    sync_seconds: NDArray[np.float64]  # of a step: what the parts of an accumulated batch are spared, but for one
+    sync_seconds: NDArray[np.float64]  # of a step: spared for all but one part of an accumulated batch
 
     def seconds(self, share: float) -> float:
         parts = int(np.ceil(share / self.shares[-1]))
@@ -61,7 +61,7 @@ class Gang:
 
 @dataclass(frozen=True)
 class Profile:
-    """One model: how long its training is, and how fast."""
+    """One model: the length of its training, and its speed."""
 
     iterations: Mapping[int, int]  # by batch size
     gangs: Mapping[int, Gang]  # by GPUs
@@ -81,7 +81,7 @@ class Profile:
         return exp(float(np.interp(log(batch_size), np.log(sizes), known)))
 
     def _step_seconds(self, gpus: int, share: float) -> float:
-        """Of a gang that was not profiled, between its neighbours with the same share of a GPU."""
+        """The step time of a gang that was not profiled, between its neighbours with the same share per GPU."""
         below = max(size for size in self.gangs if size <= gpus)
         above = min(size for size in self.gangs if size >= gpus)
         seconds = [self.gangs[size].seconds(share) for size in (below, above)]
@@ -89,7 +89,7 @@ class Profile:
 
 
 def read(path: Path, where: Where | None = None) -> Trace:
-    """A workload as a trace; one that has run times already is a table like any other."""
+    """Reads a workload as a trace; one that already has run times is an ordinary table."""
     raw = read_raw(path).where(where)
     if DURATION in raw.columns:
         return published_table.read_table(raw)
@@ -98,7 +98,7 @@ def read(path: Path, where: Where | None = None) -> Trace:
 
 
 def with_durations(raw: RawTable) -> RawTable:
-    """The same table with run times; without the rows that have none, which are faults."""
+    """The same table with run times; rows without one are faults."""
     raw.require(NAME, *KIND)
     kinds = raw.cells.select(KIND).unique(maintain_order=True)  # far fewer than jobs
     profiles = read_profiles(raw.path)
@@ -112,7 +112,7 @@ def with_durations(raw: RawTable) -> RawTable:
 
 
 def read_profiles(workloads: Path) -> Mapping[str, Profile]:
-    """By model, from the files beside the workloads."""
+    """Profiles by model, from the files beside the workloads."""
     placements, scalability, validation = (beside(workloads, name) for name in PROFILES)
     steps: dict[str, dict[int, dict[int, Step]]] = {}
     for row, gpus in chain(_packed_placements(placements), _packed_scalability(scalability)):
@@ -151,7 +151,7 @@ def _count(field: str, text: str | None) -> int:
 
 
 def _whole(text: str | None) -> int:
-    """-1 where it is none."""
+    """The integer in a text; -1 if there is none."""
     return int(text) if text is not None and _WHOLE.fullmatch(text) else -1
 
 
@@ -172,7 +172,7 @@ def gang_of(steps: Mapping[int, Step]) -> Gang:
     return Gang(np.array(shares, float), seconds[:, 0], seconds[:, 1])
 
 
-# Reading profiles. What is wrong in them concerns all jobs of a model, so it is an error.
+# Reading profiles; an error in them concerns all jobs of a model, so it is raised
 
 
 class _Row(NamedTuple):
@@ -272,7 +272,7 @@ def step_of(row: _Row) -> Step:
 
 
 def _read_iterations(path: Path) -> Mapping[str, Mapping[int, int]]:
-    """By model and batch size: the iterations to the end of the last epoch, in whatever order the epochs are."""
+    """By model and batch size: the iterations to the end of the last epoch, for epochs in any order."""
     last: dict[str, dict[int, tuple[int, int]]] = {}
     for row in rows_of(path, "model", "batch_size", "epoch", "iteration"):
         of_model = last.setdefault(row.text("model"), {})

@@ -1,4 +1,4 @@
-"""What was run for one claim about Themis: configurations over paired seeds, and what they say."""
+"""The runs for one claim about Themis: configurations over paired seeds, and the findings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from horae.model.searches import Method
 from horae_evaluation.themis.experiment import POLICIES, Case, Result
 
-Solve: TypeAlias = Callable[[Sequence[Case]], Mapping[str, Result]]  # by what a case says in words
+Solve: TypeAlias = Callable[[Sequence[Case]], Mapping[str, Result]]  # by a case's text
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Point:
     """One configuration over all seeds."""
 
     label: str
-    at: float  # where it stands on the axis
+    at: float  # its position on the axis
     results: tuple[Result, ...]
 
     def values(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -35,7 +35,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Finding:
-    """What was claimed, and whether it holds by both rhos; `holds` None: nothing to hold."""
+    """What was claimed, and whether it holds by both rhos; `holds` None: nothing to check."""
 
     claim: str
     measured: str
@@ -61,12 +61,12 @@ def points_of(solve: Solve, seeds: Sequence[int], configurations: Sequence[tuple
 
 
 def given(**options: float | bool | str) -> dict[str, float | bool | str]:
-    """Options that are not what they are without saying."""
+    """Options that differ from their defaults."""
     defaults = {"noise": 0.0, "f": 0.8, "lease_seconds": 1200.0, "overstates": 0.0, "window_leases": 1.0}
     return {name: value for name, value in options.items() if value != defaults.get(name)}
 
 
-# The eight claims of Themis' evaluation: which runs each needs, and what they say.
+# The eight claims of Themis' evaluation: the runs each needs, and the findings
 
 BASELINES = ("tiresias", "optimus", "gandiva", "slaq")
 FILTERS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -204,7 +204,7 @@ def _knobs(solve: Solve, seeds: Sequence[int]) -> Chapter:
 
 
 def _rank_correlation(at: Sequence[float], medians: Sequence[float]) -> float:
-    """Spearman's; 0 where all medians are equal, because there is no rank then, and nothing to be seen of the claim."""
+    """Spearman's rank correlation; 0 where all medians are equal, because ranks are then undefined."""
     from scipy.stats import spearmanr  # noqa: PLC0415  (a second to import, which other commands should not pay)
 
     return float(spearmanr(at, medians).statistic) if np.ptp(medians) else 0.0
@@ -221,16 +221,16 @@ def _overheads(solve: Solve, seeds: Sequence[int]) -> Chapter:
 assert set(BASELINES) < set(POLICIES)
 
 
-# Beyond Themis' evaluation: who lies, options that it has not, and other ways to search.
+# Beyond Themis' evaluation: misreporting apps, additional options, and other search methods
 
 OVERSTATES = (0.0, 0.1, 0.2, 0.33, 0.5, 1.0)
-DECLARES = (-0.5, -0.2)  # less than there is, which only what it declares can be
+DECLARES = (-0.5, -0.2)  # understatements, possible only in the declared work
 _EFFECTS = {"completion": "completion_mean_seconds", "GPU-hours": "gpu_hours", "starts": "starts"}
-WATCHED = 42  # half of the apps have come before
+WATCHED = 42  # half of the apps arrive before it
 
 
 def liars(solve: Solve, seeds: Sequence[int]) -> Chapter:
-    """One app overstates: in what its agent says, or already in what it declares when it comes."""
+    """What an app gains by overstating: in its agent's bids, or already in the work it declares at submission."""
     half = Case("w2", "themis", 0, divided_by=2, watched=WATCHED)
     chain = replace(half, policy="themis, chain")
 
@@ -305,7 +305,7 @@ def beyond(solve: Solve, seeds: Sequence[int]) -> Chapter:
 
 
 def searches(solve: Solve, seeds: Sequence[int]) -> Chapter:
-    """W2's apps with other optimisers; each at the load of 0.8, reckoned with what it may do at most."""
+    """W2's apps with other optimisers; each at the load of 0.8, computed from the maximum work it may do."""
     names = ("themis", "themis, chain", "tiresias", "gandiva")
     lines, findings = {}, []
     for method in (Method.HALVING, Method.HYPERBAND, Method.CURVES, Method.GRID):

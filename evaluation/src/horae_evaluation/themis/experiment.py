@@ -1,4 +1,4 @@
-"""The simulations of Themis' evaluation (NSDI'20, section 8), on workloads W1 and W2 as they are fixed here."""
+"""The simulations of Themis' evaluation (NSDI'20, section 8), on workloads W1 and W2 as fixed here."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ POLICIES: Mapping[str, tuple[str, Mapping[str, object]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """All that determines a run."""
+    """Everything that determines a run."""
 
     workload: str  # w1 or w2
     policy: str  # as in POLICIES
     seed: int
     options: Mapping[str, float | bool | str] = field(default_factory=dict)
-    divided_by: int = 1  # the cluster has this part of its nodes; the workload stays
+    divided_by: int = 1  # the fraction of the cluster's nodes that is used; the workload stays the same
     network_intensive: float = 0.4
-    method: str = Method.HALVING.value  # how the apps of w2 search; the load is set for it
-    watched: int = -1  # the place in the order of arrival of an app that is looked at on its own
-    is_split: bool = False  # that app comes as several, which is to gain it nothing
-    declares: float = 0.0  # by this part more work than there is, that app says when it comes
+    method: str = Method.HALVING.value  # the search method of w2's apps; the load is set for it
+    watched: int = -1  # position in the order of arrival of an app that is examined individually
+    is_split: bool = False  # that app is submitted as several apps, which must gain it nothing
+    declares: float = 0.0  # the relative excess of work that this app declares at submission
     durations_known: bool = True
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Case:
 class Result:
     rho_paper_max: float
     rho_paper_mean: float
-    rho_floor_max: float  # the least that any schedule could have for rho_paper_max, with N as it was
+    rho_floor_max: float  # the least rho_paper_max of any schedule, given N
     rho_measured_max: float
     rho_measured_mean: float
     rho_measured_jain: float
@@ -85,7 +85,7 @@ class Result:
     withheld_gpu_hours: float  # of leases, by payments
     decision_median_seconds: float
     decision_p95_seconds: float
-    watched_completion_seconds: float  # nan: nobody was
+    watched_completion_seconds: float  # nan: no app was watched
     watched_rho: float  # measured
     processor_seconds: float
     shadow_seconds: float  # of processor time
@@ -98,7 +98,7 @@ class Workload:
 
 
 def cluster_of(case: Case) -> Cluster:
-    """Every so many-th node of the cluster of W1 and W2."""
+    """The cluster of W1 and W2, reduced to every n-th node."""
     whole = themis_cluster()
     if case.divided_by == 1:
         return whole
@@ -121,14 +121,14 @@ def workload_of(case: Case) -> Workload:
 
 
 def _of_tenant(arrival: Arrival, *, split: bool) -> Arrival:
-    """Every app is a tenant of its own; one that is split stays one tenant."""
+    """The arrival with its app as the tenant; an app that is split stays one tenant."""
     job = arrival.job
     app = f"{job.app_id}/{int(job.id[-2:]) % SPLIT_PARTS}" if split else job.app_id
     return replace(arrival, job=replace(job, app=app, tenant=job.app_id))
 
 
 def _declared(arrival: Arrival, part: float) -> Arrival:
-    """A job that says so much more is to be done than there is."""
+    """The job with its declared work increased by this fraction."""
     said = arrival.job.steps_total
     return (
         arrival
@@ -138,7 +138,7 @@ def _declared(arrival: Arrival, part: float) -> Arrival:
 
 
 class _Stopwatch:
-    """How long decisions take, and what payments withhold."""
+    """Measures how long decisions take, and what payments withhold."""
 
     def __init__(self, lease_seconds: float) -> None:
         self.seconds: list[float] = []
@@ -162,7 +162,7 @@ class _Stopwatch:
 
 
 def run_case(case: Case, shadows: dict[Any, Shadow] | None = None) -> Result:
-    """`shadows` keeps what was measured for the same workload under another policy."""
+    """Runs a case; `shadows` caches measurements of the same workload under another policy."""
     workload, cluster = workload_of(case), cluster_of(case)
     policy, options = POLICIES[case.policy]
     lease_seconds = float(case.options.get("lease_seconds", LEASE_SECONDS))

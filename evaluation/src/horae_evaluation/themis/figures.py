@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from horae_evaluation.themis.claims import Chapter, Point
 
 COLOURS = ("#1b9e77", "#d95f02", "#7570b3", "#e7298a", "#666666", "#66a61e")
-# By chapter: what is drawn, and what it is called. Two panels each, but for the liar and the overheads.
+# By chapter: what is drawn, and its label. Two panels each, except for misreporting and overheads.
 PANELS = {
     2: (("gpu_hours", "GPU-hours"), ("completion_mean_seconds", "mean completion of apps (s)")),
     4: (("rho_measured_max", "max rho, measured"), ("over_share", "part of apps with measured rho over 1")),
@@ -56,7 +56,7 @@ def _draw_one(chapter: Chapter, path: Path) -> Path:
 
 
 def _lines_of(chapter: Chapter, title: str) -> dict[str, tuple[Point, ...]]:
-    """Where a panel is by one of two things, its lines; otherwise all."""
+    """The lines that belong to a panel, by the suffix of its title; all lines where none has that suffix."""
     by = title.rpartition(", by ")[2]
     chosen = {name: points for name, points in chapter.lines.items() if name.endswith(f", by {by}")}
     return chosen or dict(chapter.lines)

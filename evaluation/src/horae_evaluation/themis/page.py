@@ -1,4 +1,4 @@
-"""What Themis' claims come to, as a page of tables: the one that the documentation has."""
+"""The results of Themis' claims as a page of tables for the documentation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The four Philly virtual clusters in one pool: under which policy who is worst off, and what it costs.
+"""The four Philly virtual clusters in one pool: which apps are worst off under each policy, and the cost.
 
-All decide in rounds. A job of two seconds that waits for a round takes a hundred times as long as alone, whatever the
-policy, so rho is told of jobs of ten minutes and more.
+All policies decide in rounds. A job of two seconds that waits for a round takes a hundred times as long as alone,
+whatever the policy, so rho is reported for jobs of ten minutes and more.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from horae_evaluation.hived.experiment import Workload, read_workloads
 
 RESTART_SECONDS = 45.0
 ROUND_SECONDS = 360.0
-SECONDS_MIN = 600.0  # of jobs of which rho is told
+SECONDS_MIN = 600.0  # of jobs for which rho is reported
 POLICIES: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "themis": ("themis", {"aim": "paper"}),  # as published
     "themis, chain": ("themis", {}),
     "themis, chain, no filter": ("themis", {"f": 0.0}),
     "finish-time-fairness": ("finish-time-fairness", {}),
     "tiresias": ("tiresias", {}),
-    "gandiva": ("gandiva", {}),  # equal shares of time, as Gavel has it
+    "gandiva": ("gandiva", {}),  # equal shares of time, as in Gavel
     "gandiva, own rules": ("gandiva", {"variant": "own"}),
     "optimus": ("optimus", {}),
     "slaq": ("slaq", {}),
@@ -47,7 +47,7 @@ class Row:
     policy: str
     jobs: int
     rho_paper_max: float
-    rho_private_max: float  # for apps of one job, what the shadow measures
+    rho_private_max: float  # for apps of one job, equal to the measured rho
     rho_private_jain: float
     over_share: float  # of apps with rho_private above 1
     completion_mean_seconds: float

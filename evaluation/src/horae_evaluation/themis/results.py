@@ -1,4 +1,4 @@
-"""Many runs of Themis' simulations: each is answered from what is kept or run, and what was run is kept at once."""
+"""Many runs of Themis' simulations: each is answered from the store or run, and new results are stored at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUNS = ("themis/experiment.py", "ideal_time.py")
 
 
 class Answers:
-    """What a case comes to, by what it says in words."""
+    """Results by a case's text."""
 
     def __init__(self, folder: Path, workers: int, tell: Callable[[str], None]) -> None:
         self.store = ResultStore(folder, tell)
@@ -30,7 +30,7 @@ class Answers:
             if str(case) not in self._known and (result := self.store.load(self._key(case), Result)) is not None:
                 self._known[str(case)] = result
         missing = list({str(case): case for case in cases if str(case) not in self._known}.values())
-        # The same workload one after the other, so that what was measured for it is measured once.
+        # Cases of the same workload run consecutively, so that measurements for it are made once.
         missing.sort(key=lambda case: (case.workload, case.network_intensive, case.is_split, case.seed))
         errands = [Errand(number, case) for number, case in enumerate(missing)]
         workers = max(min(self._workers, len(missing)), 1)

@@ -1,12 +1,12 @@
 """The local engine: real processes on this machine under the wall clock, on GPUs that are only numbers.
 
-A job is a shell command in a process group of its own. All it needs to know is in its environment:
+A job is a shell command in a process group of its own. Its parameters are in its environment:
 
-    HORAE_JOB, HORAE_EPOCH   who it is, and under which lease
+    HORAE_JOB, HORAE_EPOCH   its id, and the epoch of its lease
     HORAE_GPUS               its GPUs, e.g. "3,4"; CUDA_VISIBLE_DEVICES says the same
-    HORAE_GPU_TYPE           what they are
+    HORAE_GPU_TYPE           their type
     HORAE_LEVEL              the smallest cell that holds them all
-    HORAE_STEPS_DONE         where to resume
+    HORAE_STEPS_DONE         the step at which to resume
     HORAE_STEPS_TOTAL        how many steps there are, if the job was submitted with a number; one that searches submit
                              is a part of a trial, and knows only from here how far it shall go
     HORAE_CHECKPOINT         a file for the number of steps that are safe; write another and rename it over this one
@@ -16,7 +16,7 @@ A job is a shell command in a process group of its own. All it needs to know is 
                              has saved is best found beside it
 
 A job that is told to stop gets SIGTERM, and SIGKILL when its grace is over. No process of its group outlives the job;
-one that makes a session of its own has left the group, and nobody looks after it.
+one that makes a session of its own has left the group, and is not tracked.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ from horae.model.events import (
 )
 from horae.model.jobs import Arrival, Job
 
-_POLL_SECONDS = 0.02  # between two looks at what cannot be waited for
+_POLL_SECONDS = 0.02  # between two checks of conditions that cannot be waited for
 _SLEEP_SECONDS_MAX = 3600.0  # epoll counts milliseconds in 32 bits
 _DEATH_SECONDS_MAX = 5.0  # a process that SIGKILL has not ended by then is stuck in the kernel
-_NOT_INHERITED = {"HORAE_STEPS_TOTAL", "HORAE_CONTINUES"}  # not every job has them, and we may be somebody's job too
+_NOT_INHERITED = {"HORAE_STEPS_TOTAL", "HORAE_CONTINUES"}  # not every job has them, and this may itself be a job
 
 
 @dataclass(slots=True)
 class _Run:
-    """A job's process group. Its leader is reaped last of all: until then nobody else can get the group's number."""
+    """A job's process group. Its leader is reaped last: until then the kernel does not reuse the group's number."""
 
     job: Job
     epoch: int
@@ -80,7 +80,7 @@ class _Run:
     stopping: bool = False
     killed: bool = False
     kill_at: float = inf
-    cells: tuple[str, ...] = ()  # as its `Start` said
+    cells: tuple[str, ...] = ()  # as in its `Start`
 
     def signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -103,14 +103,14 @@ class _Run:
             return True
 
     def lingers(self) -> bool:
-        """Whether those whom an ended leader left behind may still save their work.
+        """Whether processes that outlived the group's leader may still save their work.
 
         SIGTERM also ends the shell in which a job runs, usually long before the program for which it waits.
         """
         return self.stopping and not self.killed and _group_lives(self.process.pid)
 
     def bury(self) -> None:
-        """End all that is left of the group, and wait until it is gone."""
+        """Kills all remaining processes of the group, and waits until they are gone."""
         self.kill()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=_DEATH_SECONDS_MAX)
@@ -119,11 +119,14 @@ class _Run:
             time.sleep(_POLL_SECONDS / 10)
 
     def steps(self) -> float:
-        """The steps that are safe. A checkpoint that is missing or garbled says nothing, and nothing safe gets lost."""
+        """The saved steps.
+
+        A missing or corrupt checkpoint counts as no progress, and saved progress never decreases.
+        """
         return max(read_steps(checkpoint_file(self.folder)), self.steps_at_start)
 
     def ending(self) -> Ending:
-        """What the end of the leader means."""
+        """The kind of ending that the leader's exit implies."""
         succeeded = self.process.returncode == 0
         if self.stopping:
             # Programs that save when they are told to stop may well exit with 0.
@@ -132,7 +135,7 @@ class _Run:
         return Ending.FINISHED if succeeded else Ending.FAILED
 
     def complaint(self) -> str:
-        """Why it failed: how the leader ended, and the last line of what it wrote."""
+        """Why it failed: how the leader ended, and the last line of its output."""
         code = self.process.returncode
         end = f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
         line = last_line(output_file(self.folder), self.output_at_start_bytes)
@@ -140,10 +143,10 @@ class _Run:
 
 
 class LocalEngine:
-    """Time is seconds since the engine was made. `arrivals` are jobs in the order in which they will be submitted;
-    `outside` are events from operators and hardware, and those that a failed node takes with it are really killed.
+    """An engine whose time is seconds since its creation. `arrivals` are jobs in the order in which they will be
+    submitted; `outside` are events from operators and hardware; jobs on a failed node are really killed.
 
-    `directory` gets a folder for each job, with its output, its checkpoint and its reports. Jobs go on from the
+    `directory` gets one folder per job, with its output, its checkpoint and its reports. Jobs resume from the
     checkpoints that they find there, so a new experiment needs a new directory.
     """
 
@@ -173,7 +176,7 @@ class LocalEngine:
         self.close()
 
     def close(self) -> None:
-        """Kill everything that is left."""
+        """Kills everything that is left."""
         for run in self._runs.values():
             run.kill()
         for run in self._runs.values():
@@ -186,7 +189,7 @@ class LocalEngine:
         self._woken = self._alarm = -1
 
     def wake(self) -> None:
-        """End a wait, from any thread or from a signal handler."""
+        """Interrupts a wait, from any thread or from a signal handler."""
         with suppress(BlockingIOError):  # full: it is awake anyway
             os.write(self._alarm, b"\0")
 
@@ -195,7 +198,7 @@ class LocalEngine:
         return time.monotonic() - self._made_at
 
     def expect(self, arrival: Arrival) -> None:
-        """A job that somebody else submits."""
+        """Registers a job that is submitted elsewhere."""
         self._jobs.setdefault(arrival.job.id, arrival.job)
 
     def wait(self, until: float) -> Moment | None:
@@ -228,10 +231,10 @@ class LocalEngine:
                     replies.append(Surveyed(self.now, tuple(running)))
         return replies
 
-    # What happens
+    # Events
 
     def _due_at(self) -> float:
-        """When something happens although no process ends."""
+        """The time of the next event that is not the end of a process."""
         due_at = min((run.kill_at for run in self._runs.values()), default=inf)
         if self._next_arrival is not None:
             due_at = min(due_at, self._next_arrival.submitted_at)
@@ -240,7 +243,7 @@ class LocalEngine:
         return due_at
 
     def _sleep(self, until: float) -> None:
-        """Until that time, or until the leader of a group ends; perhaps shorter."""
+        """Sleeps until that time, or until the leader of a group ends; possibly shorter."""
         must_poll = any(run.pidfd is None for run in self._runs.values())
         seconds_max = _POLL_SECONDS if must_poll else _SLEEP_SECONDS_MAX
         self._selector.select(min(max(until - self.now, 0.0), seconds_max))
@@ -258,7 +261,7 @@ class LocalEngine:
             if not run.leader_has_ended():
                 continue
             if run.lingers():
-                self._unwatch(run)  # its leader's end is no news any more
+                self._unwatch(run)  # the end of its leader is no longer news
             else:
                 events.append(self._end(run))
         return events
@@ -285,7 +288,7 @@ class LocalEngine:
         lost = [run for run in self._runs.values() if any(gpu.node == node for gpu in run.gpus)]
         return [self._end(run, Ending.LOST, f"node {node} failed") for run in lost]
 
-    # What is commanded
+    # Commands
 
     def _start(self, command: Start, job_id: str, steps_done: float) -> tuple[Event, ...]:
         epoch, run, ended = command.epoch, self._runs.get(job_id), self._ended.get(job_id)
@@ -295,14 +298,14 @@ class LocalEngine:
         if run is not None:
             if epoch <= run.epoch:
                 return (JobStarted(self.now, job_id, epoch),) if epoch == run.epoch else ()
-            # The scheduler has given up the former lease; two runs would spoil each other's checkpoints.
+            # The scheduler has given up the former lease; two runs would corrupt each other's checkpoints.
             former = self._end(run) if run.leader_has_ended() else self._end(run, Ending.STOPPED, "started anew")
             return (former, *self._start(command, job_id, steps_done))
         if ended is not None:
             if epoch <= ended.epoch:
                 return (ended,) if epoch == ended.epoch else ()
             if ended.ending is Ending.FINISHED:
-                # The news was lost on the way; tell it again.
+                # The message was lost on the way; send it again.
                 return (self._remember(ended._replace(at=self.now, epoch=epoch)),)
         try:
             self._runs[job_id] = self._launch(command, job_id, steps_done)
@@ -346,7 +349,7 @@ class LocalEngine:
             "HORAE_GPUS": gpus,
             "HORAE_GPU_TYPE": command.shape.accelerator,
             "HORAE_LEVEL": command.shape.level,
-            "HORAE_STEPS_DONE": f"{steps_done:.17g}",  # all digits, but no ".0" to trip up a shell script
+            "HORAE_STEPS_DONE": f"{steps_done:.17g}",  # all digits, but no ".0" to break a shell script
             "HORAE_CHECKPOINT": str(checkpoint_file(folder)),
             "HORAE_REPORTS": str(reports_file(folder)),
             "CUDA_VISIBLE_DEVICES": gpus,
@@ -359,7 +362,7 @@ class LocalEngine:
         return environment
 
     def _entomb(self, command: Stop) -> tuple[Event, ...]:
-        """A stop of a lease that does not run: if its start is still to come, that will do nothing."""
+        """Records a stop of a lease that does not run, so that its start does nothing if it arrives later."""
         job_id, epoch = command.job_id, command.epoch
         run, ended = self._runs.get(job_id), self._ended.get(job_id)
         if ended is not None and ended.ending is Ending.FINISHED:
@@ -378,13 +381,13 @@ class LocalEngine:
         run = self._runs.get(command.job_id)
         if run is None or run.epoch != command.epoch:
             return self._entomb(command)
-        # One that has ended by itself just now was not stopped, and grace is given once.
+        # A job that has just ended by itself was not stopped, and grace is given once.
         if not run.stopping and not run.leader_has_ended():
             run.stop(self.now + command.grace_seconds)
         return ()
 
     def _end(self, run: _Run, ending: Ending | None = None, message: str = "") -> JobEnded:
-        """The end of a run; where no ending is given, its leader's end says which."""
+        """Ends a run; if no ending is given, the leader's exit determines it."""
         self._unwatch(run)
         run.bury()
         del self._runs[run.job.id]
@@ -397,7 +400,7 @@ class LocalEngine:
         self._ended[event.job_id] = event
         return event
 
-    # To be woken by the end of a process
+    # Wake-up at the end of a process
 
     def _watch(self, run: _Run) -> None:
         if not hasattr(os, "pidfd_open"):
@@ -422,13 +425,13 @@ def _signal_name(number: int) -> str:
 
 
 def _group_lives(group: int) -> bool:
-    """Whether a process of the group still runs; those that have ended but were not reaped do not count."""
+    """Whether a process of the group still runs; ended but unreaped processes do not count."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # somebody is there
+        pass  # a process exists
     return any(_runs_in_group(stat, group) for stat in Path("/proc").glob("[0-9]*/stat"))
 
 
@@ -437,5 +440,5 @@ def _runs_in_group(stat: Path, group: int) -> bool:
         # The name of the program may contain anything, even a parenthesis.
         state, _, its_group, *_ = stat.read_text(errors="replace").rpartition(")")[2].split()
     except (OSError, ValueError):
-        return False  # it ended just now
+        return False  # it has just ended
     return int(its_group) == group and state not in "ZX"

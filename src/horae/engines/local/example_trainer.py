@@ -1,10 +1,10 @@
-"""An example of a training program that Horae may stop and resume: its steps are naps.
+"""An example of a training program that Horae may stop and resume: its steps are sleeps.
 
     python -m horae.engines.local.example_trainer --steps 100 --steps-per-second 10 --speed a100=20 --loss 0.05,1,0.2
 
-It shows all that such a program has to do: resume where it was, say now and then how many steps are safe, and on
-SIGTERM finish its step, save and leave. As a trial of a search it also reports its loss, takes from the environment how
-far it shall go, and goes on with what an earlier job has learnt.
+It shows everything that such a program has to do: resume at its checkpoint, periodically write the number of saved
+steps, and on SIGTERM finish its step, save and exit. As a trial of a search it also reports its loss, takes its number
+of steps from the environment, and continues from an earlier job's checkpoint.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CHECKPOINT_SECONDS = 0.25
 
 
 class Stopper:
-    """Remembers that SIGTERM came."""
+    """Records that SIGTERM was received."""
 
     def __init__(self) -> None:
         self.told = False
@@ -43,7 +43,7 @@ class Checkpoint:
         return _number(self._path)
 
     def take_over(self, former: Checkpoint) -> int:
-        """What an earlier job has done, and those before it; kept for whoever goes on with this one."""
+        """The steps done by an earlier job and those before it; kept for the job that continues this one."""
         before = former.load() + _number(former._beside)
         if before and self._beside is not None:
             self._beside.write_text(f"{before}\n")
@@ -55,7 +55,7 @@ class Checkpoint:
 
     def save(self, steps: int) -> None:
         if self._path is not None:
-            # Whoever reads the file finds the old number or the new one, never half of it.
+            # Readers of the file see the old number or the new one, never a part of it.
             new = self._path.with_name(self._path.name + ".new")
             new.write_text(f"{steps}\n")
             new.replace(self._path)
@@ -63,7 +63,7 @@ class Checkpoint:
 
 
 class Losses:
-    """Falls as 1 / (rate x step + start) + floor, counted from the first step of all."""
+    """A loss that falls as 1 / (rate x step + start) + floor, counted from the very first step."""
 
     def __init__(self, path: str, curve: tuple[float, float, float] | None, before: int) -> None:
         self._path, self._curve, self._before = path, curve, before
@@ -79,7 +79,7 @@ class Losses:
 def train(
     steps_total: int, steps_per_second: float, checkpoint: Checkpoint, losses: Losses, steps: int, stopper: Stopper
 ) -> int:
-    """Do what is left and return the exit code."""
+    """Runs the remaining steps and returns the exit code."""
     step_ends_at = time.monotonic()
     while steps < steps_total:
         if stopper.told:
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     steps = max(int(float(os.environ.get("HORAE_STEPS_DONE", "0"))), checkpoint.load())
     total = asked.steps
     if total is None:
-        total = ceil(float(os.environ["HORAE_STEPS_TOTAL"]) * (1 - 1e-9))  # a part of a trial's may be rounded up
+        total = ceil(float(os.environ["HORAE_STEPS_TOTAL"]) * (1 - 1e-9))  # a trial's part may have been rounded up
     before = checkpoint.take_over(Checkpoint(os.environ.get("HORAE_CONTINUES", "")))
     losses = Losses(os.environ.get("HORAE_REPORTS", ""), asked.loss, before)
     after = f" after {before} of earlier jobs" if before else ""

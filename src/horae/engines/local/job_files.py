@@ -1,4 +1,4 @@
-"""The files of a job of the local engine: its folder, what is in there, and how that is read."""
+"""The files of a job of the local engine: its folder, the contents, and how they are read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MESSAGE_BYTES_MAX = 400
 
 
 def folder_name(job_id: str) -> str:
-    """A file name for any id: readable where possible, different for different ids, never outside the directory."""
+    """A file name for any id: readable where possible, unique per id, never outside the directory."""
     name = quote(job_id, safe="", errors="surrogatepass")
     if name.startswith("."):
         name = "%2E" + name[1:]
@@ -46,7 +46,7 @@ def read_steps(checkpoint: Path) -> float:
 
 
 def last_line(output: Path, start_bytes: int) -> str:
-    """The last line that says something, of what was written from there on."""
+    """The last non-empty line written after this position."""
     try:
         with output.open("rb") as file:
             end_bytes = file.seek(0, os.SEEK_END)
@@ -58,18 +58,21 @@ def last_line(output: Path, start_bytes: int) -> str:
     return lines[-1] if lines else ""
 
 
-# The losses that jobs of the local engine report: lines `steps loss` in a file of each, see `HORAE_REPORTS`.
+# Losses reported by jobs of the local engine: lines `steps loss` in a file per job, see `HORAE_REPORTS`
 
 
 class LocalReports:
-    """`directory` is that of the engine. A report is told once, unless its file has shrunk or vanished meanwhile."""
+    """Reads loss reports from the engine's `directory`.
+
+    A report is returned once, unless its file has since shrunk or vanished.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._read_bytes: dict[str, int] = {}  # by job: how far its file was read
 
     def until(self, job_id: str, steps: float) -> list[Report]:
-        """What is new; also of steps that are not safe yet, for what was measured is known."""
+        """New reports of a job, including those of steps that are not saved yet, because a measured loss is known."""
         path = reports_file(self._directory / folder_name(job_id))
         try:
             with path.open("rb") as file:
@@ -81,13 +84,13 @@ class LocalReports:
             self._read_bytes.pop(job_id, None)
             return []
         whole, _, half = written.rpartition(b"\n")
-        self._read_bytes[job_id] = end - len(half)  # what is half written will be read again
+        self._read_bytes[job_id] = end - len(half)  # a partly written line will be read again
         found = (_report(job_id, line) for line in whole.splitlines())
         return [report for report in found if report is not None]
 
 
 def _report(job_id: str, line: bytes) -> Report | None:
-    """None if it says nothing. A loss that is not a number does: that something has gone wrong."""
+    """The report in a line, or None. A loss that is not a number is a report: training has diverged."""
     try:
         steps, loss = map(float, line.split())
     except ValueError:
@@ -96,11 +99,12 @@ def _report(job_id: str, line: bytes) -> Report | None:
 
 
 def spoil_half_a_line(path: Path) -> None:
-    """A run that was killed while it wrote leaves half a line, which must not become one with the next run's first."""
+    """Terminates the half line of a run that was killed while writing,
+    so that the next run's first line is separate."""
     try:
         with path.open("r+b") as file:
             file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
             if file.read(1) not in (b"", b"\n"):
                 file.write(b" cut\n")
     except OSError:
-        return  # there is none, or nobody may write it
+        return  # the file does not exist, or is not writable

@@ -1,12 +1,12 @@
-"""A search that ends what is hopeless, by forecasts from the losses that its trials have reported.
+"""A search that kills hopeless trials, by forecasts from the losses that its trials have reported.
 
-It knows what its user knows: how long its trials are, and what they have said so far. A trial is killed when even the
-low end of its forecast is worse than the high end of the best one, or than the best result, by the search's margin. The
-scheduler is told of fitted curves, never of true ones; that a trial may be killed it is not told, and so it reckons
-with the long end: every trial runs until its last step.
+It knows what its user knows: the lengths of its trials, and their reports so far. A trial is killed when even the low
+end of its forecast is worse than the high end of the best one, or than the best result, by the search's margin. The
+scheduler receives fitted curves, never the true ones; it is not told that a trial may be killed, and so assumes that
+every trial runs until its last step.
 
-Reports are plain values: whoever runs the jobs hands in a job, its steps and its loss. In a simulation they are drawn
-from the curves of the trials; real jobs write them into a file (`local_reports.py`).
+Reports are plain values: a job, its steps and its loss. In a simulation they are drawn from the curves of the trials;
+real jobs write them into a file (`local_reports.py`).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from horae.model.events import CurveRevised, Ending, Event, JobCancelled
 from horae.model.jobs import Curve
 from horae.model.searches import Search, Trial
 
-REFIT_GROWTH = 1.1  # a curve is fitted anew when there are so many times as many reports
-REVISED = 0.1  # by which part the bend or the end of a curve must change to be told
+REFIT_GROWTH = 1.1  # a curve is refitted when the number of reports has grown by this factor
+REVISED = 0.1  # the relative change of the bend or the end of a curve above which the scheduler is told
 
 
 class Reports(Protocol):
     def until(self, job_id: str, steps: float) -> Iterable[Report]:
-        """What a job that has done so many steps has reported since it was asked for last."""
+        """Reports of a job since the last call, up to the given number of steps."""
         ...
 
 
 class DrawnReports:
-    """As the trials of simulated searches would report: their losses at equal distances, each as it is measured."""
+    """Reports of simulated trials: their measured losses at equal intervals of steps."""
 
     def __init__(self, searches: Iterable[Search]) -> None:
         self._trials = {trial.arrival.job.id: (trial, each.report_part) for each in searches for trial in each.trials}
@@ -51,15 +51,15 @@ class DrawnReports:
 
 @dataclass(slots=True)
 class _Watch:
-    """What a trial has reported, and what follows from it."""
+    """The reports of a trial, and the resulting forecast."""
 
     trial: Trial
     steps: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
-    fitted: int = 0  # how many reports the forecast is of
-    forecast: Forecast | None = None  # while it is not steady, the trial neither is killed nor has others killed
-    told: Curve | None = None  # to the scheduler
-    has_failed: bool = False  # and may be tried again
+    fitted: int = 0  # number of reports in the forecast
+    forecast: Forecast | None = None  # unless it is steady, it neither gets the trial killed nor other trials
+    told: Curve | None = None  # the curve that the scheduler has
+    has_failed: bool = False  # and may be retried
 
     def fit(self, patience: float, confidence: float) -> None:
         total = self.trial.steps_total
@@ -69,23 +69,23 @@ class _Watch:
         self.forecast = steady_forecast(np.array(self.steps), np.array(self.losses), total, confidence)
 
     def result(self) -> float:
-        """The last loss that is one."""
+        """The last valid loss."""
         known = zip(self.steps, self.losses, strict=True)
         return max(((step, loss) for step, loss in known if is_loss(loss)), default=(0.0, inf))[1]
 
 
 class Curves:
-    """The optimiser of one search. It looks at intervals as long as one of its trials runs."""
+    """The optimiser of one search. It checks the curves periodically while one of its trials runs."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
         self._watched = {trial.arrival.job.id: _Watch(trial) for trial in search.trials}
-        self._result = inf  # the best of those that have finished
+        self._result = inf  # of finished trials
         self.look_at = inf
 
     @property
     def job_ids(self) -> Collection[str]:
-        """Of trials that have neither ended nor been killed."""
+        """Trials that have neither ended nor been killed."""
         return self._watched.keys()
 
     def began(self, job_id: str, at: float) -> None:
@@ -114,7 +114,7 @@ class Curves:
         self._watched.pop(job_id, None)
 
     def look(self, at: float, running: Collection[str]) -> list[Event]:
-        """Whom to kill, and how the losses of the others are believed to fall."""
+        """The trials to kill, and new estimated loss curves of the others."""
         search = self._search
         is_running = any(job_id in running for job_id in self._watched)
         self.look_at = at + search.look_seconds if is_running else inf
@@ -138,7 +138,7 @@ class Curves:
 
 
 def _differs(told: Curve | None, curve: Curve, steps_total: float) -> bool:
-    """Whether whoever goes by the curve would see something else: how it bends, or where it ends."""
+    """Whether two curves differ noticeably in how they bend, or where they end."""
     if told is None:
         return True
     before, now = (

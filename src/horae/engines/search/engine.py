@@ -1,7 +1,7 @@
-"""An engine whose apps search: their optimisers hear what has ended, and bring along what comes next.
+"""An engine whose apps are searches: their optimisers observe which jobs have ended, and submit the next ones.
 
-What is promoted is submitted before the end of the last of a rung is told, so that an app is never without a job until
-it has found what it looks for. An optimiser that kills all of its jobs has ended its app; nobody waits for it.
+Promoted jobs are submitted before the end of the last job of a rung is reported, so that an app always has a job until
+its search is complete. An optimiser that kills all of its jobs has ended its app; nothing waits for it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ class SearchEngine:
         noted: Callable[[Arrival], object] = lambda arrival: None,
         reports: Reports | None = None,
     ) -> None:
-        """`noted` is told of every job before it is submitted. `reports` knows what searches go by, the losses that
-        jobs have reported; without it they are drawn from the curves of the trials."""
+        """`noted` is called with every job before it is submitted.
+
+        `reports` provides the losses that jobs have reported; without it they are drawn from the curves of the trials.
+        """
         self._engine = engine
         self._noted = noted
         watched = [search for search in searches if search.method is Method.CURVES]
@@ -67,7 +69,7 @@ class SearchEngine:
         return self._with_orders(at, replies)
 
     def _with_orders(self, at: float, events: Sequence[Event]) -> list[Event]:
-        """What optimisers order in answer to these comes before them."""
+        """The events, preceded by what optimisers order in response to them."""
         orders: list[Event] = []
         for event in events:
             if self._watched and isinstance(event, JobStarted | JobEnded | JobCancelled):
@@ -79,7 +81,7 @@ class SearchEngine:
         return [*orders, *events]
 
     def _tell(self, event: JobStarted | JobEnded | JobCancelled) -> None:
-        """A curve-based search hears of its own."""
+        """Passes an event to the curve-based search that owns its job."""
         curves = self._curves.get(event.job_id)
         if curves is None or event.job_id not in curves.job_ids:
             return
@@ -116,9 +118,9 @@ class SearchEngine:
 
 
 def first_jobs(search: Search) -> list[Arrival]:
-    """What a search submits when it begins."""
+    """The jobs that a search submits when it begins."""
     if search.method is Method.CURVES:
-        return [trial.arrival for trial in search.trials]  # what is believed of their curves, they have yet to show
+        return [trial.arrival for trial in search.trials]  # their curves are estimated later, from reports
     if search.method is Method.GRID:
         return [replace(trial.arrival, job=replace(trial.arrival.job, curve=trial.curve)) for trial in search.trials]
     return [

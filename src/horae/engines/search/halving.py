@@ -1,8 +1,8 @@
-"""Successive halving on its way: whose rung has ended, who goes on, and with which jobs.
+"""Successive halving in progress: which rung has ended, which trials continue, and with which jobs.
 
 Without reports the losses are those of the trials' curves, and a rung waits until all of its jobs have finished. With
-reports it is the last loss that each job has reported; one whose last word is no loss counts as the worst. Real jobs
-may also fail for good or be cancelled: nobody waits for these, and they do not go on.
+reports the last loss that each job has reported counts; an invalid last report counts as the worst. Real jobs may also
+fail for good or be cancelled: the rung does not wait for these, and they do not continue.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from horae.model.searches import Bracket, Trial
 
 
 class Halving:
-    """One bracket on its way."""
+    """The state of one bracket."""
 
     def __init__(self, bracket: Bracket, prefix: str, reports: Reports | None = None) -> None:
         self._bracket, self._prefix, self._reports = bracket, prefix, reports
         self._rung, self._trials = 0, bracket.trials
         self._running = set(self.job_ids)
-        self._losses: dict[str, float] = {}  # by job that has finished, if there are reports
+        self._losses: dict[str, float] = {}  # by finished job, if there are reports
         self._failed: dict[str, set[int]] = {}  # by job: the leases under which it has failed
 
     @property
     def job_ids(self) -> list[str]:
-        """Of the present rung."""
+        """The jobs of the present rung."""
         return [rung_id(trial, self._prefix, self._rung) for trial in self._trials]
 
     def heard(self, event: JobEnded | JobCancelled, at: float) -> list[Arrival]:
-        """The jobs of the next rung, if this was the last of the present one."""
+        """The jobs of the next rung, if this event ended the last job of the present one."""
         job_id = event.job_id
         if job_id not in self._running:
             return []
@@ -47,7 +47,7 @@ class Halving:
         return [] if self._running else self._promoted(at)
 
     def _is_lost(self, event: JobEnded | JobCancelled) -> bool:
-        """Whether it will not be tried again. The same failure may be told twice."""
+        """Whether the job will not be retried. The same failure may be reported twice."""
         if isinstance(event, JobCancelled):
             return True
         if event.ending is not Ending.FAILED:
@@ -74,7 +74,7 @@ class Halving:
 
 
 def _last_loss(reports: Iterable[Report]) -> float:
-    """A trial whose loss is not a number in the end has gone wrong, whatever it was before."""
+    """The last reported loss; a trial whose last loss is not a number has diverged, whatever it reported before."""
     last = inf
     for report in reports:
         last = report.loss if is_loss(report.loss) else inf
@@ -82,19 +82,19 @@ def _last_loss(reports: Iterable[Report]) -> float:
 
 
 def rung_id(trial: Trial, prefix: str, rung: int) -> str:
-    """Trials keep their names in their first run."""
+    """The job id of a trial in a rung; the first run keeps the trial's name."""
     return f"{trial.arrival.job.id}.{prefix}{rung}" if rung else trial.arrival.job.id
 
 
 def rung_jobs(bracket: Bracket, trials: Sequence[Trial], rung: int, at: float, prefix: str = "") -> list[Arrival]:
-    """The jobs of one rung: as much of each trial as that takes, and what comes after it, as far as that is known."""
+    """The jobs of one rung: the required part of each trial, and the estimated work after it."""
     part = bracket.part_until(rung) - (bracket.part_until(rung - 1) if rung else 0.0)
     later_gpu_seconds, later_seconds = bracket.later(rung, trials)
     jobs = []
     for trial in trials:
         job, truth = trial.arrival.job, trial.arrival.truth
         believed = None if job.steps_total is None else job.steps_total * part
-        said = 1.0 if job.steps_total is None else job.steps_total / truth.steps_total  # what it says, of what is true
+        said = 1.0 if job.steps_total is None else job.steps_total / truth.steps_total  # submitted steps over true ones
         made = replace(
             job, id=rung_id(trial, prefix, rung), submitted_at=at, steps_total=believed, curve=trial.curve,
             later_gpu_seconds=later_gpu_seconds * said, later_seconds=later_seconds * said,

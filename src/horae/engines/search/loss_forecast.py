@@ -1,14 +1,16 @@
-"""Where a loss is going, by what was reported of it: a fitted curve, and a band for its end.
+"""Forecasts a loss from its reports: a fitted curve, and an interval for its final value.
 
 The curve is that of Optimus (EuroSys'18), loss(k) = 1 / (rate x k + start) + floor with no coefficient below 0. It is
 written as height / (1 + bend x k) + floor here: for a given bend, height and floor are a problem of non-negative least
-squares with two unknowns, which has a closed form. So bends are scanned, wide at first and then ever closer around
+squares with two unknowns, which has a closed form. So bends are scanned, coarsely at first and then ever finer around
 those that explain the reports. (To scan the floor instead makes a line of 1 / (loss - floor); but then noise decides
-which floors are possible at all, as none may lie above a reported loss.) Noise is taken to be a part of the loss.
+which floors are possible at all, as none may lie above a reported loss.) Noise is assumed to be proportional to the
+loss.
 
-The band is that of profile likelihood: every end that some curve of this form reaches while its squared residuals are
-not above the least ones by more than noise explains, by Student's t. Unlike one from the covariance at the best fit it
-is as lopsided as it has to be: early in a curve a much lower floor is nearly as likely, a higher one is not.
+The interval is that of profile likelihood: every final value that some curve of this form reaches while its squared
+residuals exceed the least ones by no more than noise explains, by Student's t. Unlike an interval from the covariance
+at the best fit it is asymmetric where necessary: early in a curve a much lower floor is nearly as likely, a higher one
+is not.
 """
 
 from __future__ import annotations
@@ -23,21 +25,21 @@ from horae.model.arrays import Floats
 from horae.model.errors import JobError
 from horae.model.jobs import Curve
 
-POINTS_MIN = 5  # at different steps: three coefficients, and two more to tell the noise
-BENDS = 40  # looked at in each scan
+POINTS_MIN = 5  # at different steps: three coefficients, and two more to estimate the noise
+BENDS = 40  # examined in each scan
 SCANS = 3
-STEADY_PART = 2 / 3  # of all reports: those that must foretell what all of them say
-LOSS_MIN, LOSS_MAX = 1e-100, 1e100  # what lies beyond is training gone wrong
-_WEIGHED_MIN = 1e-6  # of the largest loss: a smaller one weighs no more
+STEADY_PART = 2 / 3  # the fraction of reports that must predict what all of them say
+LOSS_MIN, LOSS_MAX = 1e-100, 1e100  # values outside are diverged training
+_WEIGHED_MIN = 1e-6  # of the largest loss: a smaller one gets no larger weight
 _EXACT = 1e-8  # of the sum of all squares: no loss is known better than to a ten thousandth
-_SAME = 1e-12  # two columns that differ by less cannot be told apart
+_SAME = 1e-12  # two columns that differ by less are indistinguishable
 _PLACES = np.linspace(0.0, 1.0, BENDS)
 _KNOWN_MIN = 1e-6  # of all steps: from fewer nothing is concluded
 _FLAT = 1e-9  # of the largest loss: a curve that falls by less does not fall
 
 
 class Report(NamedTuple):
-    """A job's loss after so many steps, as whoever runs it has it from the job."""
+    """A job's loss after a number of steps, as reported by the job."""
 
     job_id: str
     steps: float
@@ -47,12 +49,12 @@ class Report(NamedTuple):
 class Forecast(NamedTuple):
     curve: Curve
     loss: float  # at the end
-    low: float  # the end is between these two, by the confidence asked for
+    low: float  # the final loss is between these two, with the requested confidence
     high: float
 
 
 class _Sums(NamedTuple):
-    """By bend: the normal equations of height and floor, weighed by the noise."""
+    """By bend: the normal equations of height and floor, weighted by the noise."""
 
     hh: Floats
     hf: Floats
@@ -63,11 +65,11 @@ class _Sums(NamedTuple):
 
 
 class _Fits(NamedTuple):
-    """By bend."""
+    """By bend: the fitted height and floor, and the residuals."""
 
     height: Floats
     floor: Floats
-    squares: Floats  # of what is left
+    squares: Floats  # residual sum of squares
 
 
 def is_loss(loss: float) -> bool:
@@ -75,9 +77,9 @@ def is_loss(loss: float) -> bool:
 
 
 def forecast(steps: Floats, losses: Floats, steps_total: float, confidence: float = 0.9) -> Forecast | None:
-    """The loss after all steps; None if too little is known for one.
+    """The forecast loss after all steps; None if there are too few reports.
 
-    Reports in any order, at most once each. What is no loss (not a number, 0 or less) and no step is passed over.
+    Reports may come in any order. Invalid losses (not a number, 0 or less) and steps are ignored.
     """
     if not (steps_total > 0 and isfinite(steps_total) and 0 < confidence < 1):
         raise JobError(
@@ -103,10 +105,10 @@ def forecast(steps: Floats, losses: Floats, steps_total: float, confidence: floa
 
 
 def steady_forecast(steps: Floats, losses: Floats, steps_total: float, confidence: float = 0.9) -> Forecast | None:
-    """A forecast that the earlier part of the reports would have foretold; None if it would not have, or is none.
+    """A forecast that the earlier part of the reports predicts as well; otherwise None.
 
-    The band of a forecast knows of noise, but not of losses that fall in another form than it has. Those give
-    themselves away: what is forecast drifts as reports come in, further than noise moves it.
+    The interval of a forecast accounts for noise, but not for losses of another functional form. Those are detected by
+    drift: the forecast moves as reports arrive, further than noise moves it.
     """
     steps, losses = _usable(steps, losses)
     found = forecast(steps, losses, steps_total, confidence)
@@ -118,7 +120,7 @@ def steady_forecast(steps: Floats, losses: Floats, steps_total: float, confidenc
 
 
 def _usable(steps: Floats, losses: Floats) -> tuple[Floats, Floats]:
-    """By step. The same report told twice is one."""
+    """Valid reports sorted by step; duplicates count once."""
     with np.errstate(invalid="ignore"):
         kept = (losses > LOSS_MIN) & (losses < LOSS_MAX) & (steps >= 0) & (steps < inf)
     steps, losses = steps[kept], losses[kept]
@@ -136,7 +138,7 @@ def _curve(height: float, floor: float, bend: float, scale: float) -> Curve:
 
 
 def _scan(known: Floats, wanted: Floats, slack: float) -> tuple[Floats, _Fits, _Sums]:
-    """Bends, in units of one that halves the height over all steps, with what is fitted for each."""
+    """Bends, in units of one that halves the height over all steps, with the fit for each."""
     weight = 1 / np.maximum(wanted, _WEIGHED_MIN) ** 2
     weighed = weight * wanted
     both = np.stack((weight, weighed), axis=1)
@@ -158,7 +160,8 @@ def _scan(known: Floats, wanted: Floats, slack: float) -> tuple[Floats, _Fits, _
 
 
 def _fits(sums: _Sums) -> _Fits:
-    """With two unknowns, if one comes out negative it is 0 and the other is alone; never both, as losses are not."""
+    """The non-negative fits: with two unknowns, a negative one is set to 0 and the other is fitted alone;
+    never both."""
     hh, _, hy, ff, fy, yy = sums
     height, floor, squares = _unbound(sums)
     rises, sinks = height < 0, floor < 0
@@ -168,24 +171,24 @@ def _fits(sums: _Sums) -> _Fits:
 
 
 def _most(fits: _Fits, sums: _Sums, slack: float) -> float:
-    """The squares up to which noise explains them."""
+    """The sum of squares up to which noise explains the residuals."""
     return max(float(fits.squares.min()), _EXACT * sums.yy) * (1 + slack)
 
 
 def _unbound(sums: _Sums) -> _Fits:
-    """Where the squares are fewest, with coefficients that may be negative."""
+    """The unconstrained minimum of the squares, with coefficients that may be negative."""
     hh, hf, hy, ff, fy, yy = sums
     spread = np.maximum(hh * ff - hf * hf, _SAME * hh * ff)
     height, floor = (ff * hy - hf * fy) / spread, (hh * fy - hf * hy) / spread
-    # In full, so that what is lost by rounding where the two can hardly be told apart does not look like a better fit.
+    # In full, so that cancellation where the two columns hardly differ does not look like a better fit.
     return _Fits(height, floor, yy + height * (height * hh + 2 * (floor * hf - hy)) + floor * (floor * ff - 2 * fy))
 
 
 def _band(left: Floats, fits: _Fits, sums: _Sums, slack: float) -> tuple[float, float]:
-    """The lowest and the highest end, `left` x height + floor, whose squares are few enough.
+    """The lowest and the highest final value, `left` x height + floor, whose squares are small enough.
 
-    For one bend, what has few enough squares is an ellipse of heights and floors. Its lowest and highest ends are
-    where a line touches it, if there no coefficient is negative; else where one of them is 0.
+    For one bend, the heights and floors with small enough squares form an ellipse. Its lowest and highest values are
+    where a line touches it, if no coefficient is negative there; else where one of them is 0.
     """
     hh, hf, hy, ff, fy, yy = sums
     most = _most(fits, sums, slack)

@@ -1,4 +1,4 @@
-"""A policy beside the baseline: by how much it differs on the same jobs, and how sure that is."""
+"""A policy against the baseline: the difference on the same jobs, with a confidence interval."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from horae.reports.run_log import RunLog
 from horae.reports.statistics import Difference, paired, paired_by_block, resampled
 
 CONFIDENCE = 0.95
-# What an interval can be over.
+# What an interval is taken over.
 SEEDS, DRAWS, DAYS, TENTHS = "seeds", "draws of the trace", "days", "tenths of the trace"
 
 
 @dataclass(frozen=True)
 class Versus:
-    """Mean completion time of the jobs that finished under both."""
+    """Mean completion time of the jobs that finished under both policies."""
 
-    jobs: int  # that were paired: of the trace as it is, or over all seeds
+    jobs: int  # paired jobs: of the trace as it is, or over all seeds
     baseline_mean_seconds: float
     seconds: Difference
     relative: Difference  # as a share of the baseline's mean
@@ -60,7 +60,7 @@ def common(one: RunLog, other: RunLog) -> Common:
 
 
 def over_days(pair: Common) -> Versus:
-    """Of one run: whole days of it are drawn anew, or tenths where it is shorter than ten days."""
+    """The difference within one run, resampling whole days, or tenths where it is shorter than ten days."""
     length_seconds = block_seconds(float(np.ptp(pair.times))) if len(pair.times) else 0.0
     blocks_seconds = length_seconds * (1 + 1e-9) or 1.0  # so that the very last job does not make an eleventh tenth
 
@@ -72,14 +72,15 @@ def over_days(pair: Common) -> Versus:
 
 
 def over_seeds(means: Sequence[Means]) -> Versus:
-    """Of draws that have nothing to do with each other: Student's t."""
+    """The difference over independent draws, by Student's t."""
     base, other = np.array([each.baseline_seconds for each in means]), np.array([each.other_seconds for each in means])
     jobs = sum(each.jobs for each in means)
     return _linear(jobs, base, other, lambda one, two: paired(one, two, CONFIDENCE), SEEDS)
 
 
 def over_draws(means: Sequence[Means]) -> Versus:
-    """Of a trace (the first) and what was drawn from it: the trace is the estimate, the draws say how sure it is."""
+    """The difference of a trace (the first) and its resamples:
+    the trace is the estimate, the resamples give the interval."""
     first, draws = means[0], means[1:]
     seconds = resampled(_seconds(first), [_seconds(each) for each in draws], CONFIDENCE)
     relative = resampled(_relative(first), [_relative(each) for each in draws], CONFIDENCE)
@@ -97,9 +98,10 @@ def _relative(means: Means) -> float:
 def _linear(
     jobs: int, base: Floats, other: Floats, differ: Callable[[Floats, Floats], Difference], over: str
 ) -> Versus:
-    """The ratio of two means varies as the mean of (other - ratio x baseline) / baseline's mean does (Cochran, 1977).
+    """Linearised ratio: two means' ratio varies as the mean of (other - ratio x baseline) / baseline's mean (Cochran,
+    1977).
 
-    To divide the interval in seconds by the baseline's mean would leave out that this mean varies too, and together
+    Dividing the interval in seconds by the baseline's mean would ignore that this mean varies too, and is correlated
     with the other.
     """
     base_mean, ratio = _mean(base), _mean(other) / (_mean(base) or nan)

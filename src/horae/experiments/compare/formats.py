@@ -1,4 +1,4 @@
-"""The columns that people read: hours and percent, rounded. Whoever computes with them takes JSON or CSV."""
+"""The columns for people: hours and percent, rounded. Computations should use JSON or CSV."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTHING = "-"
 
 class Column(NamedTuple):
     heading: str
-    rank: int  # the highest are the first to go where there is no room
+    rank: int  # columns of the highest rank are dropped first where there is no room
     text: Callable[[Numbers], str]
 
 
@@ -61,7 +61,7 @@ COLUMNS = (
     *GROUP_COLUMNS[5:],
     Column("Jain", 5, _number_column("rho_paper.jain", ".3f")),
 )
-VERSUS_AFTER = 2  # the comparison with the baseline stands beside the mean that it is of
+VERSUS_AFTER = 2  # the comparison with the baseline follows the mean that it refers to
 
 
 class Page(NamedTuple):
@@ -70,7 +70,7 @@ class Page(NamedTuple):
     headings: tuple[str, ...]
     ranks: tuple[int, ...]
     lines: tuple[tuple[str, ...], ...]
-    left: int  # so many columns are names, and stand on the left
+    left: int  # the number of left-aligned columns, which are names
 
 
 def page(comparison: Comparison) -> Page:
@@ -84,7 +84,7 @@ def page(comparison: Comparison) -> Page:
 
 
 def group_page(comparison: Comparison) -> Page:
-    """A row for each policy and tenant or user."""
+    """A table with one row per policy and tenant or user."""
     headings = ("policy", comparison.by.removesuffix("s"), *(column.heading for column in GROUP_COLUMNS))
     return Page(headings, (0, 0, *(column.rank for column in GROUP_COLUMNS)), tuple(_group_lines(comparison)), left=2)
 
@@ -110,15 +110,15 @@ def difference_text(versus: Versus) -> str:
     if isnan(middle):
         return NOTHING
     if not (isfinite(low) and isfinite(high)):
-        return f"{middle:+.1%}"  # of one sample there is no interval
+        return f"{middle:+.1%}"  # one sample has no interval
     return f"{middle:+.1%} ({low:+.1%} to {high:+.1%})"
 
 
-# A comparison for other programs and for papers. Equal input makes equal bytes, however many processes ran it.
+# A comparison for other programs and for papers: equal input gives equal bytes, however many processes ran it
 
 
 def as_json(comparison: Comparison, parameters: Mapping[str, Plain]) -> str:
-    """Everything with full precision, and what it takes to do it again."""
+    """Everything with full precision, and all parameters needed to reproduce it."""
     value = {
         "parameters": {**parameters, "baseline": comparison.baseline, "confidence": CONFIDENCE},
         "estimates_are": "of seed 0" if comparison.is_recorded else "means over seeds",
@@ -129,7 +129,7 @@ def as_json(comparison: Comparison, parameters: Mapping[str, Plain]) -> str:
 
 
 def as_csv(comparison: Comparison) -> str:
-    """A row for each policy and seed; with groups, one for each of these as well."""
+    """One row per policy and seed; with groups, one for each of these as well."""
     text = io.StringIO()
     group = [comparison.by.removesuffix("s")] if comparison.by else []
     names = list(dict.fromkeys(name for row in comparison.rows for numbers in row.by_seed for name in numbers))
@@ -181,7 +181,7 @@ def _plain(numbers: Numbers) -> dict[str, Plain]:
 
 
 def _number(value: float) -> float | None:
-    """JSON has no number for the mean of nothing."""
+    """A number for JSON, which has none for the mean of nothing."""
     return value if isfinite(value) else None
 
 
@@ -204,5 +204,5 @@ def _markdown(sheet: Page) -> str:
 
 
 def _escaped(cell: str) -> str:
-    """On one line, with what would end the cell, or the escape, escaped."""
+    """A cell on one line, with characters that would end the cell, or the escape, escaped."""
     return " ".join(cell.splitlines()).replace("\\", "\\\\").replace("|", "\\|")

@@ -1,7 +1,7 @@
-"""What a generator makes: a draw for each seed. It travels as its recipe, and workers draw for themselves.
+"""A generated workload: one draw per seed. It is sent to workers as parameters, and each worker draws for itself.
 
-Apart from other workloads, because generators make tables, and a worker that has a recorded trace needs no library for
-these.
+Separate from other workloads, because generators make tables, and a worker with a recorded trace does not need the
+libraries for these.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Drawn:
     is_recorded: ClassVar[bool] = False
 
     def digest(self, seed: int) -> str:
-        """The seed is not in it: a run has its own beside the workload's digest."""
+        """A digest of the parameters without the seed, which each run adds itself."""
         return self._digest
 
     @cached_property

@@ -1,4 +1,4 @@
-"""A comparison: every task is answered from the cache or run, here or in several processes."""
+"""Runs a comparison: each task is answered from the cache or run, in this process or in several."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from horae.reports.run_log import RunLog
 class Outcome:
     task: Task
     log: RunLog
-    cached: bool  # it was there already
+    cached: bool  # it was in the cache
 
 
 Numbered: TypeAlias = tuple[int, Outcome]  # with the index of its task
@@ -51,7 +51,7 @@ def outcomes(
     cache: ResultStore | None = None,
     progress: Progress = SILENT,
 ) -> Generator[Outcome, None, None]:
-    """As they come, and that is draw by draw for the most part: nobody need keep them all."""
+    """The outcomes as they arrive, mostly draw by draw, so that a caller need not keep all of them."""
     with closing(_numbered(tasks, workload, workers, cache, progress)) as found:
         for _, outcome in found:
             yield outcome
@@ -60,7 +60,8 @@ def outcomes(
 def _numbered(
     tasks: Sequence[Task], workload: Workload, workers: int, cache: ResultStore | None, progress: Progress
 ) -> Generator[Numbered, None, None]:
-    """Whatever ends it early (Ctrl-C, an error, a crash), the cache has all that was finished until then."""
+    """Numbered outcomes; if it ends early (Ctrl-C, an error, a crash),
+    the cache has all results finished until then."""
     runs = _runs(tasks, workload)
     there = {name for name in runs if cache and cache.has(name)}
     missing = {indexes[0]: name for name, indexes in runs.items() if name not in there}
@@ -70,7 +71,7 @@ def _numbered(
     errands = [Errand(index, tasks[index]) for index in missing]
     with closing(_run(errands, workload, workers, progress)) as results:
         for index, log in results:
-            # What is there of this draw and those before comes first, so that whoever counts is done with them.
+            # Cached results up to this draw come first, so that a caller that aggregates by draw can release them.
             while kept and archive.seed(kept[0]) <= tasks[index].seed:
                 yield from archive.recall(kept.popleft())
             yield from archive.file(missing[index], log)
@@ -79,7 +80,7 @@ def _numbered(
 
 
 def _runs(tasks: Sequence[Task], workload: Workload) -> dict[str, list[int]]:
-    """By key, the tasks that have this result: one run may stand under two labels."""
+    """By key, the tasks that have this result: one run may have two labels."""
     digests = {seed: workload.digest(seed) for seed in {task.seed for task in tasks}}
     runs: dict[str, list[int]] = {}
     for index, task in enumerate(tasks):
@@ -89,7 +90,7 @@ def _runs(tasks: Sequence[Task], workload: Workload) -> dict[str, list[int]]:
 
 @dataclass(frozen=True)
 class _Archive:
-    """Results on their way into the cache and out of it."""
+    """Reads and writes results in the cache."""
 
     tasks: Sequence[Task]
     runs: Mapping[str, Sequence[int]]
@@ -107,7 +108,7 @@ class _Archive:
         return self._outcomes(name, log, cached=False)
 
     def recall(self, name: str) -> Iterator[Numbered]:
-        """A file that is there may still be damaged: then it is run, and written, again."""
+        """The cached result, or None; a file that exists may be damaged, and is then computed and written again."""
         log = self.cache.load(name, RunLog) if self.cache else None
         if log is not None:
             return self._outcomes(name, log, cached=True)
@@ -122,7 +123,7 @@ class _Archive:
 
 def _run(errands: Sequence[Errand[Task]], workload: Workload, workers: int, progress: Progress) -> Results[RunLog]:
     foreign = {name: kind for name, kind in POLICIES.items() if not kind.__module__.startswith("horae.")}
-    # Nobody but this process can make a policy that is defined in the script it runs.
+    # Only this process can make a policy that is defined in the script it runs.
     here = min(workers, len(errands)) <= 1 or any(kind.__module__ == "__main__" for kind in foreign.values())
     if here:
         return _run_here(errands, workload, progress)
@@ -142,15 +143,15 @@ def _run_here(errands: Sequence[Errand[Task]], workload: Workload, progress: Pro
         yield errand.number, log
 
 
-# What a process of a comparison does. It starts in a fraction of a second because it imports nothing but the core.
+# The worker process of a comparison; it starts in a fraction of a second because it imports nothing but the core
 
 
 class Luggage(NamedTuple):
-    """What every worker needs, once."""
+    """What every worker needs, sent once."""
 
     workload: Workload
-    policies: Mapping[str, type[Policy]]  # those that the package does not have itself
-    watched: bool  # somebody wants to know how many jobs have ended
+    policies: Mapping[str, type[Policy]]  # policies that are not part of the package
+    watched: bool  # whether progress in jobs is reported
 
 
 def execute(task: Task, arrivals: Sequence[Arrival], observers: Sequence[Observer] = ()) -> RunLog:
@@ -165,7 +166,7 @@ def execute(task: Task, arrivals: Sequence[Arrival], observers: Sequence[Observe
 
 
 class Draws:
-    """The draw at hand. Tasks come sorted by seed, so the one before is not needed again."""
+    """The current draw. Tasks are sorted by seed, so the previous one is not needed again."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload

@@ -21,7 +21,7 @@ class PolicyChoice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Hardware that fails at random; the seed of the task draws when."""
+    """Random hardware failures; their times are drawn from the seed of the task."""
 
     days_between_failures: float | None = None  # None: nothing fails
     repair_seconds: float = 3600.0
@@ -41,7 +41,7 @@ NO_FAILURES = Failures()
 class Task:
     label: str  # of the policy, as the user wrote it
     setup: Setup
-    seed: int = 0  # which draw of the workload and of the failures
+    seed: int = 0  # the draw of the workload and of the failures
     failures: Failures = NO_FAILURES
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class Task:
 def tasks(
     setup: Setup, policies: Mapping[str, PolicyChoice], seeds: int, failures: Failures = NO_FAILURES
 ) -> list[Task]:
-    """Every policy on every draw, draw by draw, so that a worker makes one and then forgets it."""
+    """Every policy on every draw, draw by draw, so that a worker keeps only one draw at a time."""
     return [
         Task(label, replace(with_policy(setup, choice), seed=seed), seed, failures)
         for seed in range(seeds)

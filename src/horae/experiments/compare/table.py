@@ -1,4 +1,4 @@
-"""A comparison in numbers: a row for each policy, and how each differs from the baseline on the same jobs."""
+"""A comparison in numbers: one row per policy, and how each differs from the baseline on the same jobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Numbers = Mapping[str, float]  # by name of the metric, with dots: rho_paper.max
 class Row:
     label: str
     estimate: Numbers
-    groups: Mapping[str, Numbers]  # by tenant or user, where that was asked for
+    groups: Mapping[str, Numbers]  # by tenant or user, where requested
     by_seed: tuple[Numbers, ...]
     groups_by_seed: tuple[Mapping[str, Numbers], ...]
     versus: Versus | None  # None for the baseline itself
@@ -41,15 +41,15 @@ class Comparison:
     rows: tuple[Row, ...]
     baseline: str
     by: str  # "", "tenants" or "users"
-    lower_bound: Numbers  # of each metric that has one; nobody can do better on these jobs
+    lower_bound: Numbers  # of each metric that has one; no policy can do better on these jobs
     is_recorded: bool  # estimates are of the trace as it is, which is seed 0; otherwise they are means over seeds
     logs: Mapping[str, RunLog]  # of seed 0
 
 
 class Tally:
-    """What is kept of the runs, which may be ten thousand: numbers, and the logs of seed 0.
+    """What is kept of the runs, of which there may be ten thousand: numbers, and the logs of seed 0.
 
-    A log stays until all the policies have run on its draw, which they do one draw after the other.
+    A log is kept until all policies have run on its draw; draws are run one after the other.
     """
 
     def __init__(self, labels: Sequence[str], baseline: str, by: str) -> None:
@@ -91,7 +91,7 @@ class Tally:
 def tabulate(
     outcomes: Iterable[Outcome], labels: Sequence[str], baseline: str, by: str = "", *, is_recorded: bool
 ) -> Comparison:
-    """Of outcomes in any order; each is forgotten as soon as it was counted."""
+    """Tabulates outcomes in any order; each is released as soon as it is counted."""
     tally = Tally(labels, baseline, by)
     for outcome in outcomes:
         tally.add(outcome)
@@ -126,13 +126,13 @@ def mean(rows: Sequence[Numbers]) -> Numbers:
 
 
 def _group_means(by_seed: Sequence[Mapping[str, Numbers]]) -> Mapping[str, Numbers]:
-    """Over those seeds in which the group has jobs."""
+    """Means over the seeds in which the group has jobs."""
     names = sorted({name for groups in by_seed for name in groups})
     return {name: mean([groups[name] for groups in by_seed if name in groups]) for name in names}
 
 
 def numbers(metrics: object) -> Numbers:
-    """All the numbers of one run or group, flat; not those of the groups within it."""
+    """All numbers of one run or group, flat, without those of the groups within it."""
     assert is_dataclass(metrics)
     found: dict[str, float] = {}
     for field in fields(metrics):

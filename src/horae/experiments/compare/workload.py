@@ -1,4 +1,4 @@
-"""A workload that can be drawn anew: seed by seed, and the same for every policy."""
+"""A workload that can be drawn again: by seed, and the same for every policy."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from horae.model.jobs import Arrival
 
 
 class Workload(Protocol):
-    """It can be pickled, for workers draw for themselves."""
+    """A source of arrivals by seed; picklable, because workers draw for themselves."""
 
     @property
     def is_recorded(self) -> bool:
-        """Whether seed 0 is what is asked about and the others are drawn from it; otherwise all are alike."""
+        """Whether seed 0 is the trace itself and the others are resampled from it;
+        otherwise all seeds are equivalent."""
         ...
 
     def digest(self, seed: int) -> str:
-        """With the seed, it tells this workload from every other."""
+        """A digest that, with the seed, identifies this workload."""
         ...
 
     def __call__(self, seed: int) -> list[Arrival]:
-        """In the order of submission."""
+        """The arrivals of a seed, in the order of submission."""
         ...
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A trace. Seed 0 is the trace as it is; any other draws whole blocks of it anew."""
+    """A recorded trace. Seed 0 is the trace as it is; any other seed resamples whole blocks of it."""
 
     arrivals: tuple[Arrival, ...]
     is_recorded: ClassVar[bool] = True
@@ -47,22 +48,22 @@ class Recorded:
         return list(self.arrivals) if seed == 0 else resample(self.arrivals, seed)
 
 
-# Another week like this one: whole blocks of a recorded trace, drawn anew with replacement.
+# Block bootstrap: whole blocks of a recorded trace, drawn with replacement
 
 DAY_SECONDS = 86400.0
 BLOCKS_MIN = 10  # of a trace that is shorter than as many days
 
 
 def block_seconds(span_seconds: float) -> float:
-    """A day; or a tenth of a trace that has not ten of them."""
+    """A day; or a tenth of a trace shorter than ten days."""
     return DAY_SECONDS if span_seconds >= BLOCKS_MIN * DAY_SECONDS else span_seconds / BLOCKS_MIN
 
 
 def resample(arrivals: Sequence[Arrival], seed: int) -> list[Arrival]:
-    """As many blocks as the trace has, each a copy of one that is drawn; what is in it keeps its distances."""
+    """As many blocks as the trace has, each a copy of a drawn one; jobs within a block keep their distances."""
     length_seconds = block_seconds(_span(arrivals))
     if not length_seconds:
-        return list(arrivals)  # all at once: there is nothing to draw from
+        return list(arrivals)  # all at once: there is nothing to resample
     blocks = _blocks(arrivals, length_seconds)
     first = arrivals[0].job.submitted_at
     random = Random(f"blocks/{seed}")
@@ -88,13 +89,13 @@ def _blocks(arrivals: Sequence[Arrival], length_seconds: float) -> list[list[Arr
 
 
 def _moved(arrival: Arrival, place: int, shift_seconds: float, first: float) -> Arrival:
-    """Renamed after its place, for a block may be drawn twice. So is its app: a copy is an app of its own."""
+    """A copy of an arrival, renamed by its place because a block may be drawn twice; so is its app."""
     job = arrival.job
     moved = replace(
         job,
         id=f"{job.id}@{place}",
         app=f"{job.app}@{place}" if job.app else "",
-        submitted_at=max(job.submitted_at + shift_seconds, first),  # a rounding must not put it before the beginning
+        submitted_at=max(job.submitted_at + shift_seconds, first),  # rounding must not put it before the beginning
         deadline_at=job.deadline_at + shift_seconds,
     )
     return Arrival(moved, arrival.truth)

@@ -5,14 +5,14 @@ the longer, b, wins if and only if
 
     (p_b(w_b + 1) - p_b(w_b)) / p_b(w_b + 1)  >  (p_a(w_a + 1) - p_a(w_a)) / p_a(w_a)
 
-so that short jobs end early and efficient ones are not starved of GPUs. A job without GPUs has speed 0 and loses to
-nobody longer. Where a job accepts only some counts of GPUs, a step leads to its next larger count, and both sides are
-taken for each GPU that it adds. Shorter is who has less time left with its smallest gang, whatever it has now; a job of
-unknown length is believed to go on for as long as it has and a quarter of an hour more. The winner meets all others in
-the order of their lengths. Jobs of different GPU types do not meet.
+so that short jobs end early and efficient ones are not starved of GPUs. A job without GPUs has speed 0 and loses to no
+longer job. Where a job accepts only some counts of GPUs, a step leads to its next larger count, and both sides are
+divided by the GPUs that it adds. The shorter job is the one with less time left with its smallest gang, whatever it
+holds now; a job of unknown length is assumed to run for as long as it has so far plus a quarter of an hour. The winner
+meets all others in the order of their lengths. Jobs of different GPU types do not meet.
 
-Sizes may change whenever a job comes or goes. A resized job loses its restart: one that runs grows only if that saves
-more than `damping` restarts, and shrinks only if somebody can use the GPUs (0: as the tournament has it).
+Sizes may change whenever a job arrives or ends. A resized job loses its restart time: a running job grows only if that
+saves more than `damping` restarts, and shrinks only if another job can use the GPUs (0: as the tournament has it).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from horae.policies.elastic.loss_curves import steps_believed
 from horae.policies.elastic.optimus import check_damping
 from horae.policies.elastic.sizes import NOTHING, Ladders, damped, gpus_of, ladders_of, resizing, seconds_at
 
-_AHEAD_SECONDS = 900.0  # that a job of unknown length is believed to go on for at least
+_AHEAD_SECONDS = 900.0  # minimum remaining time assumed for a job of unknown length
 
 
 @dataclass(frozen=True)
 class Afs:
     name: ClassVar[str] = "afs"
-    damping: float = 1.0  # who runs grows only to save more than this many restarts
+    damping: float = 1.0  # a running job grows only to save more than this many restarts
 
     def __post_init__(self) -> None:
         check_damping(self.damping)
@@ -56,12 +56,12 @@ class Afs:
 
 
 def _tournament(ladders: Ladders, rows: Ints, left: int) -> Ints:
-    """By row, the shortest first: the rung that it has in the end."""
+    """By row, the shortest first: the rung that it ends on."""
     gpus, speed = ladders.gpus[rows], ladders.speed[rows]
     last = ladders.rungs[rows] - 1
     rung = np.full(len(rows), NOTHING)
-    attack = 1 / gpus[:, 0]  # against somebody shorter: the left side of the rule above; -inf for those who are out
-    defence = np.full(len(rows), inf)  # against somebody longer: the right side
+    attack = 1 / gpus[:, 0]  # against a shorter job: the left side of the rule above; -inf for jobs that are out
+    defence = np.full(len(rows), inf)  # against a longer job: the right side
     for _ in bounded(left + len(rows) + 1, "the tournament for GPUs"):
         if left <= 0:
             break

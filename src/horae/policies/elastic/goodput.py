@@ -1,21 +1,22 @@
 """Goodput (Pollux, OSDI'21; Sia, SOSP'23): GPUs where training advances most, each job by its own measure.
 
-The goodput of a shape is the believed speed of the job there: how far it advances, not how many samples it sees. Where
-a trace has profiles of statistical efficiency, that is part of its speeds; batch sizes are not tuned here.
+The goodput of a shape is the estimated speed of the job there: training progress, not samples processed. Where a trace
+has profiles of statistical efficiency, that is part of its speeds; batch sizes are not tuned here.
 
-`variant = "sia"`: for each job at most one pair of a GPU type and a count, so that the sum of
+`variant = "sia"`: for each job at most one pair of a GPU type and a count, minimising the sum of
 
     (r x G) ^ power            for each job that has GPUs (power -0.5: the smaller the better)
     left_out                   for each that has none (without this the empty answer would win)
 
-is least. G is the goodput over the least that the job has in any shape. r, for shapes other than the present one of a
-job that runs, is age / (age + restart): what is left of its time after a restart. The paper also counts former restarts
-in r, which the view does not tell. It is solved as an integer program; one that takes too long is rounded: its linear
-relaxation leaves no more jobs between two choices than there are GPU types, and they get what then has room.
+G is the goodput over the least that the job has in any shape. r, for shapes other than the present one of a running
+job, is age / (age + restart): the fraction of its time left after a restart. The paper also counts former restarts in
+r, which the view does not provide. It is solved as an integer program; one that takes too long is rounded: its linear
+relaxation leaves at most as many jobs between two choices as there are GPU types, and these get the best pair that
+still has room.
 
 `variant = "pollux"`: the harmonic mean (power -1) of speed-ups over an equal share of the GPUs, step by step to the job
-with the largest gain for each GPU. The paper searches with a genetic algorithm and places GPUs too; jobs keep to one
-GPU type here, and who runs grows only if that saves more than its restart, in the time that its work left takes.
+with the largest gain per GPU. The paper searches with a genetic algorithm and also places GPUs; here jobs keep to one
+GPU type, and a running job grows only if that saves more than its restart over the time that its remaining work takes.
 
 Sizes change at multiples of `interval_seconds`: leases end there.
 """
@@ -53,8 +54,8 @@ from horae.solvers.solution import Unsolved
 class Goodput:
     name: ClassVar[str] = "goodput"
     variant: str = "sia"  # or pollux
-    power: float = -0.5  # of the normalised goodput, for sia; nearer to 0 is less fair
-    left_out: float = 1.1  # what a job without GPUs adds to the sum, for sia; one in its worst shape adds 1
+    power: float = -0.5  # exponent of the normalised goodput, for sia; nearer to 0 is less fair
+    left_out: float = 1.1  # contribution of a job without GPUs to the sum, for sia; one in its worst shape adds 1
     interval_seconds: float = 60.0  # sizes change at multiples of this
 
     def __post_init__(self) -> None:
@@ -71,7 +72,7 @@ class Goodput:
 
     def _sia(self, view: View) -> Grants:
         accelerator, gpus = best_pairs(view, self.power, self.left_out)
-        # The largest gangs are placed first: small ones find room anywhere.
+        # The largest gangs are placed first, because small ones find room anywhere.
         order = np.lexsort((view.jobs.serial, -gpus))
         return resizing(view, accelerator, gpus, order, until_boundary(view.now, self.interval_seconds))
 
@@ -98,9 +99,9 @@ _WHOLE = 1e-6
 
 
 class _Columns(NamedTuple):
-    """The pairs that may be chosen."""
+    """The pairs of GPU type and count that may be chosen."""
 
-    row: Ints  # of the view, by serial
+    row: Ints  # in the view, ordered by serial
     job: Ints  # positions 0, 1, … of these rows
     kind: Ints  # GPU type
     gpus: Ints
@@ -108,7 +109,7 @@ class _Columns(NamedTuple):
 
 
 def best_pairs(view: View, power: float, left_out: float) -> tuple[Ints, Ints]:
-    """By row: the GPU type and the count of the best pair; 0 GPUs for those left out and for who keeps what it has."""
+    """By row: the GPU type and the count of the best pair; 0 GPUs for jobs left out and for jobs that keep theirs."""
     jobs = view.jobs
     accelerator, gpus = np.full(len(jobs), -1), np.zeros(len(jobs), dtype=np.int64)
     contends = jobs.pending | jobs.contestable
@@ -121,7 +122,7 @@ def best_pairs(view: View, power: float, left_out: float) -> tuple[Ints, Ints]:
 
 
 def _choices(view: View) -> Bools:
-    """By row and option: the fastest of those with its GPU type and count, the first of equally fast ones."""
+    """By row and option: whether it is the fastest of its GPU type and count, the first of equally fast ones."""
     jobs = view.jobs
     kind, gpus = view.shape_accelerator[jobs.shape], view.shape_gpus[jobs.shape]
     accepted = (jobs.shape >= 0) & (kind >= 0) & (jobs.speed > 0)
@@ -153,7 +154,7 @@ def _columns(view: View, contends: Bools, power: float, left_out: float) -> _Col
 
 
 def _chosen(columns: _Columns, gpus_left: Floats) -> Bools:
-    """By column: whether it is in the best answer."""
+    """By column: whether it is in the optimal solution."""
     count, jobs = len(columns.row), int(columns.job[-1]) + 1
     places = np.arange(count)
     triplets = (
@@ -175,7 +176,7 @@ def _chosen(columns: _Columns, gpus_left: Floats) -> Bools:
 
 
 def rounded(job: Ints, kind: Ints, gpus: Ints, worth: Floats, part: Floats, gpus_left: Floats) -> Bools:
-    """Columns of a relaxed answer as whole ones: what is whole stays, the best that has room for the others."""
+    """Round a relaxed solution: integral columns stay, and each other job gets the best column that has room."""
     chosen = part > 1 - _WHOLE
     left = gpus_left - np.bincount(kind[chosen], gpus[chosen], minlength=len(gpus_left))
     torn = np.unique(job[(part > _WHOLE) & ~chosen])

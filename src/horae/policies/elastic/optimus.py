@@ -1,22 +1,22 @@
-"""Optimus (EuroSys'18): GPUs where they shorten what is left of a job most.
+"""Optimus (EuroSys'18): GPUs where they shorten the remaining time of a job most.
 
-Everybody gets its smallest gang, whoever needs the least GPU time with it first. Then again and again the job with the
-largest gain grows by one step of its ladder, until there is no gain or no room:
+Every job gets its smallest gang, those that need the least GPU time with it first. Then the job with the largest gain
+repeatedly grows by one step of its ladder, until there is no gain or no room:
 
     gain = (Q x t(w) - Q x t(w')) / dominant share of what is added
 
 Q: steps left until the loss has come down to `convergence` of the way from its start to its floor, by the job's curve;
-for a job without one, the steps that it says are left, and for one that says nothing as many as it has made, and what
-an interval brings. t(w): seconds a step, by the shapes that it accepts. Jobs of fewer GPUs are placed first. Sizes
-change at multiples of `interval_seconds`: leases end there. The paper fits speeds while jobs run; here the believed
-speeds of the view are taken.
+for a job without one, the steps that it declares are left, and for one that declares nothing as many as it has made,
+plus those of an interval. t(w): seconds per step, by the shapes that it accepts. Jobs of fewer GPUs are placed first.
+Sizes change at multiples of `interval_seconds`: leases end there. The paper fits speeds while jobs run; here the
+estimated speeds of the view are used.
 
-A resized job loses its restart. One that runs grows only if that saves more than `damping` restarts, and shrinks only
-if somebody can use the GPUs (the paper has no such rule; 0 is without it).
+A resized job loses its restart time. A running job grows only if that saves more than `damping` restarts, and shrinks
+only if another job can use the GPUs (the paper has no such rule; 0 disables it).
 
 `variant = "themis-paper"` is the form in which the evaluation of Themis (NSDI'20) ran it: gang by gang to the app whose
-time left falls most for each GPU, W/w - W/(w + g) over g, with W the GPU-seconds left of its jobs, w its GPUs and g its
-next gang; apps without GPUs come first, the one with the most work for each GPU of its gang before the others.
+remaining time falls most per GPU, W/w - W/(w + g) over g, with W the GPU-seconds left of its jobs, w its GPUs and g its
+next gang; apps without GPUs come first, the one with the most work per GPU of its gang before the others.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from horae.policies.elastic.sizes import (
     until_boundary,
 )
 
-_FIRST = 1e12  # seconds a GPU: more than any app with GPUs can gain
+_FIRST = 1e12  # seconds per GPU: more than any app with GPUs can gain
 
 
 @dataclass(frozen=True)
 class Optimus:
     name: ClassVar[str] = "optimus"
     interval_seconds: float = 600.0  # sizes change at multiples of this
-    convergence: float = 0.05  # of the way from its first loss to its floor: a job with a curve is done there
-    damping: float = 1.0  # who runs grows only to save more than this many restarts
+    convergence: float = 0.05  # of the way from its first loss to its floor: a job with a curve has converged there
+    damping: float = 1.0  # a running job grows only to save more than this many restarts
     variant: str = "jobs"  # or themis-paper: apps by the gain of their next gang, with leases
     lease_seconds: float = 1200.0  # of the variant themis-paper
 
@@ -93,7 +93,7 @@ def check_damping(damping: float) -> None:
 
 
 def _dominant_share(view: View) -> Floats:
-    """By job: the largest part of the pool's GPUs, CPUs or memory that one GPU of it takes."""
+    """By job: the largest fraction of the pool's GPUs, CPUs or memory that one of its GPUs takes."""
     jobs = view.jobs
     share = np.full(len(jobs), 1 / max(int(view.capacity.sum()), 1))
     for amount, total in ((jobs.cpus, view.cpus), (jobs.memory_bytes, view.memory_bytes)):
@@ -104,7 +104,7 @@ def _dominant_share(view: View) -> Floats:
 
 def _largest_gain_first(view: View, lease_seconds: float) -> Grants:
     jobs, field = view.jobs, field_of(view)
-    # One of unknown length is believed to go on for as long as it has.
+    # A job of unknown length is assumed to run for as long as it has so far.
     left = np.where(np.isfinite(jobs.seconds_left), jobs.seconds_left, jobs.run_seconds + 1.0)
     work: list[float] = by_app(view, field, jobs.gpus * left).tolist()
 

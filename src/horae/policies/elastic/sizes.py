@@ -2,10 +2,10 @@
 
 A ladder has the counts of GPUs of one type that a job accepts, fewest first: the type of its present shape if it runs,
 otherwise of the first shape of which the pool has enough. The speed of a count is that of its best level, and a count
-that is no faster than a smaller one is left out. Speeds are what the job is believed to reach; where a trace has
-profiles of statistical efficiency, that is part of them.
+that is no faster than a smaller one is left out. Speeds are the estimates of the view; where a trace has profiles of
+statistical efficiency, that is part of them.
 
-Whoever is under a lease that has not ended, or may not be stopped for another reason, keeps what it has.
+A job under a lease that has not ended, or that may not be stopped for another reason, keeps its GPUs.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from horae.model.errors import bounded
 from horae.model.view import View
 
 NOTHING = -1  # no rung
-_HAIR = 1e-9  # of an interval: who comes as little before a boundary is there
+_HAIR = 1e-9  # of an interval: a moment this close before a boundary counts as at the boundary
 
 
 class Ladders(NamedTuple):
-    accelerator: Ints  # by row; -1: the pool has nothing for it
-    rungs: Ints  # by row: how many
-    gpus: Ints  # by row and rung; rubbish beyond the last, as are the speeds
-    speed: Floats  # steps a second
-    held: Ints  # by row: the highest rung that needs no more GPUs than it has, NOTHING for those who wait
+    accelerator: Ints  # by row; -1: the pool has no GPUs for it
+    rungs: Ints  # by row: number of rungs
+    gpus: Ints  # by row and rung; undefined beyond the last, as are the speeds
+    speed: Floats  # steps per second
+    held: Ints  # by row: the highest rung within the GPUs it holds, NOTHING for waiting jobs
     contends: Bools  # by row: waits, or may be resized
-    gpus_left: Ints  # by accelerator: of nobody, or of those who contend
+    gpus_left: Ints  # by accelerator: GPUs that are free or held by contending jobs
 
 
 def ladders_of(view: View, chosen: Ints | None = None) -> Ladders:
-    """Those who wait may have chosen: by row, an option of the type that it is to be."""
+    """The ladders of all jobs; a waiting job uses the GPU type of its option in `chosen`, if given."""
     jobs = view.jobs
     accelerator = view.shape_accelerator[jobs.shape]
     accepted = (jobs.shape >= 0) & (accelerator >= 0) & (jobs.speed > 0)
@@ -63,21 +63,21 @@ def ladders_of(view: View, chosen: Ints | None = None) -> Ladders:
 
 
 def gpus_left(view: View, contends: Bools) -> Ints:
-    """By accelerator: GPUs of nobody, or of those who contend."""
+    """By accelerator: GPUs that are free or held by contending jobs."""
     jobs = view.jobs
-    # What two have together counts once.
+    # GPUs shared by two jobs count once.
     keeps = np.flatnonzero(jobs.on_gpus & ~contends & ((jobs.partner < 0) | (jobs.serial < jobs.serial[jobs.partner])))
     kind = view.shape_accelerator[jobs.shape[keeps, jobs.option[keeps]]]
-    counts = kind >= 0  # the pool may have lost the GPUs of a type, all but those of who still runs there
+    counts = kind >= 0  # the pool may have lost all GPUs of a type but those of jobs that still run there
     kept = np.bincount(kind[counts], jobs.held_gpus[keeps[counts]], minlength=len(view.capacity))
     return np.maximum(view.capacity - kept.astype(np.int64), 0)
 
 
 def climb(ladders: Ladders, order: Ints, gain: Floats) -> Ints:
-    """By row: the rung that it climbs to, NOTHING where not even the lowest is left.
+    """By row: the rung that it reaches, NOTHING where not even the lowest has room.
 
-    First the lowest rung each, in this order of rows. Then again and again the next one to the row that has the largest
-    gain, by row and the rung that it leaves; ties go to who comes first in the order.
+    First each row gets the lowest rung, in this order of rows. Then the row with the largest gain, by row and the rung
+    that it leaves, repeatedly gets its next one; ties go to the earlier row in the order.
     """
     left: list[int] = ladders.gpus_left.tolist()
     rung = np.full(len(ladders.rungs), NOTHING)
@@ -111,7 +111,7 @@ def climb(ladders: Ladders, order: Ints, gain: Floats) -> Ints:
 
 
 def by_step(ladders: Ladders, value: Floats) -> Floats:
-    """By row and rung: by how much a value rises to the next rung for each GPU that this adds; 0 at the last."""
+    """By row and rung: by how much a value rises to the next rung per GPU added; 0 at the last."""
     rise = np.zeros_like(value)
     more = ladders.gpus[:, 1:] - ladders.gpus[:, :-1]
     steps = np.arange(1, value.shape[1]) < ladders.rungs[:, None]
@@ -120,14 +120,14 @@ def by_step(ladders: Ladders, value: Floats) -> Floats:
 
 
 def seconds_at(ladders: Ladders, steps: Floats) -> Floats:
-    """By row and rung: the seconds that so many steps take; endless beyond the last rung."""
+    """By row and rung: the seconds that so many steps take; infinite beyond the last rung."""
     return np.divide(steps[:, None], ladders.speed, out=np.full(ladders.speed.shape, inf), where=ladders.speed > 0)
 
 
 def damped(ladders: Ladders, rung: Ints, seconds: Floats, cost_seconds: Floats) -> Ints:
-    """The same, without changes that are not worth a restart.
+    """The rungs without changes that do not pay for a restart.
 
-    Who runs grows only if that saves more seconds than this, and shrinks only as far as others need the GPUs.
+    A running job grows only if that saves more than `cost_seconds`, and shrinks only as far as others need the GPUs.
     """
     rows = np.flatnonzero(ladders.contends & (ladders.held >= 0) & (rung >= 0) & (rung != ladders.held))
     held, wanted = ladders.held[rows], rung[rows]
@@ -147,7 +147,7 @@ def damped(ladders: Ladders, rung: Ints, seconds: Floats, cost_seconds: Floats) 
 
 
 def until_boundary(now: float, interval_seconds: float) -> tuple[float, float]:
-    """The next multiple of an interval, and the length of a lease that is over by then."""
+    """The next multiple of an interval, and the length of a lease that has ended by then."""
     boundary_at = (floor(now / interval_seconds + _HAIR) + 1) * interval_seconds
     seconds = boundary_at - now
     # A lease that ends a rounding error after the boundary would not be contestable there.
@@ -155,7 +155,7 @@ def until_boundary(now: float, interval_seconds: float) -> tuple[float, float]:
 
 
 def gpus_of(view: View, ladders: Ladders, rung: Ints) -> Ints:
-    """By row: the GPUs of its rung; 0 for those without, and for those who keep what they have."""
+    """By row: the GPUs of its rung; 0 for jobs without one, and for jobs that keep their GPUs."""
     gpus = ladders.gpus[np.arange(len(rung)), np.maximum(rung, 0)] if len(rung) else rung
     gpus = np.where(rung == ladders.held, view.jobs.held_gpus, gpus)
     return np.where(ladders.contends & (rung >= 0), gpus, 0)
@@ -164,9 +164,9 @@ def gpus_of(view: View, ladders: Ladders, rung: Ints) -> Ints:
 def resizing(view: View, accelerator: Ints, gpus: Ints, order: Ints, lease: tuple[float, float]) -> Grants:
     """Grants of so many GPUs of a type by row, in this order of all rows; 0: nothing new.
 
-    A row is named with every level of its count, one that keeps its count with what it has first; then with smaller
-    counts, for whoever finds no room or is displaced. One that is to go to another GPU type stays rather than go there
-    with less. The lease is the moment until which all of this stands, and its length.
+    A row is listed with every level of its count, first the present option if it keeps its count; then with smaller
+    counts, for jobs that find no room or are displaced. A job that is to move to another GPU type stays rather than
+    move to fewer GPUs. `lease` is the moment until which all of this stands, and its length.
     """
     jobs = view.jobs
     stands_until, lease_seconds = lease

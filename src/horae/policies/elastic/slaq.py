@@ -1,12 +1,12 @@
 """SLAQ (SoCC'17): GPUs where the training loss falls most in the coming epoch.
 
-Every epoch each job gets its smallest gang, then again and again the job whose normalised loss is predicted to fall by
-the most more for each GPU that is added grows by one step of its ladder. The loss of a job whose curve is not known
-falls as 1 / (1 + part of its steps); one of unknown length is believed to go on for as long as it has and an epoch
-more. Where the smallest gangs do not all fit, those that come first are they whose loss falls most for each GPU.
+Every epoch each job gets its smallest gang; then the job with the largest predicted additional loss reduction per added
+GPU repeatedly grows by one step of its ladder. The loss of a job whose curve is not known falls as 1 / (1 + fraction of
+its steps); a job of unknown length is assumed to run for as long as it has so far plus an epoch. Where the smallest
+gangs do not all fit, those whose loss falls most per GPU come first.
 
-Sizes change at multiples of `epoch_seconds`: leases end there. Of an epoch, a job that is resized loses its restart; it
-is resized only if its loss falls by more for all that (`damping` 0: restarts are not looked at, as in the paper).
+Sizes change at multiples of `epoch_seconds`: leases end there. A job that is resized loses its restart time within the
+epoch; it is resized only if its loss still falls by more (`damping` 0: restarts are ignored, as in the paper).
 
 `variant = "themis-paper"` is the form in which the evaluation of Themis (NSDI'20) ran it: gang by gang to the app of
 which a job's loss falls most in the coming lease; that job gets the gang.
@@ -32,7 +32,7 @@ from horae.policies.elastic.sizes import Ladders, by_step, climb, damped, gpus_o
 class Slaq:
     name: ClassVar[str] = "slaq"
     epoch_seconds: float = 300.0  # sizes change at multiples of this
-    damping: float = 1.0  # how many restarts a change of size is taken to cost
+    damping: float = 1.0  # how many restarts a change of size is assumed to cost
     variant: str = "jobs"  # or themis-paper: apps by the loss drop of their best jobs, with leases
     lease_seconds: float = 1200.0  # of the variant themis-paper
 
@@ -56,7 +56,7 @@ class Slaq:
         return resizing(view, ladders.accelerator, gpus_of(view, ladders, rung), order, lease)
 
     def _lost(self, view: View, ladders: Ladders, rung: Ints) -> Floats:
-        """By job: the part of its loss drop that falls into its restart, at its new size."""
+        """By job: the part of its loss reduction lost to its restart, at its new size."""
         there = ladders.speed[np.arange(len(rung)), np.maximum(rung, 0)]
         working_seconds = np.maximum(self.epoch_seconds - self.damping * view.jobs.restart_seconds, 0.0)
         whole = loss_drop(view.jobs, there[:, None], self.epoch_seconds)

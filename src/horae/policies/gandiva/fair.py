@@ -3,16 +3,16 @@
 A user is a tenant, its tickets are the tenant's weight. First each user that has jobs gets its tickets' part of every
 GPU type; what its jobs cannot use goes to the others. Then users trade: for two GPU types, the user whose jobs gain
 most from the faster one buys fast GPUs from the user whose jobs gain least, and pays in slow GPUs. The price of a fast
-GPU is the second-highest speed-up of all users, as in a second-price auction, or the buyer's own if that is less. So
-nobody is worse off for a trade: the buyer pays no more than a fast GPU is worth to it, the seller gets no less. Then
-the user with the next highest speed-up buys, or the one with the next lowest sells, until there is nobody left. A
-user's speed-up is the mean over its jobs, by GPUs; it gives away GPUs of a type only in the part in which its jobs
-there run on the other type too. Last, a user's GPUs of each type go to its jobs in equal parts of
-GPU time, and what is over to whoever has time left.
+GPU is the second-highest speed-up of all users, as in a second-price auction, or the buyer's own if that is less. So no
+user is worse off after a trade: the buyer pays at most what a fast GPU is worth to it, the seller gets at least that.
+Then the user with the next highest speed-up buys, or the one with the next lowest sells, until no user is left. A
+user's speed-up is the mean over its jobs, weighted by GPUs; it sells GPUs of a type only to the extent that its jobs
+there also run on the other type. Last, a user's GPUs of each type go to its jobs in equal parts of GPU time, and the
+remainder to jobs that have time left.
 
-The answer is the long-run shares that the paper's gang-aware stride scheduling comes to, as fractions of time; turns
-make rounds of them, gangs whole. The paper profiles speeds while jobs run, and balances load between nodes; here the
-believed speeds are taken, and placement is nobody's business but the placer's. Shares stand until jobs come or go.
+The answer is the long-run shares to which the paper's gang-aware stride scheduling converges, as fractions of time;
+turns convert them into rounds with whole gangs. The paper profiles speeds while jobs run, and balances load between
+nodes; here the estimated speeds are used, and placement is left to the placer. Shares stand until jobs arrive or end.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _any_of(user: Ints, usable: Bools, users: int) -> Bools:
 
 
 def _by_tickets(view: View, tickets: Floats, wanted: Floats, usable: Bools) -> Floats:
-    """By user and accelerator: GPUs by tickets, no more than a user wants in all, where its jobs run."""
+    """By user and accelerator: GPUs by tickets where its jobs run, in total at most what the user wants."""
     total = float(view.capacity.sum())
     part = _filled(np.minimum(wanted, total), total, tickets) / max(total, 1.0)
     weight = usable * part[:, None]
@@ -71,7 +71,7 @@ def _by_tickets(view: View, tickets: Floats, wanted: Floats, usable: Bools) -> F
 
 
 def _speed_ups(view: View, choices: Choices, user: Ints, users: int) -> Floats:
-    """By user, fast and slow accelerator: how much faster its jobs are on the one, nan where none runs on both."""
+    """By user, fast and slow accelerator: how much faster its jobs are on the first, nan where none runs on both."""
     usable = choices.option >= 0
     speed = np.where(usable, np.take_along_axis(view.jobs.speed, np.maximum(choices.option, 0), axis=1), np.nan)
     ratio = speed[:, :, None] / speed[:, None, :]
@@ -84,7 +84,7 @@ def _speed_ups(view: View, choices: Choices, user: Ints, users: int) -> Floats:
 
 
 def _flexible(view: View, usable: Bools, user: Ints, users: int) -> Floats:
-    """By user and two accelerators: of its GPUs of the first, the part that jobs want which run on the second too."""
+    """By user and two accelerators: the fraction of its GPUs of the first wanted by jobs that run on the second too."""
     both = usable[:, :, None] & usable[:, None, :]
     wanted = np.zeros((users, *both.shape[1:]))
     np.add.at(wanted, user, both * view.jobs.gpus[:, None, None])
@@ -94,7 +94,7 @@ def _flexible(view: View, usable: Bools, user: Ints, users: int) -> Floats:
 
 
 def _trade(gpus: Floats, speed_ups: Floats, wanted: Floats, flexible: Floats) -> None:
-    """Trade between each two GPU types, those first of which some user gains most."""
+    """Trade between each two GPU types, starting with those where some user gains most."""
     kinds = gpus.shape[1]
     pairs = [(fast, slow) for fast in range(kinds) for slow in range(kinds) if fast != slow]
     gain = {pair: float(np.nanmax(speed_ups[:, *pair], initial=0.0)) for pair in pairs}
@@ -108,10 +108,13 @@ def _trade(gpus: Floats, speed_ups: Floats, wanted: Floats, flexible: Floats) ->
 def _trade_two(
     gpus: Floats, kinds: tuple[int, int], movable: tuple[Floats, Floats], speed_up: Floats, wanted: Floats
 ) -> None:
-    """Movable: by user, the GPUs of the fast and of the slow type that it may give away; both are used up."""
+    """Trade between two GPU types.
+
+    `movable`: by user, the GPUs of the fast and of the slow type that it may sell; both are reduced by the trades.
+    """
     (fast, slow), (for_sale, to_pay) = kinds, movable
     users = np.flatnonzero(np.isfinite(speed_up))
-    users = users[np.lexsort((users, -speed_up[users]))]  # who gains most first
+    users = users[np.lexsort((users, -speed_up[users]))]  # the largest gain first
     first, last = 0, len(users) - 1
     while first < last:
         buyer, seller = users[first], users[last]
@@ -121,7 +124,7 @@ def _trade_two(
         price = min(max(price, float(speed_up[seller])), float(speed_up[buyer]))
         amount = min(for_sale[seller], to_pay[buyer] / price)
         if price > 1:
-            # What the seller gets more than it gives must be of use to it.
+            # The net gain in GPUs of the seller must be of use to it.
             amount = min(amount, max(wanted[seller] - gpus[seller].sum(), 0.0) / (price - 1))
         gpus[buyer, fast] += amount
         gpus[seller, fast] -= amount
@@ -136,7 +139,7 @@ def _trade_two(
 
 
 def _share_out(time: Floats, choices: Choices, rows: Ints, gpus: Floats) -> None:
-    """Add equal parts of a user's GPUs to the times of these jobs, type by type, no job beyond all of its time."""
+    """Add equal parts of a user's GPUs to the times of these jobs, type by type, at most to all of a job's time."""
     for kind in np.flatnonzero(gpus > _HAIR).tolist():
         there = rows[choices.option[rows, kind] >= 0]
         gang = choices.gpus[there, kind]
@@ -145,7 +148,7 @@ def _share_out(time: Floats, choices: Choices, rows: Ints, gpus: Floats) -> None
 
 
 def _filled(most: Floats, total: float, weight: Floats) -> Floats:
-    """Parts of a total in proportion to weights, none above its most: the rest goes to the others."""
+    """Parts of a total in proportion to weights, each at most its maximum: the excess goes to the others."""
     if most.sum() <= total:
         return most
     level = most / weight

@@ -1,4 +1,4 @@
-"""Gandiva by its own rules (OSDI'18): on which GPU type a job is, who finds no room there, and who could sit closer."""
+"""Gandiva by its own rules (OSDI'18): the GPU type of each job, jobs without room there, and closer placements."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from horae.model.cluster import NODE
 from horae.model.view import View
 from horae.policies.elastic.sizes import NOTHING, Ladders, ladders_of
 
-_MOVES_TRIED_MAX = 16  # of each GPU type; who gains most is tried first
+_MOVES_TRIED_MAX = 16  # per GPU type; the largest gain is tried first
 
 
 class Field(NamedTuple):
-    """Jobs as they stand before anything is decided, by row."""
+    """The state of all jobs before a decision, by row."""
 
-    ladders: Ladders  # from the gang that a job asked for upwards
-    gang: Ints  # GPUs that it asked for, or as near to that as its GPU type allows; 0 where the pool has nothing
+    ladders: Ladders  # from the requested gang upwards
+    gang: Ints  # GPUs requested, or the nearest count its GPU type allows; 0 where the pool has none for it
     fastest: Ints  # its fastest option of that gang
     widest: Ints  # the widest level of that gang that it accepts
-    grown: Bools  # has more than it asked for, and may be told to give it back
+    grown: Bools  # holds more than it requested, and may be shrunk
 
 
 def field_of(view: View) -> Field:
@@ -29,21 +29,21 @@ def field_of(view: View) -> Field:
     gang = np.where(ladders.rungs > 0, ladders.gpus[:, 0], 0) if len(jobs) else jobs.gpus
     named = options_of(view, ladders.accelerator, gang)
     fastest = np.where(named, jobs.speed, -1.0).argmax(axis=1) if len(jobs) else jobs.option
-    # Nobody can tell beforehand what there is of cells finer than a node.
+    # Free cells finer than a node are not known in advance.
     widest = np.where(named, view.shape_level[jobs.shape], -1).max(axis=1, initial=view.levels.index(NODE))
     grown = ladders.contends & jobs.running & (jobs.held_gpus > gang) & (jobs.partner < 0)
     return Field(ladders, gang, fastest, widest, grown)
 
 
 def options_of(view: View, accelerator: Ints, gpus: Ints) -> Bools:
-    """By row and option: so many GPUs of that type, which the job accepts."""
+    """By row and option: whether the job accepts it and it has so many GPUs of that type."""
     jobs = view.jobs
     there = (jobs.shape >= 0) & (jobs.speed > 0) & (view.shape_accelerator[jobs.shape] == accelerator[:, None])
     return there & (accelerator >= 0)[:, None] & (view.shape_gpus[jobs.shape] == gpus[:, None])
 
 
 def held_once(view: View) -> Ints:
-    """By row: the GPUs that it has; those of two who share them count for the earlier of the two."""
+    """By row: the GPUs that it holds; GPUs shared by two jobs count for the earlier of the two."""
     jobs = view.jobs
     later = (jobs.partner >= 0) & (jobs.serial > jobs.serial[jobs.partner])
     return np.where(later, 0, jobs.held_gpus)
@@ -53,7 +53,7 @@ def _least_loaded(view: View) -> Ints:
     """By row: an option of the GPU type for which a job waits.
 
     That is the first in its order of preference that is not over-subscribed, otherwise the least loaded: GPUs in use
-    and asked for, of those that there are. Those who have a choice choose after those who have none.
+    and requested, over those available. Jobs with a choice of types choose after jobs without.
     """
     jobs = view.jobs
     accelerator = view.shape_accelerator[jobs.shape]
@@ -79,22 +79,22 @@ def _least_loaded(view: View) -> Ints:
 
 
 def _from_asked(view: View, ladders: Ladders) -> Ladders:
-    """Without the rungs below the gang that a job asked for: it is sliced in time rather than made smaller."""
+    """The ladders without rungs below the requested gang, because a job is time-sliced rather than made smaller."""
     asked = view.jobs.gpus[:, None]
     rungs = np.arange(ladders.gpus.shape[1])
     lowest = np.maximum(((rungs < ladders.rungs[:, None]) & (ladders.gpus <= asked)).sum(axis=1) - 1, 0)
     place = np.minimum(rungs + lowest[:, None], len(rungs) - 1)
     gpus, speed = np.take_along_axis(ladders.gpus, place, axis=1), np.take_along_axis(ladders.speed, place, axis=1)
-    # Who has less than that keeps no rung, so that it wants the lowest.
+    # A job with fewer GPUs holds no rung, so that it requests the lowest.
     has = view.jobs.held_gpus >= gpus[:, 0] if len(lowest) else view.jobs.running
     held = np.where((ladders.held >= lowest) & has, ladders.held - lowest, NOTHING)
     return ladders._replace(rungs=ladders.rungs - lowest, gpus=gpus, speed=speed, held=held)
 
 
 def shortage(view: View, field: Field, undone: Bools) -> Ints:
-    """By accelerator: GPUs of gangs that find no room beside those who run with what they asked for; 0: all fit.
+    """By accelerator: GPUs of gangs without room beside jobs running with the GPUs they requested; 0: all fit.
 
-    Who has grown is counted with what it asked for, and those of pairs that are undone each by themselves.
+    A job that has grown counts with what it requested, and the members of dissolved pairs each count separately.
     """
     jobs, ladders = view.jobs, field.ladders
     leave = field.grown | undone
@@ -113,7 +113,7 @@ def shortage(view: View, field: Field, undone: Bools) -> Ints:
 
 
 def fit(view: View, field: Field, gone: Bools, rows: Ints) -> Bools:
-    """For each of these rows of one GPU type in turn: its gang would find room if those were gone."""
+    """For each of these rows of one GPU type in turn: whether its gang would fit if the jobs `gone` had left."""
     if not len(rows):
         return np.zeros(0, dtype=bool)
     name = view.accelerators[int(field.ladders.accelerator[rows[0]])]
@@ -122,16 +122,16 @@ def fit(view: View, field: Field, gone: Bools, rows: Ints) -> Bools:
 
 
 def steps_ahead(view: View, horizon_seconds: float) -> Floats:
-    """By row: the steps of the next while, at the speed that it has now; no more than are left."""
+    """By row: the steps within the horizon at its present speed; at most those left."""
     jobs = view.jobs
     present = jobs.speed[np.arange(len(jobs)), jobs.option] if len(jobs) else jobs.pace
     return np.fmin(jobs.steps_left, np.where(jobs.running, present, jobs.reference_speed) * horizon_seconds)
 
 
 def closer(view: View, rows: Ints, steps: Floats) -> dict[int, int]:
-    """By row: an option in which it would make up for the restart. One row at most for each GPU type.
+    """By row: an option in which it would make up for the restart; at most one row per GPU type.
 
-    The GPUs are free, or its own. One at a time, for the next finds other GPUs free.
+    The GPUs are free, or its own. One row at a time, because a move changes which GPUs are free for the next.
     """
     jobs = view.jobs
     held = jobs.option[rows]
@@ -159,7 +159,7 @@ def closer(view: View, rows: Ints, steps: Floats) -> dict[int, int]:
 
 
 def _first_that_fits(view: View, row: int, options: Ints) -> int:
-    """The fastest of these options that could be had, if the job left what it has."""
+    """The fastest of these options that would fit if the job left its GPUs."""
     jobs = view.jobs
     gone = np.zeros(len(jobs), dtype=bool)
     gone[row] = True

@@ -1,8 +1,8 @@
-"""Gandiva by its own rules (OSDI'18, section 3): who shares GPUs, who is to begin with it, and who stops.
+"""Gandiva by its own rules (OSDI'18, section 3): which jobs share GPUs, start sharing, and stop sharing.
 
-Who uses a GPU little keeps most of its speed beside another and takes little from it; so the pair that keeps most
-together goes first. A pair is undone when the two keep less than `packing_min` together, and when there is room for
-both and that pays for their restarts.
+A job that uses a GPU little keeps most of its speed beside another and takes little from it; so the pair that keeps
+most in total goes first. A pair is dissolved when the two keep less than `packing_min` in total, and when there is room
+for both and that pays for their restarts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from horae.model.view import View
 from horae.policies.gandiva.oversubscription import Field, fit
 from horae.policies.pairing import combined
 
-_HAIR = 1e-12  # two halves are a whole
+_HAIR = 1e-12  # two halves are a whole, up to rounding
 
 
 class Company(NamedTuple):
@@ -24,14 +24,14 @@ class Company(NamedTuple):
     second: Ints
 
     def members(self, count: int) -> Bools:
-        """By row: one of them."""
+        """By row: whether it is a member of a pair."""
         rows = np.zeros(count, dtype=bool)
         rows[self.first] = rows[self.second] = True
         return rows
 
 
 def sharing_now(view: View, field: Field, packing_min: float) -> tuple[Company, Company]:
-    """Those who share GPUs and may be told to stop: who may go on, and who keeps too little."""
+    """The pairs that share GPUs and may be stopped: those that may continue, and those that keep too little speed."""
     jobs = view.jobs
     partner = jobs.partner
     first = np.flatnonzero(
@@ -47,16 +47,17 @@ def is_worth(together: Floats, packing_min: float) -> Bools:
 
 
 def _together(view: View, first: Ints) -> Floats:
-    """What the two keep of their speeds where they are."""
+    """By pair: the sum of the fractions of their speeds that the two keep where they are."""
     jobs, second = view.jobs, view.jobs.partner[first]
     shapes = jobs.shape[first, jobs.option[first]], jobs.shape[second, jobs.option[second]]
     return combined(view, (jobs.model[first], jobs.model[second]), shapes)
 
 
 def undone_for_room(view: View, field: Field, now: Company, need: Bools, steps: Floats) -> Bools:
-    """By row: its pair is undone, for there is room for both beside those who need some, and that pays.
+    """By row: whether its pair is dissolved, because there is room for both beside the jobs in `need` and it pays.
 
-    Who keeps least goes first. In the seconds ahead the two would do more alone, their restarts taken off.
+    Pairs that keep least go first. It pays if the two would do more steps alone within the horizon, net of their
+    restarts.
     """
     jobs, first, second = view.jobs, now.first, now.second
     together = _together(view, first)
@@ -74,7 +75,7 @@ def undone_for_room(view: View, field: Field, now: Company, need: Bools, steps: 
 
 
 def _with_room(view: View, field: Field, members: Ints, waiting: Ints) -> int:
-    """How many of these pairs of one GPU type, from the first on, can be undone beside those who wait."""
+    """How many of these pairs of one GPU type, from the first on, can be dissolved beside the waiting jobs."""
     jobs = view.jobs
     waiting = waiting[np.lexsort((jobs.serial[waiting], -field.gang[waiting]))]
     count = len(members)
@@ -84,13 +85,13 @@ def _with_room(view: View, field: Field, members: Ints, waiting: Ints) -> int:
         placed = fit(view, field, gone, np.concatenate([waiting, members[:count].ravel()]))
         if placed.all():
             break
-        # Of those who are not undone, nobody leaves: there is less room than this.
+        # Pairs that are not dissolved keep their GPUs, so there is less room than assumed here.
         count = min(count - 1, max(int(np.argmin(placed)) - len(waiting), 0) // 2)
     return count
 
 
 def begin(view: View, field: Field, rows: Ints, short: int, packing_min: float) -> Company:
-    """New pairs of these rows of one GPU type, until so many GPUs are saved or nobody is left who goes with another.
+    """New pairs of these rows of one GPU type, until so many GPUs are saved or no two jobs are left that match.
 
     Rows come in the order in which they are served.
     """

@@ -1,17 +1,17 @@
 """Gandiva (OSDI'18) in the form in which Gavel's evaluation ran it: equal shares of time, and random pairs.
 
-If all gangs fit at once, everybody gets the same part of every GPU type, as far as it can use it. Otherwise jobs of one
-size share GPUs two by two, at random, until the rest fits or there is nobody left to pair, and the cluster is divided
-equally among pairs and whoever is alone. A pair is kept while the two keep at least a whole speed together on every GPU
-type that both run on. Who shares GPUs right now stays together while there is need; the lots of the others are fixed,
-so that few pairs change when a job comes or goes.
+If all gangs fit at once, every job gets the same part of every GPU type, as far as it can use it. Otherwise jobs of one
+size share GPUs two by two, at random, until the rest fits or no jobs are left to pair, and the cluster is divided
+equally among pairs and single jobs. A pair is kept while the two keep at least a whole speed in total on every GPU type
+that both run on. Jobs that share GPUs at present stay together while GPUs are short; the random numbers of the others
+are fixed, so that few pairs change when a job arrives or ends.
 
-The public code of Gavel pairs everybody as soon as one gang too many is there, and leaves half of the cluster idle
-then. It also adds the speeds of a pair up over all GPU types, and so keeps almost any that fits; `packing_min` 0 comes
-close to that. Weights are not known to it.
+The public code of Gavel pairs all jobs as soon as there is one gang too many, and then leaves half of the cluster idle.
+It also adds the speeds of a pair up over all GPU types, and so keeps almost any that fits; `packing_min` 0 comes close
+to that. It ignores weights.
 
 `variant = "themis-paper"` is the form in which the evaluation of Themis (NSDI'20) ran it: the best placement first.
-`variant = "own"` is Gandiva by its own rules: slices, packing, migration and growth, in `gandiva_own.py`.
+`variant = "own"` is Gandiva by its own rules: slices, packing, migration and growth, in `time_slicing.py`.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from horae.policies.gandiva.time_slicing import Terms, own_rules
 from horae.policies.pairing import combined, random_pairs
 
 OWN = "own"
-_HAIR = 1e-12  # two halves are a whole
+_HAIR = 1e-12  # two halves are a whole, up to rounding
 
 
 @dataclass(frozen=True)
 class Gandiva:
     name: ClassVar[str] = "gandiva"
-    packing_min: float = 1.0  # two share while the parts of their speeds that they keep add up to this
+    packing_min: float = 1.0  # two jobs share while the fractions of their speeds that they keep add up to this
     variant: str = (
         "gavel"  # themis-paper: gangs by how tightly they can be placed, with leases; own: Gandiva's own rules
     )
     lease_seconds: float = 1200.0  # of the variant themis-paper
-    slice_seconds: float = 60.0  # of the variant own: how long a turn is
-    horizon_seconds: float = 3600.0  # of the variant own: a restart must have paid by then
+    slice_seconds: float = 60.0  # of the variant own: the length of a turn
+    horizon_seconds: float = 3600.0  # of the variant own: a restart must have paid off by then
 
     def __post_init__(self) -> None:
         check_variant(self.variant, ("gavel", OWN), self.lease_seconds)
@@ -79,9 +79,9 @@ class Gandiva:
         return Shares(fraction, pairs=pairs)
 
     def _pairs(self, view: View, choices: Choices, rows: Ints) -> tuple[Ints, Ints]:
-        """Who shares GPUs now and may go on, then the others at random."""
+        """The pairs that share GPUs now and may continue, then random pairs of the others."""
         jobs = view.jobs
-        # Jobs of one model that accept the same shapes go with the same others: a small table says which.
+        # Jobs of one model that accept the same shapes match the same others, so a small table suffices.
         key = np.column_stack([jobs.model, jobs.gpus, np.where(choices.option >= 0, choices.shape, -1)])[rows]
         _, example, kind = np.unique(key, axis=0, return_index=True, return_inverse=True)
         matches = self._matches(view, choices, rows[example])
@@ -93,7 +93,7 @@ class Gandiva:
         return rows[np.append(now[:, 0], others[first])], rows[np.append(now[:, 1], others[second])]
 
     def _matches(self, view: View, choices: Choices, rows: Ints) -> Bools:
-        """By two of these rows: one gang size, a GPU type in common, and worth it on all that they have in common."""
+        """By two of these rows: whether gang sizes are equal, a GPU type is common, and pairing pays on all such."""
         jobs = view.jobs
         both = (choices.option[rows] >= 0)[:, None] & (choices.option[rows] >= 0)
         shape = choices.shape[rows]
@@ -109,8 +109,8 @@ class Choices(NamedTuple):
     """By row and accelerator: the fastest of the shapes that the job accepts there."""
 
     option: Ints  # -1: none, or there are no GPUs
-    shape: Ints  # rubbish where there is none, as are the GPUs
-    gpus: Floats  # endless where there is none
+    shape: Ints  # undefined where there is none, as are the GPUs
+    gpus: Floats  # infinite where there is none
 
 
 def choices_of(view: View) -> Choices:
@@ -129,7 +129,7 @@ def choices_of(view: View) -> Choices:
 
 
 def _time(view: View, gpus: Floats, part: float) -> Floats:
-    """By row and accelerator: the time that this part of the GPUs comes to, no more than all in a row."""
+    """By row and accelerator: the time that this part of the GPUs amounts to, in total at most 1 per row."""
     time = view.capacity * part / gpus
     whole: Floats = time / np.maximum(time.sum(axis=1, keepdims=True), 1.0)
     return whole
@@ -145,7 +145,7 @@ def _company(view: View, choices: Choices, rows: tuple[Ints, Ints], part: float)
 
 
 def _sharing_now(view: View, rows: Ints) -> Ints:
-    """Two columns of positions in these rows: those who share GPUs and stay there, the earlier of the two first."""
+    """Two columns of positions in these rows: jobs that share GPUs and stay there, the earlier of the two first."""
     jobs = view.jobs
     position = np.full(len(jobs), -1)
     position[rows] = np.arange(len(rows))

@@ -1,32 +1,35 @@
-"""Gandiva by its own rules (OSDI'18, sections 3 and 4): slices, packing, migration, and growing into what is idle.
+"""Gandiva by its own rules (OSDI'18, sections 3 and 4): time slices, packing, migration, and growth into idle GPUs.
 
-A GPU type is over-subscribed when somebody waits who finds no room beside those who run with the GPUs that they asked
-for. There
+A GPU type is over-subscribed when a waiting job finds no room beside the jobs that run with the GPUs they requested. On
+such a type
 
-- *jobs take turns*, round robin: whoever has waited longest comes first and runs for a slice, about a minute. Slices
-  end at multiples of `slice_seconds`, so that a large gang finds all GPUs given up at once. A job that is slow to
-  restart has slices of ten restarts, rounded up to 2, 4, 8, ... of the others'; in the paper it is back in a second;
-- *jobs are packed*: gangs of one size share GPUs two by two, those first who keep most of their speeds together, until
-  the rest fits. A pair is undone when it keeps less than `packing_min` of the two speeds, or when there is room again.
+- *jobs take turns*, round robin: the job that has waited longest comes first and runs for a slice, about a minute.
+  Slices end at multiples of `slice_seconds`, so that a large gang finds all GPUs released at once. A job that is slow
+  to restart has slices of ten restarts, rounded up to 2, 4, 8, ... of the others'; in the paper a restart takes a
+  second;
+- *jobs are packed*: gangs of one size share GPUs two by two, those first that keep most of their speeds together, until
+  the rest fits. A pair is dissolved when it keeps less than `packing_min` of the two speeds, or when there is room
+  again.
 
-Elsewhere nobody is preempted, and
+On other types no job is preempted, and
 
-- *jobs grow* into idle GPUs, if they accept more than they asked for: step by step, whoever gains the largest part of
-  its speed for each GPU. When somebody comes they shrink at once to what they asked for, as far as that is needed;
+- *jobs grow* into idle GPUs, if they accept more than they requested: step by step, the job first that gains the
+  largest part of its speed per GPU. When a job arrives they shrink at once to what they requested, as far as that is
+  needed;
 - *jobs migrate*: one that runs in a slower shape than it could have, spread over nodes or on a slower GPU type, moves
-  to GPUs that are idle or its own; one at a time for each GPU type.
+  to GPUs that are idle or its own; one at a time per GPU type.
 
-Who grows, moves or leaves its partner loses its restart, and does so only if it gets further by that in the next
-`horizon_seconds`, or in what is left of it. GPU types are equals to Gandiva: who waits goes to the first that it
-accepts and that is not over-subscribed, otherwise to the least loaded.
+A job that grows, moves or leaves its partner loses its restart time, and does so only if it makes more progress by that
+within `horizon_seconds`, or within its remaining time. GPU types are equal to Gandiva: a waiting job goes to the first
+that it accepts and that is not over-subscribed, otherwise to the least loaded.
 
-What of the paper cannot be said here. A policy names shapes, not nodes: the least loaded node of the same gang size is
-the placer's affair, which takes the fullest node that holds the gang or, in a pool that `spreads`, the emptiest. Who
-joins another on its GPUs stops it for a moment: a pair starts together. What two keep of their speeds is what the view
-says; the paper tries them out, and nothing here measures that. Slices are of the whole cluster, not of each node.
+Differences from the paper: a policy names shapes, not nodes. The least loaded node of the same gang size is chosen by
+the placer, which takes the fullest node that holds the gang or, in a pool that `spreads`, the emptiest. A job that
+joins another on its GPUs stops it for a moment: a pair starts together. The speeds that two jobs keep come from the
+view; the paper measures them by trial, which is not done here. Slices are of the whole cluster, not of each node.
 
-All of this is grants, and none of it shares: there the length of a turn is the pool's, not the policy's, whoever is to
-shrink goes on until its turn is over, and debts would grow while grants are in force.
+The decision consists of grants, without shares: under shares the length of a turn is set by the pool, not the policy, a
+job that is to shrink continues until its turn is over, and debts would grow while grants are in force.
 """
 
 from __future__ import annotations
@@ -44,8 +47,8 @@ from horae.policies.elastic.sizes import by_step, climb, damped, gpus_of, until_
 from horae.policies.gandiva.oversubscription import Field, closer, field_of, options_of, shortage, steps_ahead
 from horae.policies.gandiva.packing import Company, begin, sharing_now, undone_for_room
 
-_RESTARTS_A_SLICE = 10  # a slice is that long at least: then no more than a tenth of it is lost
-# Who is served before whom. Those who keep what they have come first, so that nobody takes it from them.
+_RESTARTS_A_SLICE = 10  # minimum length of a slice: then at most a tenth of it is lost
+# The order of service. Jobs that keep their GPUs come first, so that no other job can claim these.
 _KEEPS, _SHRINKS, _WAITS, _HAD_ITS_SLICE, _PARTS, _MIGRATES, _GROWS = range(7)
 
 
@@ -85,7 +88,7 @@ def _plan(view: View, field: Field, terms: Terms) -> Plan:
     alone = bad.members(len(jobs))
     short = shortage(view, field, alone)
     full = short > 0
-    # Where counts do not tell, of CPUs or of cells finer than a node, somebody waits who should not have to.
+    # Where counts do not show a shortage, of CPUs or of cells finer than a node, a job would wait without need.
     waits = ladders.contends & jobs.pending & (jobs.waiting_seconds >= _patience_seconds(view, terms))
     full[kinds[waits]] = True
     crowded = np.append(full, False)[kinds]
@@ -106,13 +109,13 @@ def _plan(view: View, field: Field, terms: Terms) -> Plan:
     rank[list(target)] = _MIGRATES
     begins = pairs.first[len(going_on.first) :]
     rank[begins] = _WAITS
-    # Whoever moves may leave GPUs that suit another.
+    # A job that moves may leave GPUs that suit another.
     moves = bool((rank[ladders.contends & ~crowded] > _HAD_ITS_SLICE).any()) or bool((rank == _SHRINKS).any())
     return Plan(pairs, np.where(free, sizes, gpus), target, rank, crowded, moves)
 
 
 def _pairs(view: View, field: Field, going_on: Company, state: tuple[Ints, Bools, Ints], terms: Terms) -> Company:
-    """Those who go on, then those who begin, where GPUs are short."""
+    """The pairs that continue, then the new ones, where GPUs are short."""
     jobs, ladders = view.jobs, field.ladders
     short, crowded, rank = state
     first, second = [going_on.first], [going_on.second]
@@ -128,7 +131,7 @@ def _pairs(view: View, field: Field, going_on: Company, state: tuple[Ints, Bools
 
 
 def _sizes(view: View, field: Field, free: Bools, pairs: Company, steps: Floats) -> tuple[Ints, dict[int, int]]:
-    """By row, of those who are alone where there is room: its GPUs; and who moves, and where to."""
+    """By row, for single jobs on types with room: its GPUs; and the option to which each migrating job moves."""
     jobs, ladders = view.jobs, field.ladders
     kinds = ladders.accelerator[pairs.first]
     shared = np.bincount(kinds, field.gang[pairs.first], minlength=len(view.capacity)).astype(np.int64)
@@ -143,12 +146,12 @@ def _sizes(view: View, field: Field, free: Bools, pairs: Company, steps: Floats)
     busy = [int(view.shape_accelerator[jobs.shape[row, option]]) for row, option in target.items()]
     busy += ladders.accelerator[list(target)].tolist()
     waits = free & (ladders.held >= 0) & (rung > ladders.held) & np.isin(ladders.accelerator, busy)
-    rung[waits] = ladders.held[waits]  # they would want the same GPUs
+    rung[waits] = ladders.held[waits]  # they would compete for the same GPUs
     return gpus_of(view, ladders, rung), target
 
 
 def _key(view: View, plan: Plan) -> Floats:
-    """By row, among those of one rank: who has waited longest first; who has run longest is the first to go."""
+    """By row, the order within one rank: the longest waiting first; the longest running is preempted first."""
     jobs = view.jobs
     key: Floats = np.where(jobs.running, -jobs.since, jobs.queued_at)
     first, second = plan.pairs
@@ -159,7 +162,7 @@ def _key(view: View, plan: Plan) -> Floats:
 
 
 def _affordable(field: Field, plan: Plan, order: Ints) -> Ints:
-    """Of GPU types that are over-subscribed, only as many as there are, to those who come first."""
+    """By row: its GPUs; on over-subscribed types only as many as are available, to the first jobs in order."""
     gpus = np.where(plan.crowded, 0, plan.gpus)
     left: list[int] = field.ladders.gpus_left.tolist()
     for row in order[plan.crowded[order] & (plan.gpus[order] > 0)].tolist():
@@ -171,7 +174,7 @@ def _affordable(field: Field, plan: Plan, order: Ints) -> Ints:
 
 
 def _lease_seconds(view: View, plan: Plan, terms: Terms) -> Floats:
-    """By row: the rest of its slice; nothing where there is room for all, so that who comes is served at once."""
+    """By row: the rest of its slice; 0 where there is room for all, so that a new job is served at once."""
     lease = np.zeros(len(view.jobs))
     needed = np.where(plan.crowded, view.jobs.restart_seconds * _RESTARTS_A_SLICE, 0.0)
     for seconds in np.unique(needed[plan.crowded]).tolist():
@@ -181,7 +184,7 @@ def _lease_seconds(view: View, plan: Plan, terms: Terms) -> Floats:
 
 
 def _until_slice_ends(now: float, slice_seconds: float) -> float:
-    """From half a slice to one and a half."""
+    """Seconds until the slice ends: from half a slice to one and a half."""
     ends_at, _ = until_boundary(now + slice_seconds / 2, slice_seconds)
     seconds = ends_at - now
     return nextafter(seconds, 0.0) if now + seconds > ends_at else seconds
@@ -191,22 +194,22 @@ def _patience_seconds(view: View, terms: Terms) -> float:
     return max(terms.slice_seconds, view.round_seconds)
 
 
-# The grants of Gandiva by its own rules: what is to become of whom, in shapes that are named in turn.
+# The grants of Gandiva by its own rules: the shapes of each job, in the order in which they are tried.
 
 
 class Plan(NamedTuple):
-    """What is to become of whom."""
+    """The planned allocation of every job."""
 
-    pairs: Company  # that go on or begin
-    gpus: Ints  # by row: how many it is given, with its partner or alone; 0: nothing for now
+    pairs: Company  # continuing and new ones
+    gpus: Ints  # by row: GPUs granted to it, alone or with its partner; 0: none for now
     target: dict[int, int]  # by row: the option to which it moves
-    rank: Ints  # by row: its class; the lowest is served first
+    rank: Ints  # by row: its rank; the lowest is served first
     crowded: Bools  # by row: its GPU type is over-subscribed
-    moves: bool  # somebody who runs moves where there is room for all: others may follow
+    moves: bool  # a running job moves where there is room for all: others may follow
 
 
 def asked_for(view: View, field: Field) -> Bools:
-    """By row and option: a gang of the size that it asked for, of any type; anything where there is no such."""
+    """By row and option: whether it has the gang size requested, of any type; any option where there is none."""
     jobs = view.jobs
     accepted: Bools = jobs.shape >= 0
     asked = accepted & (view.shape_gpus[jobs.shape] == field.gang[:, None])
@@ -214,7 +217,7 @@ def asked_for(view: View, field: Field) -> Bools:
 
 
 def named(view: View, field: Field, plan: Plan, order: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Row, option, partner and its option of the grants, best first: the fastest of each first, but what it has."""
+    """Row, option, partner and its option of the grants in order: the fastest of each first, then its present one."""
     jobs, kinds = view.jobs, field.ladders.accelerator
     place = np.empty(len(jobs), dtype=np.int64)
     place[order] = np.arange(len(order))

@@ -1,7 +1,7 @@
-"""What agents of apps say in an auction, taken as far as it makes sense.
+"""The answers of the apps' agents in an auction, used as far as they are valid.
 
-An agent that is silent, late or talks nonsense must not stall or break an auction: what is believed of its app without
-it is its bid then, and a notice says why.
+An agent that is silent, late or sends an invalid answer must not stall or break an auction: the arbiter's own estimate
+for its app is then its bid, and a notice states the reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _HAIR = 1e-9
 
 
 def heed(bids: Bids, apps: Ints, view: View) -> tuple[Notice, ...]:
-    """Put what the agents said in the place of what is believed of them, where it can be; and tell where it cannot."""
+    """Replace the estimated bids by valid answers of the agents, and return a notice for each invalid one."""
     notices = []
     place = {int(number): index for index, number in enumerate(apps.tolist())}
     for number in view.asked.tolist():
@@ -48,5 +48,5 @@ def _read(said: tuple[tuple[int, ...], tuple[float, ...]], gpus: Ints) -> tuple[
         return "gave numbers of GPUs that do not grow", nothing
     if (np.diff(rho) > _HAIR * rho[:-1]).any():
         return "gave a rho that grows with more GPUs", nothing
-    # For numbers that it does not name, it gets what it said for fewer.
+    # For counts that an answer does not name, the value for the next smaller count holds.
     return "", rho[np.searchsorted(counts, gpus, side="right") - 1]

@@ -1,7 +1,7 @@
 """Bids for GPUs of several types: an app's jobs on the types where they are fastest, as far as it wins those.
 
-What so many GPUs of each type are worth is what they would do in a lease, reckoned as for one type (`agents.py`). Of
-its jobs that hold GPUs those come first that are there already; then those that wait, the longest first, each on the
+The value of so many GPUs of each type is what they would do in a lease, estimated as for one type (`valuation.py`). Of
+its jobs that hold GPUs those come first that are there already; then the waiting ones, the longest first, each on the
 fastest type for it of which some are left. A table has a bundle for some numbers of jobs on each type (1, 2, 4, ... and
 all), not for every one.
 """
@@ -23,17 +23,17 @@ _TINY = 1e-9
 
 
 class Outlook(NamedTuple):
-    """By sorted row and type: what a lease there would bring it."""
+    """By sorted row and type: the effect of a lease there."""
 
     gpus: Ints  # of the shape that it would have
-    pace: Floats  # of its reference speed; 0: none
+    pace: Floats  # relative to its reference speed; 0: none
     done: Floats  # GPU-seconds, as in its reference shape
-    takes_seconds: Floats  # until it has finished, if it went on
-    home: Ints  # by sorted row: the type where it is or will be anyway; -1: nowhere
+    takes_seconds: Floats  # until it has finished, if it continued
+    home: Ints  # by sorted row: the type where it is or will be in any case; -1: none
 
 
 def outlook(view: View, books: Books, terms: Terms, option: Ints) -> Outlook:
-    """With the options that each would have, by sorted row and type; -1: none."""
+    """The effect of a lease with the option that each row would have, by sorted row and type; -1: none."""
     jobs, row = view.jobs, books.row
     reference = np.where(jobs.reference_speed[row] > 0, jobs.reference_speed[row], 1.0)
     pace = np.where(option >= 0, np.take_along_axis(jobs.speed[row], option, axis=1), 0.0) / reference[:, None]
@@ -45,24 +45,24 @@ def outlook(view: View, books: Books, terms: Terms, option: Ints) -> Outlook:
     done: Floats = np.minimum(useful, left) * books.gang[:, None]
     takes = restart + left / np.where(pace > 0, pace, _TINY)
     there = view.shape_accelerator[jobs.shape[row, np.where(jobs.running[row], jobs.option[row], 0)]]
-    # Somebody leaves for one that is served anyway and does not run yet: where, is not in the table.
+    # A job that is served in any case but does not run yet waits for another to leave; its type is not in the table.
     kept = np.where(pace.max(axis=1, initial=0.0) > 0, pace.argmax(axis=1), -1)
     home = np.where(jobs.running[row], there, np.where(books.standing == KEEPS, kept, -1))
     return Outlook(np.where(option >= 0, gpus, 0), pace, done, takes, home)
 
 
 class Ladder(NamedTuple):
-    """What an app bids for, and how it would use what it wins."""
+    """The bundles that an app bids for, and how it would use those it wins."""
 
     bid: Bid
-    jobs: Ints  # by bundle and type: how many of its jobs
-    first: int  # of its rows in the books
-    standing: Ints  # by row of its own, as are those below
+    jobs: Ints  # by bundle and type: number of its jobs
+    first: int  # its first row in the books
+    standing: Ints  # by row of the app, as are those below
     home: Ints
-    turn: Ints  # the types that it accepts, the fastest first; -1: no more
+    turn: Ints  # the types that it accepts, the fastest first; -1: end of list
 
     def rows(self, bundle: int) -> list[tuple[int, int]]:
-        """Rows in the books with the type that each has under a bundle, but for those that have theirs anyway."""
+        """Rows in the books with the type of each under a bundle, except for those that have theirs in any case."""
         from horae.policies.themis.bundles_kernel import serve  # noqa: PLC0415  numba is slow to import
 
         served = serve(self.jobs[bundle], self.standing, self.home, self.turn)
@@ -100,9 +100,9 @@ def values(books: Books, terms: Terms, seen: Outlook, kind: Ints) -> Floats:
 
 
 def _value(books: Books, terms: Terms, app: Ints, served: tuple[Floats, Floats, Floats]) -> Floats:
-    """As for one type: one lease, the rest at the entitled share, what is yet to come; or its own end, if that is near.
+    """The value as for one type: one lease, the rest at the entitled share, future jobs; or its own end, if near.
 
-    `served` is the work that is done, the seconds of the longest job, and what the GPUs are worth.
+    `served` is the work that is done, the seconds of the longest job, and the worth of the GPUs.
     """
     work, longest, strength = served
     left, later = books.work_left[app], books.later_seconds[app]
@@ -116,7 +116,7 @@ def _value(books: Books, terms: Terms, app: Ints, served: tuple[Floats, Floats, 
 
 
 def _grid(renews: list[int], waits: int, is_wanted: Bools) -> Ints:
-    """Numbers of jobs by type: nothing first, and never more that wait than there are."""
+    """Numbers of jobs by type: nothing first, and never more waiting jobs than there are."""
     steps = []
     for held, wanted in zip(renews, is_wanted.tolist(), strict=True):
         ends = {0, held, *(held + each for each in _powers(waits) if wanted), *_powers(held)}
@@ -132,5 +132,5 @@ def _grid(renews: list[int], waits: int, is_wanted: Bools) -> Ints:
 
 
 def _powers(count: int) -> list[int]:
-    """1, 2, 4, ... and the number itself."""
+    """The powers of two below a count, and the count itself."""
     return sorted({min(1 << power, count) for power in range(count.bit_length() + 1)}) if count else []

@@ -1,4 +1,4 @@
-"""What an app's bundles come to, compiled: hundreds of bundles of up to a hundred jobs, for every app of an auction."""
+"""The values of an app's bundles, compiled: hundreds of bundles of up to a hundred jobs, for every app and auction."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Sums: TypeAlias = tuple[Ints, Floats, Floats, Floats]
 def serve(counts: Ints, standing: Ints, home: Ints, turn: Ints) -> Ints:
     """By row: the type on which it is served if so many jobs of its app are on each; -1: none.
 
-    `home` is the type where it is, `turn` has the types that it accepts, the fastest first. Rows come in their order:
-    one that accepts nothing of what is left lets the others pass.
+    `home` is the type where it is, `turn` has the types that it accepts, the fastest first. Rows are served in their
+    order: one that accepts nothing of what is left is passed over.
     """
     served = np.full(len(standing), -1, dtype=np.int64)
     left = counts.copy()
@@ -40,10 +40,10 @@ def serve(counts: Ints, standing: Ints, home: Ints, turn: Ints) -> Ints:
 
 @kernel()
 def sums(counts: Ints, standing: Ints, home: Ints, turn: Ints, gpus: Ints, rows: Floats) -> Sums:
-    """By bundle: GPUs of each type beside those that are kept anyway; work; seconds of the longest; and strength.
+    """By bundle: GPUs of each type beyond those kept in any case; work; seconds of the longest; and strength.
 
-    `rows` has by row and type the work of a lease, the seconds until its end, and what its GPUs are worth in those of
-    its reference shape.
+    `rows` has by row and type the work of a lease, the seconds until its end, and the worth of its GPUs in those of its
+    reference shape.
     """
     used = np.zeros_like(counts)
     work, longest, strength = np.zeros(len(counts)), np.zeros(len(counts)), np.zeros(len(counts))

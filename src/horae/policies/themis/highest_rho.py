@@ -1,6 +1,6 @@
 """The strawman of Themis (NSDI'20): all GPUs to the app that is worst off, no auction.
 
-rho = T_sh / T_id. T_sh: the app's age plus what it still needs in its reference shapes. T_id: its whole work on the
+rho = T_sh / T_id. T_sh: the app's age plus its remaining time in its reference shapes. T_id: its whole work on the
 cluster as fast as its gangs allow, times the average number of contending apps (`rho_paper`).
 """
 
@@ -39,14 +39,14 @@ class HighestRho:
         gangs = np.where(jobs.running, jobs.held_gpus, jobs.gpus)[order]
         served = order[np.cumsum(gangs) <= int(view.capacity.sum())]
         row, option = offers(view, served)
-        # Whoever waits grows worse off continuously, and may pass another.
+        # The rho of a waiting app grows continuously, and may pass that of another.
         stands_until = view.now if jobs.waiting.any() else inf
         rest = Ranking(order, preemptive=True, stands_until=stands_until)
         return Grants(row, option, np.full(len(row), self.lease_seconds), rest)
 
 
 def offers(view: View, rows: Ints) -> tuple[Ints, Ints]:
-    """The shapes that these rows may have, in turn: for one that runs, what it has."""
+    """The shapes that these rows may have, in turn: for one that runs, its present one."""
     jobs = view.jobs
     accepted = (jobs.shape >= 0) & (view.shape_accelerator[jobs.shape] >= 0)
     held = np.flatnonzero(jobs.running)
@@ -57,7 +57,7 @@ def offers(view: View, rows: Ints) -> tuple[Ints, Ints]:
 
 
 def finish_time_fairness(view: View, index: Ints, apps: int) -> Floats:
-    """By app: rho as the paper defines it; jobs of unknown length count by the service they have had."""
+    """By app: rho as the paper defines it; jobs of unknown length count by their attained service."""
     jobs = view.jobs
     attained = jobs.run_seconds
     total = np.where(np.isfinite(jobs.seconds_total), jobs.seconds_total, 2 * attained + 1.0)

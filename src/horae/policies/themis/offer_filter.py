@@ -1,8 +1,9 @@
-"""Who sees an offer of Themis (NSDI'20, section 4): the apps that are worst off, or the tenants.
+"""The apps, or tenants, that receive an offer of Themis (NSDI'20, section 4): those that are worst off.
 
-A seat is worth having, so nobody may talk himself into one. By the arbiter's own books an agent's word counts in the
-auction, where a lie costs, and not for the seat. Where entitlement is by tenant, seats are, too: all apps of a tenant
-sit on one, and are as badly off as they are on average, so that several see no more than one would.
+Receiving an offer is an advantage, so apps must not be able to claim it: the arbiter's own estimates decide, not
+self-reported values. An agent's answer counts in the auction, where a lie is costly, but not for the offer. Where
+entitlement is by tenant, so are offers: all apps of a tenant count as one, with their average rho, so that splitting an
+app brings no more offers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _HAIR = 1e-9
 
 
 def seated(candidates: Ints, rho: Floats, f: float, owner: Ints | None = None) -> tuple[Ints, Ints]:
-    """These apps, worst first, as those who see the offer and the others; with owners, by those."""
+    """These apps, worst first, split into those that receive the offer and the others; by owner, if given."""
     order = candidates[np.lexsort((candidates, -rho[candidates]))]
     if owner is None:
         visible = _count(f, len(order))
@@ -32,7 +33,7 @@ def seated(candidates: Ints, rho: Floats, f: float, owner: Ints | None = None) -
 
 
 def weights(view: View, books: Books) -> Floats:
-    """By app: its part of its tenant's weight, so that the apps of a tenant bid as loud together as one would."""
+    """By app: its part of its tenant's weight, so that the apps of a tenant together bid as much as one would."""
     tenant = owners(view, books)
     return view.tenant_weight[tenant] / np.bincount(tenant, minlength=len(view.tenants))[tenant]
 

@@ -1,7 +1,8 @@
 """How long a search by successive halving takes on so many GPUs (Themis, NSDI'20, section 4).
 
 Its phases follow each other. In each, the jobs share the app's GPUs, each up to its own cap; where there are fewer GPUs
-than jobs they take turns, the longest first. Who survives is unknown, so later phases reckon with the median job.
+than jobs they take turns, the longest first. The survivors are unknown, so later phases are estimated with the median
+job.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Phase:
 
 
 def shared_seconds(phases: Sequence[Phase], gpus: int, age_seconds: float = 0.0, slowdown: float = 1.0) -> float:
-    """T_sh: its age and all phases that are left, on so many GPUs to the end."""
+    """T_sh: its age and all remaining phases, on so many GPUs to the end."""
     return age_seconds + sum(phase.makespan_seconds(gpus, slowdown) for phase in phases)
 
 

@@ -1,11 +1,11 @@
 """Themis (NSDI'20): finish-time fairness by auction.
 
-Whenever GPUs are there to be had, the apps that are worst off see them all, and bid. The auction gives them to whom
-they help most in proportion; each winner keeps its gangs for a lease, shortened by what its being there costs the
-others, and may not win again before the whole lease would have ended. What none of them wants is auctioned among the
-rest, and what is left after that goes to anybody, so that nothing idles.
+Whenever GPUs are available, the apps that are worst off are offered all of them, and bid. The auction allocates them to
+the apps whose rho they improve most in proportion; each winner keeps its gangs for a lease, shortened by the
+externality it imposes on the others, and may not win again before the full lease would have ended. GPUs that none of
+them wants are auctioned among the other apps, and the remainder is backfilled with any job, so that no GPU idles.
 
-The higher `f`, the fewer see an offer: fairer, and less efficient.
+The higher `f`, the fewer apps receive an offer: fairer, and less efficient.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from horae.policies.themis.valuation import RENEWS, WAITS, Books, Terms
 from horae.solvers.auction.multi_type import settle_types
 from horae.solvers.auction.single_type import Bids, settle_bids
 
-_TRIALS = 3  # how often levels are assumed, found to be others, and assumed again
-_WHOLE = 1 - 1e-9  # of a lease
+_TRIALS = 3  # how often the levels assumed in bids are corrected and the auctions repeated
+_WHOLE = 1 - 1e-9  # of a lease, up to rounding
 
 
 class _Won(NamedTuple):
-    """What came of the auctions."""
+    """The outcome of the auctions."""
 
-    wins: Bools  # by sorted row: whether it has GPUs then, or keeps those that it has
+    wins: Bools  # by sorted row: whether it wins GPUs or keeps those that it has
     kind: Ints  # by sorted row: of which type; -1: any
-    kept: Floats  # by app: the part of its lease that it keeps
+    kept: Floats  # by app: the fraction of its lease that it keeps
 
 
 class _Hall(NamedTuple):
-    """Who bids, and for what."""
+    """The bidders of the auctions, the GPUs on offer, and the weights of the apps."""
 
-    bidders: tuple[Ints, Ints]  # apps, the worst first: who sees the offer, and then the others
+    bidders: tuple[Ints, Ints]  # apps, the worst first: those that receive the offer, then the others
     offer: Ints  # by accelerator
     weight: Floats  # by app
 
@@ -52,19 +52,19 @@ class _Hall(NamedTuple):
 @dataclass(frozen=True)
 class Themis:
     name: ClassVar[str] = "themis"
-    f: float = 0.8  # the worst (1 - f) of the apps see an offer
+    f: float = 0.8  # the worst (1 - f) of the apps receive an offer
     lease_seconds: float = 1200.0
-    payments: bool = True  # without: every winner keeps its whole lease
-    aim: str = "chain"  # which T_id: of the paper, of one's share (private), or that, no less than its longest chain
-    to_the_end: bool = False  # the paper's bids: what is won is held until the app has finished
-    restarts: bool = True  # whether bids count the restart
-    by_tenant: bool = False  # shares, seats and weights by tenant, so that to split an app gains nothing
-    poll: str = "books"  # whose rho decides who sees an offer: of the arbiter's own books, or as agents have said
+    payments: bool = True  # if not, every winner keeps its whole lease
+    aim: str = "chain"  # which T_id: of the paper, of the app's share (private), or that but at least its longest chain
+    to_the_end: bool = False  # the paper's bids: GPUs won are held until the app has finished
+    restarts: bool = True  # whether bids account for the restart
+    by_tenant: bool = False  # shares, offers and weights by tenant, so that splitting an app gains nothing
+    poll: str = "books"  # whose rho selects the apps that receive an offer: the arbiter's own, or the agents' (said)
     window_leases: float = 1.0  # how many leases ahead a bid looks
-    band: float = 0.0  # jobs of unknown length have so much more left than they have had
-    noise: float = 0.0  # what agents believe to be left is wrong by up to this part, drawn anew for every auction
-    liar: int = -1  # the number of an app that says more is left than there is,
-    overstates: float = 0.0  # by this part
+    band: float = 0.0  # jobs of unknown length are assumed to have this fraction more left than they have had
+    noise: float = 0.0  # relative error of the agents' estimates of the work left, up to this, drawn for every auction
+    liar: int = -1  # the number of an app that overstates its work left,
+    overstates: float = 0.0  # by this fraction
 
     def __post_init__(self) -> None:
         for field, is_right, remedy in (
@@ -83,7 +83,7 @@ class Themis:
     def decide(self, view: View) -> Grants:
         jobs = view.jobs
         nothing: Ints = np.empty(0, dtype=np.int64)
-        if not jobs.waiting.any():  # leases run out; whoever comes next can have what he needs at once
+        if not jobs.waiting.any():  # leases expire; the next job to arrive can be served at once
             running = np.flatnonzero(jobs.running)
             order = running[np.argsort(jobs.serial[running])]
             return Grants(nothing, nothing, np.empty(0), Ranking(order, preemptive=True))
@@ -93,9 +93,9 @@ class Themis:
         return self._grants(view, books, won, rho)._replace(notices=notices)
 
     def ask(self, view: View, apps: Ints) -> dict[int, tuple[tuple[int, ...], tuple[float, ...]]]:
-        """What agents of apps may bid for, and what would be believed if they did not.
+        """By app: the GPU counts its agent may bid for, and the values assumed if it does not answer.
 
-        With several types of GPUs they are not asked: bundles are valued by the arbiter's own books.
+        With several types of GPUs agents are not asked: bundles are valued by the arbiter's own estimates.
         """
         if not view.jobs.waiting.any() or _has_several_types(view):
             return {}
@@ -135,7 +135,7 @@ class Themis:
     def _auctions(
         self, view: View, books: Books, terms: Terms, option: Ints
     ) -> tuple[_Won, Floats, tuple[Notice, ...]]:
-        """Levels are assumed, both auctions held, and where levels come out otherwise, all again. Also tells rho."""
+        """The outcome, rho by app, and notices; auctions are repeated where winners get other levels than assumed."""
         everybody = np.arange(len(books.app))
         able = np.add.reduceat((books.standing == RENEWS) | (books.standing == WAITS), books.first[:-1]) > 0
         candidates = np.flatnonzero(able & (view.app.closed_until[books.app] <= view.now))
@@ -159,7 +159,7 @@ class Themis:
         return won, rho, notices
 
     def _polled(self, view: View, bids: Bids, option: Ints) -> Floats:
-        """By app: rho with what it keeps anyway, by the arbiter's own books, whatever the agents say."""
+        """By app: rho with what it keeps in any case, by the arbiter's own estimates, whatever the agents answer."""
         if not self._lies:
             return _rho(bids)
         books = valuation.open_books(view, self._terms, self._error(view, overstates=0.0))
@@ -167,7 +167,7 @@ class Themis:
         return _rho(valuation.bid(books, seen, self._terms, np.arange(len(books.app)))[0])
 
     def _two(self, books: Books, bids: Bids, before: Ints, hall: _Hall) -> _Won:
-        """One auction among those who are worst off, one among the others."""
+        """Hold one auction among the apps that are worst off, and one among the others."""
         rows, kept = np.zeros(len(before), dtype=np.int64), np.ones(len(before))
         offer, weight = int(hall.offer.sum()), hall.weight
         for group in hall.bidders:
@@ -182,7 +182,7 @@ class Themis:
         return _Won(place < np.repeat(rows, sizes), np.full(len(books.row), -1), kept)
 
     def _of_several(self, view: View, books: Books, terms: Terms, hall: _Hall, rho: Floats) -> _Won:
-        """Where there are several types of GPUs: levels are assumed by type, and tried as those of one."""
+        """The outcome for several GPU types: levels are assumed by type, and corrected as for one type."""
         option, turn = fastest(view, books), np.repeat(_badness(books, rho), np.diff(books.first))
         for _ in range(_TRIALS):
             seen = outlook(view, books, terms, option)
@@ -194,7 +194,7 @@ class Themis:
         return won
 
     def _two_of_several(self, books: Books, terms: Terms, hall: _Hall, seen: Outlook) -> _Won:
-        """One auction among those who are worst off, one among the others, for bundles."""
+        """Hold one auction among the apps that are worst off and one among the others, for bundles."""
         offer, weight = hall.offer, hall.weight
         wins, kind = np.zeros(len(books.row), dtype=bool), np.full(len(books.row), -1)
         kept = np.ones(len(books.app))
@@ -228,12 +228,12 @@ class Themis:
         is_winner = won.wins & ((books.standing == RENEWS) | (books.standing == WAITS))
         turn = np.repeat(_badness(books, rho), sizes)
         winners = np.flatnonzero(is_winner)
-        # Large gangs first, for they find room least easily.
+        # Large gangs first, because they are the hardest to place.
         winners = winners[np.lexsort((place[winners], turn[winners], -books.gang[winners]))]
         lease = np.repeat(won.kept, sizes)[winners] * self.lease_seconds
         position, option = _choices(view, books.row[winners], won.kind[winners], self.lease_seconds)
         closed = np.repeat(view.app.closed_until[books.app] > view.now, sizes)
-        rest = np.flatnonzero(~is_winner | (won.kind >= 0))  # who finds none of its type may have another
+        rest = np.flatnonzero(~is_winner | (won.kind >= 0))  # a winner without room on its type may have another
         waits = ~jobs.running[books.row[rest]]
         rest = rest[np.lexsort((place[rest], turn[rest], closed[rest] & waits, waits))]
         paid = np.flatnonzero((won.kept < _WHOLE) & (np.bincount(_app_of(books, winners), minlength=len(won.kept)) > 0))
@@ -253,12 +253,12 @@ def _has_several_types(view: View) -> bool:
 
 
 def _rho(bids: Bids) -> Floats:
-    """By app: with what it keeps anyway."""
+    """By app: rho with what it keeps in any case."""
     return np.exp(-bids.value[bids.first[:-1]])
 
 
 def _badness(books: Books, rho: Floats) -> Ints:
-    """By app: how many are worse off."""
+    """By app: the number of apps that are worse off."""
     badness = np.empty(len(books.app), dtype=np.int64)
     badness[np.lexsort((books.app, -rho))] = np.arange(len(books.app))
     return badness
@@ -269,7 +269,7 @@ def _app_of(books: Books, places: Ints) -> Ints:
 
 
 def _choices(view: View, rows: Ints, kind: Ints, lease_seconds: float) -> tuple[Ints, Ints]:
-    """What each may have in turn, as positions in these rows and options: whoever runs moves only if it pays."""
+    """The options of each row in turn, as positions in these rows and options; a running job moves only if it pays."""
     jobs = view.jobs
     accelerator = view.shape_accelerator[jobs.shape[rows]]
     accepted: Bools = (
@@ -284,8 +284,8 @@ def _choices(view: View, rows: Ints, kind: Ints, lease_seconds: float) -> tuple[
     stays = np.zeros_like(accepted)
     stays[np.flatnonzero(runs), here[runs]] = True
     position, option = np.nonzero(accepted | stays)
-    # The fastest first; of equals, the one that the job names first. What is named after the place that it has is for
-    # one that must leave that.
+    # The fastest first; of equals, the one that the job names first. Options listed after the present one are for a job
+    # that must leave that.
     after = np.where(stays, 1, np.where(pays, 0, 2))[position, option]
     order = np.lexsort((option, -speed[position, option], after, position))
     return position[order], option[order]

@@ -1,7 +1,8 @@
-"""Levels that gangs are assumed to get when apps bid, and those that they would get.
+"""The levels that gangs are assumed to get when apps bid, and those that they would get.
 
-A bid must say how fast a gang is before anybody knows where it will be. So the best is assumed, the auction held, and
-the winners that wait are placed on trial, the largest gang first. Who would get another level than assumed bids anew.
+A bid depends on the speed of a gang before its placement is known. So the best level is assumed, the auction held, and
+the waiting winners are placed on trial, the largest gang first. Apps that would get another level than assumed bid
+again.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from horae.model.view import View
 from horae.policies.themis.bundles import Outlook, outlook, values
 from horae.policies.themis.valuation import KEEPS, RENEWS, WAITS, Books, Terms
 
-# By how much log 1 / rho of what an app has won must change for it to bid anew. An auction over several types proves
-# its welfare to as much, so it could not tell the difference, and it takes too long to be held again for nothing.
+# By how much log 1 / rho of what an app has won must change for it to bid again. An auction over several types proves
+# its welfare only to this tolerance, so it could not tell the difference, and it takes too long to be repeated in vain.
 MATERIAL = 0.01
 
 
 def fastest(view: View, books: Books) -> Ints:
-    """By sorted row and type: the option that it has, or the fastest that an empty pool had room for; -1: none."""
+    """By sorted row and type: the present option, or the fastest for which an empty pool has room; -1: none."""
     jobs, row = view.jobs, books.row
     shape, speed = jobs.shape[row], jobs.speed[row]
     accelerator = np.where(shape >= 0, view.shape_accelerator[shape], -1)
@@ -36,7 +37,7 @@ def fastest(view: View, books: Books) -> Ints:
 
 
 def _best_level(view: View) -> Ints:
-    """By shape: the finest level that such a gang would get if nobody were there; beyond all levels: none."""
+    """By shape: the finest level that such a gang would get in an empty pool; beyond all levels: none."""
     none = len(view.levels)
     best = np.full(len(view.shapes), none)
     everybody = np.ones(len(view.jobs), dtype=bool)
@@ -49,9 +50,9 @@ def _best_level(view: View) -> Ints:
 
 
 def placed(view: View, books: Books, wins: Bools, starts: Ints, option: Ints) -> Ints:
-    """By start, one after the other: the option of the level that it would get, if who has not won were gone.
+    """By start, one after the other: the option of the level it would get if all jobs that have not won were gone.
 
-    Where there seems to be no room, others may make some by moving: placement finds out.
+    Where there seems to be no room, other jobs may make some by moving: placement finds out.
     """
     jobs, rows = view.jobs, books.row[starts]
     loses = np.zeros(len(jobs), dtype=bool)
@@ -70,10 +71,10 @@ def placed(view: View, books: Books, wins: Bools, starts: Ints, option: Ints) ->
 def revalued(
     view: View, books: Books, terms: Terms, seen: Outlook, won: tuple[Bools, Ints], option: Ints, turn: Ints
 ) -> Ints:
-    """Options by sorted row and type, with those that winners would get, where that changes what they have won.
+    """Options by sorted row and type, updated to those that winners would get, where that changes what they have won.
 
-    `won` is by sorted row: whether it has GPUs then, and of which type; `turn` is by sorted row: who is placed first,
-    of gangs of one size.
+    `won` is by sorted row: whether it has GPUs then, and of which type; `turn` is by sorted row: the order of placement
+    among gangs of one size.
     """
     wins, kind = won
     starts = np.flatnonzero(wins & (books.standing == WAITS) & (kind >= 0))
@@ -92,7 +93,7 @@ def revalued(
 
 
 def _option_at(view: View, rows: Ints, shape: Ints, level: Ints) -> Ints:
-    """By row: the fastest option of the type and size of this shape that such a place satisfies; -1: there is none."""
+    """By row: the fastest option of the type and size of this shape that such a placement satisfies; -1: none."""
     jobs = view.jobs
     shapes = jobs.shape[rows]
     fits = (shapes >= 0) & (view.shape_accelerator[shapes] == view.shape_accelerator[shape][:, None])

@@ -1,15 +1,15 @@
-"""What an app's agent knows and bids (Themis, NSDI'20, section 4): how much earlier it would finish with so many GPUs.
+"""Bids of an app's agent (Themis, NSDI'20, section 4): how much earlier the app would finish with so many GPUs.
 
-Finish-time fairness is rho = T_sh / T_id. Every bid, that for nothing too, goes on in the same way: one lease with what
-is won, what is left of its jobs after that on the share to which the app is entitled, and then what is yet to come of
-it. So more GPUs never make it worse, and all logarithms are finite:
+Finish-time fairness is rho = T_sh / T_id. Every bid, including that for nothing, assumes the same future: one lease
+with what is won, the remaining work of its jobs on the share to which the app is entitled, and then its future jobs. So
+more GPUs never make it worse, and all logarithms are finite:
 
-    T_sh(G) = its age + one lease at G + work left / entitled GPUs + what is yet to come
+    T_sh(G) = its age + one lease at G + work left / entitled GPUs + time of future jobs
 
-A restart is time without progress, so nobody bids for a move that is not worth it. `T_id` is the whole work on the
+A restart is time without progress, so no app bids for a move that is not worth it. `T_id` is the whole work on the
 whole cluster, as far as the app can use it, times the number of apps (`paper`); or on the GPUs to which it is entitled
-(`private`); or that, but not less than its longest chain of jobs (`chain`). That the longest of its jobs may take more
-than all this is left out of T_sh: a bid for one of two equal jobs would then be worth nothing, and an app with several
+(`private`); or that, but at least its longest chain of jobs (`chain`). T_sh does not account for the longest of its
+jobs taking more than all this: a bid for one of two equal jobs would then be worth nothing, and an app with several
 would never begin.
 """
 
@@ -25,31 +25,31 @@ from horae.model.view import View
 from horae.solvers.auction.single_type import Bids
 
 _HOLDING, _STOPPING = int(Status.HOLDING), int(Status.STOPPING)
-_TINY = 1e-9  # seconds: what is shorter is no time
+_TINY = 1e-9  # seconds: anything shorter counts as zero
 
 
 class Terms(NamedTuple):
-    """What all agents of an auction go by."""
+    """The parameters shared by all agents of an auction."""
 
     lease_seconds: float
     aim: str = "paper"  # or private, or chain: which T_id
-    to_the_end: bool = False  # the paper's variant: what is won is held until the app has finished
+    to_the_end: bool = False  # the paper's variant: GPUs won are held until the app has finished
     restarts: bool = True  # whether a restart counts
-    by_tenant: bool = False  # entitlement by tenant first, so that to split an app gains nothing
-    band: float = 0.0  # of a job of unknown length, more than what it has had is taken to be left by this part
+    by_tenant: bool = False  # entitlement by tenant first, so that splitting an app gains nothing
+    band: float = 0.0  # a job of unknown length is assumed to have this fraction more left than it has had
 
 
 class Books(NamedTuple):
-    """All apps of a pool. Rows are sorted by app; within one, those that keep their GPUs anyway come first."""
+    """All apps of a pool. Rows are sorted by app; within one, those that keep their GPUs in any case come first."""
 
     app: Ints  # numbers, by app
     first: Ints  # where the rows of each app begin, and the end
     row: Ints
     gang: Ints  # by sorted row, as are all below
-    standing: Ints  # how it takes part: one of the four below
+    standing: Ints  # its role in the auction: one of the four below
     left_seconds: Floats  # in the reference shape
     work_left: Floats  # GPU-seconds of its jobs, by app
-    later_seconds: Floats  # by app: what is yet to come, on its share
+    later_seconds: Floats  # by app: time of its future jobs, on its share
     age_seconds: Floats  # by app
     entitled_gpus: Floats  # by app
     ideal_seconds: Floats  # by app: T_id
@@ -59,7 +59,7 @@ KEEPS, RENEWS, WAITS, LEAVES = range(4)
 
 
 def open_books(view: View, terms: Terms, error: Floats | None = None) -> Books:
-    """`error` is by app number: the factor by which its agent is wrong about what is left, or lies."""
+    """The books of all apps; `error`: by app number, the factor by which its agent misstates the work left."""
     jobs = view.jobs
     left = _seconds_left(view, terms)
     standing = np.where(jobs.contestable, RENEWS, np.where(jobs.running | (jobs.status == _HOLDING), KEEPS, WAITS))
@@ -92,7 +92,7 @@ def open_books(view: View, terms: Terms, error: Floats | None = None) -> Books:
 
 
 def _strength(view: View, row: Ints, first: Ints) -> Floats:
-    """By app: what all GPUs are worth to it, in those of its reference shape (effective speed, as Gavel has it)."""
+    """By app: the worth of all GPUs to it, in those of its reference shape (Gavel's effective speed)."""
     types = np.flatnonzero(view.capacity)
     if len(types) < 2:
         return np.full(len(first), float(view.capacity.sum()))
@@ -107,9 +107,9 @@ def _strength(view: View, row: Ints, first: Ints) -> Floats:
 
 
 def _seconds_left(view: View, terms: Terms) -> Floats:
-    """Of jobs of unknown length as much is left as they have had, and never less than a lease.
+    """By job: seconds left; for unknown length as much as it has had, and at least a lease.
 
-    One that should have ended is of unknown length, too.
+    A job that should have ended counts as of unknown length, too.
     """
     jobs = view.jobs
     unknown = np.maximum(jobs.run_seconds, terms.lease_seconds) * (1 + terms.band)
@@ -117,7 +117,7 @@ def _seconds_left(view: View, terms: Terms) -> Floats:
 
 
 def _work_total(view: View, row: Ints, first: Ints, whole: Floats) -> Floats:
-    """By app: GPU-seconds of its jobs so far. To say less than there is raises rho only until it is found out."""
+    """By app: GPU-seconds of its jobs so far. Understating them raises rho only until it is detected."""
     if not len(row):
         return np.empty(0)
     jobs = view.jobs
@@ -128,13 +128,13 @@ def _work_total(view: View, row: Ints, first: Ints, whole: Floats) -> Floats:
 
 
 def _seconds_done(view: View) -> Floats:
-    """In the reference shape."""
+    """By job: the seconds done, as in the reference shape."""
     jobs = view.jobs
     return jobs.steps_done / np.where(jobs.reference_speed > 0, jobs.reference_speed, 1.0)
 
 
 def _contending(view: View, terms: Terms, example: Ints) -> Floats:
-    """By app: into how many parts the cluster is divided, averaged over its life; at least one."""
+    """By app: the number of parts into which the cluster is divided, averaged over its life; at least one."""
     average = np.maximum(view.apps_average()[example], 1.0)
     if not terms.by_tenant:
         return average
@@ -146,16 +146,16 @@ def _contending(view: View, terms: Terms, example: Ints) -> Floats:
 
 
 class Prospects(NamedTuple):
-    """By sorted row: what one lease would bring it."""
+    """By sorted row: the effect of one lease."""
 
-    pace: Floats  # of its reference speed, where it is or would be
+    pace: Floats  # relative to its reference speed, where it is or would be
     restart_seconds: Floats
     done_seconds: Floats  # of its reference time
-    takes_seconds: Floats  # until it has finished, if it went on
+    takes_seconds: Floats  # until it has finished, if it continued
 
 
 def prospects(view: View, books: Books, terms: Terms, option: Ints) -> Prospects:
-    """With the option that each would have; -1: none."""
+    """The effect of one lease with the option that each row would have; -1: none."""
     jobs, row = view.jobs, books.row
     reference = jobs.reference_speed[row]
     pace = np.where(option >= 0, jobs.speed[row, option], 0.0) / np.where(reference > 0, reference, 1.0)
@@ -167,7 +167,7 @@ def prospects(view: View, books: Books, terms: Terms, option: Ints) -> Prospects
 
 
 def option_of(view: View, books: Books) -> Ints:
-    """By sorted row: the option that it has, or the fastest that it accepts and the pool has GPUs for; -1: none."""
+    """By sorted row: its present option, or the fastest that it accepts and the pool has GPUs for; -1: none."""
     jobs = view.jobs
     speed = np.where((jobs.shape >= 0) & (view.shape_accelerator[jobs.shape] >= 0), jobs.speed, 0.0)
     best = np.where(speed.max(axis=1, initial=0.0) > 0, speed.argmax(axis=1), -1)
@@ -176,7 +176,7 @@ def option_of(view: View, books: Books) -> Ints:
 
 
 def bid(books: Books, seen: Prospects, terms: Terms, apps: Ints) -> tuple[Bids, Ints]:
-    """What these apps offer for their next gangs, each in its order; and how many rows of each have theirs anyway."""
+    """The bids of these apps for their next gangs in order; and how many rows of each have theirs in any case."""
     from horae.policies.themis.valuation_kernel import tables  # noqa: PLC0415  numba is slow to import
 
     rows = np.stack([seen.done_seconds, seen.takes_seconds])
@@ -190,7 +190,7 @@ def bid(books: Books, seen: Prospects, terms: Terms, apps: Ints) -> tuple[Bids, 
 
 
 def offer(view: View) -> Ints:
-    """By accelerator, how many GPUs can be had: all but those of leases that go on, and those kept for somebody."""
+    """By accelerator: the GPUs on offer, all except those under running leases and those held for a job."""
     jobs = view.jobs
     leaves, holds = jobs.status == _STOPPING, jobs.status == _HOLDING
     goes_on = jobs.on_gpus & ~jobs.contestable & ~leaves

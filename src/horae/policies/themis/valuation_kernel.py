@@ -26,10 +26,10 @@ def tables(
     lease_seconds: float,
     to_the_end: bool,
 ) -> Tables:
-    """By app: where its bids begin; by bid: GPUs and log 1 / rho; and by app how many of its rows are served anyway.
+    """By app: where its bids begin; by bid: GPUs and log 1 / rho; by app: how many of its rows are served in any case.
 
-    `rows` has the seconds that a lease does of each, and how long it takes to its end. `whole` has by app the work
-    left, the seconds to come after that, the age, the entitled GPUs and the ideal seconds.
+    `rows` has the seconds of work that a lease does on each, and its time to finish. `whole` has by app the work left,
+    the seconds of future jobs after that, the age, the entitled GPUs and the ideal seconds.
     """
     total = 0
     for app in apps:

@@ -1,4 +1,4 @@
-"""Runs of one workload side by side, as pictures."""
+"""Plots of several runs of one workload."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from horae.reports.usage import window
 
 __all__ = ["plot_comparison", "plot_trace"]
 
-SETS_MAX = 4  # of several GPU types, each with a panel of its own
+SETS_MAX = 4  # of several GPU types, each with its own panel
 Types = frozenset[str]
 SEVERAL: Types = frozenset({"several"})
 
 
 def plot_comparison(logs: Logs, directory: Path) -> list[Path]:
-    """One PNG a picture; the files that were written."""
+    """Writes one PNG per figure; returns the files."""
     figures: dict[str, Callable[[Logs], Figure]] = {
         "completion": completion_figure,
         "rho": rho_figure,
@@ -70,20 +70,21 @@ def utilisation_figure(logs: Logs) -> Figure:
 
 
 def queue_figure(logs: Logs) -> Figure:
-    """By what waiting jobs accept: one that takes either of two types waits for neither of them."""
+    """GPUs requested by waiting jobs, by the set of GPU types that they accept,
+    because no job waits for one of several."""
 
     def wanted(types: Types) -> Level:
         return lambda log, edges: _wanted_gpus(log, types, edges)
 
     levels = {_accepted_title(types, logs): wanted(types) for types in _accepted(logs)}
-    figure = over_time(logs, "GPUs wanted by\nwaiting jobs", "nobody waits", levels)
+    figure = over_time(logs, "GPUs wanted by\nwaiting jobs", "no job waits", levels)
     for axes in figure.axes:
         axes.set_ylim(0, max(axes.get_ylim()[1], 1.0))
     return figure
 
 
 def fairness_figure(logs: Logs) -> Figure:
-    """To the left is efficient, below is fair; who is on the line is beaten by nobody in both."""
+    """Efficiency against fairness: left is efficient, low is fair; policies on the line are Pareto-optimal."""
     figure, (axes,) = style.side_by_side(1, width=6.0, height=4.8)
     points = {name: _efficiency_and_fairness(log) for name, log in logs.items()}
     known = {name: point for name, point in points.items() if np.isfinite(point).all()}
@@ -121,13 +122,13 @@ def _kinds(logs: Logs) -> list[str]:
 
 
 def _busy_share(log: RunLog, kind: str, edges: Floats) -> Floats | None:
-    """In percent; None where the run has no such GPUs."""
+    """Busy GPUs in percent; None where the run has no such GPUs."""
     if kind not in log.cluster.accelerators:
         return None
     number = log.cluster.accelerators.index(kind)
     leases, rows = log.leases, log.leases.accelerator == number
     gpus, started_at = leases.gpus[rows], leases.started_at[rows]
-    # In company, each of the two has half of the GPUs.
+    # Of two jobs sharing GPUs, each counts for half.
     half = np.where(leases.shared_seconds[rows] > 0, gpus / 2, 0.0)
     times = np.concatenate((started_at, started_at, started_at + leases.shared_seconds[rows], leases.ended_at[rows]))
     busy = style.binned_mean(times, np.concatenate((gpus, -half, half, -gpus)), edges)
@@ -135,7 +136,7 @@ def _busy_share(log: RunLog, kind: str, edges: Floats) -> Floats | None:
 
 
 def _types_by_job(log: RunLog) -> tuple[list[Types], Ints]:
-    """What sets of GPU types jobs accept, and the number of each job's among them; -1: it was refused."""
+    """The sets of GPU types that jobs accept, and the index of each job's set; -1: it was rejected."""
     accepted = np.isfinite(log.jobs.least_gpu_seconds).reshape(len(log.jobs), len(log.cluster.accelerators))
     patterns, number = np.unique(accepted, axis=0, return_inverse=True)
     names = np.array(log.cluster.accelerators)
@@ -144,8 +145,8 @@ def _types_by_job(log: RunLog) -> tuple[list[Types], Ints]:
 
 
 def _accepted(logs: Logs) -> list[Types]:
-    """The sets of GPU types for which jobs of any log may wait, small ones first; where there are many, the large ones
-    are one."""
+    """The sets of GPU types that jobs of any log may wait for, small ones first;
+    where there are many, the large ones are merged."""
     kinds = _kinds(logs)
     found: set[Types] = set()
     for log in logs.values():
@@ -167,7 +168,7 @@ def _accepted_title(types: Types, logs: Logs) -> str:
 
 
 def _wanted_gpus(log: RunLog, types: Types, edges: Floats) -> Floats:
-    """The reference gangs of jobs that accept these GPU types, are there and not on GPUs."""
+    """GPUs of the reference gangs of jobs that accept these GPU types, are submitted and not on GPUs."""
     jobs, leases = log.jobs, log.leases
     sets, number = _types_by_job(log)
     chosen = [index for index, each in enumerate(sets) if each == types or (types == SEVERAL and len(each) > 1)]
@@ -179,7 +180,7 @@ def _wanted_gpus(log: RunLog, types: Types, edges: Floats) -> Floats:
     return style.binned_mean(times, np.concatenate((gangs, -gangs, -held, held)), edges)
 
 
-# Levels over time, of several runs: lines in one panel as long as they can be told apart, small multiples beyond.
+# Levels over time of several runs: lines in one panel as long as they can be told apart, otherwise small multiples
 
 Logs = Mapping[str, RunLog]
 Level = Callable[[RunLog, Floats], Floats | None]  # its means between edges; None: the run has no such thing
@@ -189,7 +190,7 @@ TITLE_LENGTH = 34
 
 
 def over_time(logs: Logs, unit: str, nothing: str, levels: Mapping[str, Level]) -> Figure:
-    """Means over bins of equal length from the first submission on; levels are by name."""
+    """Plots means over bins of equal length from the first submission on; levels are by name."""
     small = len(logs) > LINES_MAX
     start = min(window(log).start for log in logs.values())
     stop = max(*(window(log).stop for log in logs.values()), start + 1.0)
@@ -202,7 +203,7 @@ def over_time(logs: Logs, unit: str, nothing: str, levels: Mapping[str, Level]) 
 def _by_level(
     logs: Logs, levels: Mapping[str, Level], edges: Floats, shown: Floats, words: tuple[str, str, str]
 ) -> Figure:
-    """A panel a level, a line a run."""
+    """One panel per level, with one line per run."""
     time, unit, nothing = words
     figure, panels = style.panels(len(levels))
     for axes, (title, level) in zip(panels, levels.items(), strict=True):
@@ -217,7 +218,7 @@ def _by_level(
 def _by_run(
     logs: Logs, levels: Mapping[str, Level], edges: Floats, shown: Floats, words: tuple[str, str, str]
 ) -> Figure:
-    """A panel a run, a line a level and a thin one for its mean; all panels have the same axes."""
+    """One panel per run, with one line per level and a thin one for its mean; all panels have the same axes."""
     time, unit, nothing = words
     figure, panels = style.grid(len(logs))
     for axes, title, log in zip(panels, short_labels(list(logs), TITLE_LENGTH), logs.values(), strict=True):

@@ -1,4 +1,4 @@
-"""How every plot looks: colours that the colour-blind can tell apart, line styles beside them, legends outside."""
+"""The common style of plots: colours that the colour-blind can tell apart, line styles, legends outside."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from horae.model.arrays import Floats
 from horae.model.errors import InputError
 from horae.reports.labels import short_labels
 
-# Okabe and Ito's colours less black, which is for lines that are no policy, and yellow, which is hard to see on white.
+# Okabe and Ito's colours without black, which is for lines that are not policies, and yellow, which is hard to see on
+# white.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
 LINES = ("-", "--", "-.", (0, (1, 1.2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h", "p")
@@ -35,7 +36,7 @@ class Look(NamedTuple):
 
 
 def look(index: int) -> Look:
-    """Six colours and four styles meet in twelve different pairs."""
+    """The colour and line style of an index: six colours and four styles give twelve different pairs."""
     return Look(COLOURS[index % len(COLOURS)], LINES[index % len(LINES)], MARKERS[index % len(MARKERS)])
 
 
@@ -49,7 +50,7 @@ def time_unit(span_seconds: float) -> TimeUnit:
 
 
 def panels(count: int, height: float = 2.6, width: float = 8.0) -> tuple[Figure, list[Axes]]:
-    """Panels one below the other with one time axis."""
+    """Panels stacked vertically with a common time axis."""
     figure = Figure(figsize=(width, 1.1 + height * count), dpi=DOTS_PER_INCH, layout="constrained")
     axes = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
     return figure, [_plain_axes(each) for each in axes]
@@ -82,7 +83,7 @@ def _plain_axes(axes: Axes) -> Axes:
 
 
 def legend(figure: Figure, names: Sequence[str]) -> None:
-    """Beside the panels, where there is no data."""
+    """A legend beside the panels, where there is no data."""
     handles = [
         Line2D([], [], color=look(index).colour, linestyle=look(index).line, linewidth=1.8)
         for index in range(len(names))
@@ -91,7 +92,7 @@ def legend(figure: Figure, names: Sequence[str]) -> None:
 
 
 def draw_shares(axes: Axes, values: Floats, index: int) -> None:
-    """The share of values that are at most so large, on a logarithmic axis."""
+    """Draws the cumulative distribution of values on a logarithmic axis."""
     values = np.sort(values[np.isfinite(values) & (values > 0)])
     if not len(values):
         return
@@ -119,7 +120,7 @@ def finish_shares(axes: Axes, what: str, unit: str) -> None:
 
 
 def plain_log(axes: Axes, which: str) -> None:
-    """0.1, 1, 10 rather than powers; where the axis spans too little for these, 2 and 5 as well."""
+    """Labels a logarithmic axis with 0.1, 1, 10 rather than powers; on short axes with 2 and 5 as well."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
     axis.set_major_formatter(FuncFormatter(lambda value, _: _compact(value)))
@@ -129,7 +130,7 @@ def plain_log(axes: Axes, which: str) -> None:
 
 
 def _compact(value: float) -> str:
-    """10,000 and more as 10k, 1M: neighbours on an axis must not touch."""
+    """A number in short: 10,000 and more as 10k, 1M, because neighbouring labels must not touch."""
     for least, unit, letter in ((1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if value >= least * (1 - 1e-9):
             return f"{value / unit:,g}{letter}"
@@ -144,7 +145,7 @@ def binned_mean(times: Floats, changes: Floats, edges: Floats) -> Floats:
     if not len(at):
         return np.zeros(len(edges) - 1)
     means = np.diff(np.interp(edges, at, area)) / np.diff(edges)
-    # Sums of many changes leave a rest of rounding where nothing is left.
+    # Sums of many changes leave a rounding residue where nothing is left.
     return np.where(np.abs(means) < 1e-9, 0.0, means)
 
 
@@ -154,7 +155,7 @@ def draw_level(axes: Axes, edges: Floats, means: Floats, index: int) -> None:
 
 
 def draw_points(axes: Axes, points: Sequence[tuple[float, float]], looks: Sequence[int]) -> None:
-    """Those that all but coincide, one inside the other: the first is the largest, and all are seen."""
+    """Draws points; those that nearly coincide are nested, the first one largest, so that all are visible."""
     spans = np.ptp(np.array(points), axis=0)
     for place, (point, index) in enumerate(zip(points, looks, strict=True)):
         below = sum(bool((np.abs(np.subtract(point, other)) <= 0.01 * spans).all()) for other in points[:place])
@@ -168,7 +169,7 @@ def draw_points(axes: Axes, points: Sequence[tuple[float, float]], looks: Sequen
 
 
 def place_labels(figure: Figure, axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
-    """Each name beside its point, at the nearest of some places where it covers neither a point nor a name."""
+    """Places each name beside its point, at the nearest position where it covers neither a point nor a name."""
     figure.draw_without_rendering()  # so that positions on the page are known
     pixels = axes.transData.transform(np.array(points))
     taken = [(x - 12, y - 12, x + 12, y + 12) for x, y in pixels]
@@ -188,7 +189,7 @@ def place_labels(figure: Figure, axes: Axes, points: Sequence[tuple[float, float
         clear = next((each for each in inside if not any(_overlap(each, other) for other in taken)), places[0])
         taken.append(clear)
         text.set_position((clear[0] - x, (clear[1] + clear[3]) / 2 - y))
-        if text.arrow_patch is not None:  # a name that stands beside its point needs no line to it
+        if text.arrow_patch is not None:  # a name directly beside its point needs no line to it
             alone = int((np.hypot(*(pixels - (x, y)).T) < POINT_PIXELS).sum()) == 1
             text.arrow_patch.set_visible(not alone or not _overlap(clear, (x - 20, y - 20, x + 20, y + 20)))
 
@@ -208,7 +209,7 @@ def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, 
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Those that nobody beats in both, from left to right."""
+    """The points that no other point beats in both coordinates, from left to right."""
     best: list[tuple[float, float]] = []
     for point in sorted(points):
         if not best or point[1] < best[-1][1]:
@@ -217,7 +218,7 @@ def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def draw_front(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """A staircase from the top to the right edge; all but the best lie above it."""
+    """Draws the Pareto front as a staircase from the top to the right edge; all other points lie above it."""
     best = front(points)
     right, top = axes.get_xlim()[1], axes.get_ylim()[1]
     corners = [(best[0][0], top), *best, (right, best[-1][1])]
@@ -227,7 +228,7 @@ def draw_front(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
 
 
 def save(figure: Figure, directory: Path, name: str) -> Path:
-    """As PNG without dates or versions: the same figure makes the same bytes."""
+    """Saves as PNG without dates or versions: the same figure gives the same bytes."""
     path = directory / f"{name}.png"
     try:
         directory.mkdir(parents=True, exist_ok=True)

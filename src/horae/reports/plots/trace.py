@@ -1,4 +1,4 @@
-"""A workload as pictures, before anything has run."""
+"""Plots of a workload, before any run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ BINS = 300
 def plot_trace(
     submitted_at: Floats, run_seconds: Floats, gpus: Ints, directory: Path, cluster_gpus: int | None = None
 ) -> list[Path]:
-    """By job: submission, run time (nan: unknown) and gang. With `cluster_gpus`, demand is drawn beside supply."""
+    """Plots submissions, run times (nan: unknown) and gangs by job.
+
+    With `cluster_gpus`, the cluster size is drawn as well.
+    """
     if not len(submitted_at):
         return []
     figures = {
@@ -66,7 +69,7 @@ def gangs_figure(gpus: Ints, run_seconds: Floats) -> Figure:
 
 
 def demand_figure(submitted_at: Floats, run_seconds: Floats, gpus: Ints, cluster_gpus: int | None) -> Figure:
-    """The GPUs that would be in use if every job started at once."""
+    """The GPUs that would be in use if every job started immediately."""
     figure, (axes,) = style.panels(1)
     known = np.isfinite(run_seconds)
     starts, gangs = submitted_at[known], gpus[known]
@@ -77,7 +80,7 @@ def demand_figure(submitted_at: Floats, run_seconds: Floats, gpus: Ints, cluster
     if cluster_gpus is not None:
         axes.axhline(cluster_gpus, color="black", linewidth=1.2, label=f"the cluster's {cluster_gpus:,}")
         figure.legend(loc="outside upper right", frameon=False)
-    axes.set_ylabel("GPUs wanted if nobody waited")
+    axes.set_ylabel("GPUs wanted if no job waited")
     axes.set_xlabel(f"time since the first submission ({scale.name})")
     return figure
 

@@ -1,14 +1,14 @@
-"""The best allocation beside prices, compiled.
+"""Beam search for the best allocation near given prices, compiled.
 
 At prices every app has a best bundle, and any other bundle a regret: how much less it is worth. The welfare of an
 allocation is the bound at these prices less its loss: the regrets of all its bundles and the price of what it leaves of
 the offer. So the best allocation has the least loss: few apps move, to other bundles of little regret, until all fit.
 
 A label stands for the moves of some apps: what they leave of the offer, and their regret so far. Of labels that leave
-the same the one with the least regret is kept. Apps come one after the other, those with the cheapest moves first; what
-the others lose at the least is known from the bound at a few other prices, higher for what is missing and lower for
-what is left. Labels that can not come below the limit are dropped. Where there are too many, those that promise most
-are kept, and what the others would have lost at the least is what is proved.
+the same, the one with the least regret is kept. Apps are processed one after the other, those with the cheapest moves
+first; a lower bound on the loss of the others follows from the bound at a few other prices, higher for what is missing
+and lower for what is left. Labels that cannot come below the limit are dropped. Where there are too many, the most
+promising are kept, and the lower bound on the loss of the dropped ones is what is proved.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from horae.solvers.auction.prices_kernel import inner
 from horae.solvers.levels.pricing_kernel import part
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: an odd number with no pattern in its bits
-_STEPS = np.array([0.003, 0.01, 0.03, 0.1])  # parts of its price by which a type's price differs
-_PRICE_MIN = 1e-3  # from which to count steps up where GPUs cost nothing
-_NARROW = 4  # times narrower
-_LABELS_PER_PLACE = 64  # of the beam: how many may be made
+_STEPS = np.array([0.003, 0.01, 0.03, 0.1])  # relative changes of a type's price
+_PRICE_MIN = 1e-3  # base of the relative changes where GPUs cost nothing
+_NARROW = 4  # factor by which the beam is narrowed
+_LABELS_PER_PLACE = 64  # labels that may be made, per place of the beam
 
 
 class Moves(NamedTuple):
@@ -39,27 +39,27 @@ class Moves(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """What is asked for: nothing that is better by more than the slack of the loss, which is 0 for a width of 0."""
+    """The accuracy asked for: nothing better by more than the slack of the loss, which is 0 for a width of 0."""
 
     others: float  # welfare to compare with
-    width: float  # of exp(others - welfare): how far its two bounds may be apart
+    width: float  # maximum distance between the two bounds of exp(others - welfare)
 
 
 class Searched(NamedTuple):
-    loss: float  # the least found, or what was known before
+    loss: float  # the least found, or the known one
     proved: float  # no allocation has a smaller loss
-    app: Ints  # those who move, if less than what was known was found
-    bundle: Ints  # where they move
+    app: Ints  # apps that move, if a smaller loss than the known one was found
+    bundle: Ints  # the bundles they move to
 
 
 class Room(NamedTuple):
-    """Labels, and what finds them again; it is made once, for to ask for memory takes longer than to use it."""
+    """Labels and their hash table; allocated once, because allocating memory takes longer than using it."""
 
-    left: Ints  # by label and type: what is left of the offer, below 0 what is missing
+    left: Ints  # by label and type: what is left of the offer; negative where GPUs are missing
     regret: Floats
     promise: Floats  # no allocation with these moves and those of later apps has a smaller loss
     parent: Ints
-    move: Ints  # -1: nobody has moved
+    move: Ints  # -1: no app has moved
     place: Ints  # in the table
     table: Ints  # of labels by what they leave; -1: none
     live: Ints  # labels
@@ -67,19 +67,19 @@ class Room(NamedTuple):
 
 
 class _State(NamedTuple):
-    """How far a search has come."""
+    """The progress of a search."""
 
     made: int  # labels
     living: int
-    best: int  # label; -1: what was known before is better
+    best: int  # label; -1: the known allocation is better
     least: float  # loss
-    limit: float  # losses that are not below need not be found
-    lost: float  # no label that was dropped for want of room has a smaller loss
+    limit: float  # losses that are not below this need not be found
+    lost: float  # no label dropped because the beam was full has a smaller loss
     bound: float  # on the welfare, at the prices
 
 
 class _Ahead(NamedTuple):
-    """What the apps of later stages can do, by stage: GPUs at the most, and worth at other prices at the most."""
+    """Bounds on what the apps of later stages can do, by stage: GPUs, and worth at other prices."""
 
     give: Ints  # by stage and type
     take: Ints  # by stage and type
@@ -89,7 +89,7 @@ class _Ahead(NamedTuple):
 
 @part
 def limit_of(goal: Goal, loss: float) -> float:
-    """Less than this must be looked for where this loss is known, with losses counted from a welfare of 0."""
+    """The loss below which an improvement counts, given this known loss; losses are counted from a welfare of 0."""
     part = goal.width * np.exp(-loss - goal.others)
     if part >= 1.0:
         return -np.inf
@@ -98,7 +98,7 @@ def limit_of(goal: Goal, loss: float) -> float:
 
 @part
 def _shifts(price: Floats) -> Floats:
-    """Every type's price higher, the same or lower, in all combinations, each by a number of steps."""
+    """Price changes: every type's price higher, the same or lower, in all combinations, each by a number of steps."""
     types, steps = len(price), len(_STEPS)
     patterns, mean = 3**types, price.mean()
     shift = np.zeros((patterns * steps, types))
@@ -140,7 +140,7 @@ def _ahead(moves: Moves, price: Floats) -> _Ahead:
 
 @inner
 def _loss_to_come(ahead: _Ahead, left: Ints, price: Floats, stage: int) -> float:
-    """At the least, from this stage on; infinity where what is missing can not be given back."""
+    """A lower bound on the loss from this stage on; infinity where missing GPUs cannot be given back."""
     least = 0.0
     pattern, power = 0, 1
     for kind in range(len(price)):
@@ -160,7 +160,7 @@ def _loss_to_come(ahead: _Ahead, left: Ints, price: Floats, stage: int) -> float
 
 @inner
 def _loss_now(left: Ints, price: Floats, regret: float) -> float:
-    """If nobody else moves."""
+    """The loss if no other app moves."""
     loss = regret
     for kind in range(len(price)):
         if left[kind] < 0:
@@ -179,7 +179,7 @@ def _are_equal(left: Ints, one: int, other: int) -> bool:
 
 @inner
 def _place_of(labels: Room, label: int) -> np.int64:
-    """Where in the table what this label leaves is, or would be."""
+    """The place in the table of what this label leaves, or the place where it would be."""
     code = np.uint64(0)
     for kind in range(labels.left.shape[1]):
         code = (code ^ np.uint64(labels.left[label, kind])) * _MIX
@@ -213,7 +213,7 @@ def room_for(types: int, beam: int) -> Room:
 
 @part
 def _ranked(values: Floats, rank: int) -> float:
-    """The value of that rank from 0, by Hoare's method, in place."""
+    """The value of that rank, counted from 0, by Hoare's selection, in place."""
     low, high = 0, len(values) - 1
     while low < high:
         pivot = values[(low + high) // 2]
@@ -238,7 +238,7 @@ def _ranked(values: Floats, rank: int) -> float:
 
 @part
 def _kept(labels: Room, living: int, limit: float, beam: int) -> tuple[int, float]:
-    """Keep what is not beaten and may come below the limit, as many as the beam has places; what the others lose."""
+    """Keep undominated labels that may come below the limit, up to the beam width; return the loss of the others."""
     live, table = labels.live, labels.table
     kept = 0
     for index in range(living):
@@ -246,7 +246,7 @@ def _kept(labels: Room, living: int, limit: float, beam: int) -> tuple[int, floa
         if table[labels.place[label]] == label and labels.promise[label] < limit:
             live[kept] = label
             kept += 1
-    if kept <= beam + beam // 4:  # To choose takes time; a few more do not.
+    if kept <= beam + beam // 4:  # Selection takes time; a few extra labels do not.
         return kept, np.inf
     promise = labels.scratch[:kept]
     for index in range(kept):
@@ -273,7 +273,7 @@ def _answer(labels: Room, moves: Moves, state: _State) -> Searched:
 
 @part
 def _extend(labels: Room, moves: Moves, ahead: _Ahead, price: Floats, goal: Goal, stage: int, state: _State) -> _State:
-    """Every living label, with every move of this stage."""
+    """Extend every living label by every move of this stage."""
     count, best, least, limit, lost = state.made, state.best, state.least, state.limit, state.lost
     for index in range(state.living):
         label = labels.live[index]
@@ -290,7 +290,7 @@ def _extend(labels: Room, moves: Moves, ahead: _Ahead, price: Floats, goal: Goal
             number = labels.table[place]
             if number >= 0 and labels.regret[number] <= regret:
                 continue
-            if number < state.made:  # Those of earlier stages stay, for they may be parents.
+            if number < state.made:  # Labels of earlier stages stay, because they may be parents.
                 if count == len(labels.regret) - 1:
                     lost = min(lost, promise)
                     continue
@@ -308,7 +308,7 @@ def _extend(labels: Room, moves: Moves, ahead: _Ahead, price: Floats, goal: Goal
 
 @part
 def _relive(labels: Room, ahead: _Ahead, price: Floats, stage: int, living: int, fresh: int, count: int) -> int:
-    """Labels that did not move promise less than before; those who did live too."""
+    """Update the promises of labels that did not move, and add the new labels to the living ones."""
     for index in range(living):
         label = labels.live[index]
         labels.promise[label] = labels.regret[label] + _loss_to_come(ahead, labels.left[label], price, stage + 1)
@@ -322,7 +322,7 @@ def _relive(labels: Room, ahead: _Ahead, price: Floats, stage: int, living: int,
 def search(
     labels: Room, moves: Moves, left: Ints, price: Floats, goal: Goal, bound: float, known: float, beam: int
 ) -> Searched:
-    """The least loss with these moves, if it is below what is known by more than the slack of the goal."""
+    """The least loss with these moves, if it is below the known loss by more than the slack of the goal."""
     ahead, narrow = _ahead(moves, price), max(beam // _NARROW, 1)
     labels.left[0], labels.regret[0], labels.move[0], labels.live[0] = left, 0.0, -1, 0
     labels.place[0] = _place_of(labels, 0)
@@ -338,7 +338,7 @@ def search(
         living, dropped = _kept(labels, living, state.limit, beam)
         lost = min(state.lost, dropped)
         if lost < state.limit:
-            beam = narrow  # Nothing more is proved; something may still be found.
+            beam = narrow  # Nothing further is proved; something may still be found.
         state = _State(state.made, living, state.best, state.least, state.limit, lost, bound)
     for label in range(state.made):
         labels.table[labels.place[label]] = -1

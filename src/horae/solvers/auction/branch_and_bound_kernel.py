@@ -1,8 +1,8 @@
 """Welfare and payments of an auction over several GPU types, compiled: branch and bound.
 
-Prices are a bound, the search beside them finds allocations and proves more. What neither settles is split in two: an
-app that stands between two bundles gets at most so many GPUs of a type, or more. The part with the largest bound is
-looked at next.
+Prices give a bound; the search near them finds allocations and improves the proof. What neither settles is split in
+two: an app that is between two bundles gets at most so many GPUs of a type, or more. The part with the largest bound is
+explored next.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from horae.solvers.auction.prices_kernel import (
 )
 from horae.solvers.levels.pricing_kernel import kernel, part
 
-_CLOSE = 0.012  # where more is to be proved, the search is there to find something, and may be narrow
+_CLOSE = 0.012  # with a larger gap the search only has to find something, and may be narrow
 _NARROW = 4
 _PLANES_KEPT = 96
 _HAIR = 1e-12
 
 
 class Effort(NamedTuple):
-    """How much is looked at before it is given up."""
+    """Limits on the search effort."""
 
     nodes_max: int
     beam: int
@@ -46,12 +46,12 @@ class Settled(NamedTuple):
     bound: float  # no allocation has a larger welfare
     price: Floats  # by type: of the bound before anything was split
     others: Floats  # by app: a welfare that the others can have without it
-    others_bound: Floats  # by app: the others can not have more
+    others_bound: Floats  # by app: upper bound on that
     others_price: Floats  # by app and type
 
 
 class _Best(NamedTuple):
-    """The best that was found for all apps but one, or for all."""
+    """The best allocation found, for all apps or for all but one."""
 
     pick: Ints  # of the absent one: nothing
     welfare: float
@@ -67,13 +67,13 @@ class _Nodes(NamedTuple):
     kind: Ints
     split: Ints
     is_above: Bools
-    bound: Floats  # of the parent; - infinity: looked at
+    bound: Floats  # of the parent; - infinity: explored
     price: Floats  # of the parent, by type
 
 
 @part
 def _set_open(nodes: _Nodes, case: Case, node: int, is_reset: bool) -> None:
-    """Close the bundles that the way to this node excludes, or open all of these apps again."""
+    """Close the bundles that the path to this node excludes, or open all bundles of these apps again."""
     lots = case.lots
     while node > 0:
         app = nodes.app[node]
@@ -88,7 +88,7 @@ def _set_open(nodes: _Nodes, case: Case, node: int, is_reset: bool) -> None:
 
 @part
 def _inherit(case: Case, nodes: _Nodes, node: int, source: Planes, count: int, planes: Planes) -> int:
-    """The planes of the root, with open bundles in the place of those that are not; how many."""
+    """Copy the planes of the root, with open bundles in place of closed ones; return how many."""
     for number in range(count):
         planes.base[number] = source.base[number]
         planes.slope[number] = source.slope[number]
@@ -112,7 +112,7 @@ def _inherit(case: Case, nodes: _Nodes, node: int, source: Planes, count: int, p
 
 @part
 def _keep(source: Planes, total: int, planes: Planes, first: int, last: int) -> int:
-    """What was chosen at a node is a plane of all: keep it for later nodes, in the place of an old one."""
+    """Keep the plane found at a node, which is valid for all, in place of an old one, for later nodes."""
     for number in range(first, last):
         place = total if total < _PLANES_KEPT else 1 + (total - 1) % (_PLANES_KEPT - 1)
         source.base[place] = planes.base[number]
@@ -124,9 +124,9 @@ def _keep(source: Planes, total: int, planes: Planes, first: int, last: int) -> 
 
 @part
 def _split(case: Case, planes: Planes, priced: Priced, best: Ints) -> tuple[int, int, int]:
-    """The app and the type where the planes that meet are apart by GPUs of the highest price, and what is between.
+    """The app and the type where the active planes differ by GPUs of the highest price, and the split value.
 
-    Where they agree, the best allocation so far is one of them: it has something else, or all would be proved.
+    Where they agree, the best allocation so far is one of them: it differs elsewhere, or all would be proved.
     """
     lots = case.lots
     chosen, chosen_kind, split, most = -1, 0, 0, 0.0
@@ -185,7 +185,7 @@ def _highest(bound: Floats, count: int) -> int:
 
 @part
 def _search_beside(case: Case, room: Room, priced: Priced, goal: Goal, effort: Effort, best: Ints) -> float:
-    """Replace the best allocation by a better one, if there is one beside these prices; the loss that is proved."""
+    """Replace the best allocation by a better one near these prices, if there is one; return the proved loss."""
     welfare = welfare_of(case.lots, best, case.absent)
     limit = priced.bound + limit_of(goal, -welfare)
     ground = ground_of(case, priced.price, limit, effort.moves_max)
@@ -212,14 +212,14 @@ def _best(
     top: float,
     effort: Effort,
 ) -> _Best:
-    """The best allocation, but for the slack of the goal, if the effort is enough. `top`: a bound known before."""
+    """The best allocation up to the slack of the goal, if the effort suffices. `top`: a bound known before."""
     lots, best = case.lots, known.copy()
     welfare, proved = welfare_of(lots, known, case.absent), -np.inf
     nodes, made = _planted(2 * effort.nodes_max + 1, top, first), 1
     price = first
     for _ in range(effort.nodes_max):
         node = _highest(nodes.bound, made)
-        enough = -limit_of(goal, -welfare)  # What is not above need not be found.
+        enough = -limit_of(goal, -welfare)  # An allocation that is not above this need not be found.
         if nodes.bound[node] <= enough + _HAIR:
             break
         _set_open(nodes, case, node, False)
@@ -252,7 +252,7 @@ def _best(
 
 @part
 def _without(lots: Lots, app: int, source: Planes, count: int, planes: Planes) -> None:
-    """Planes of all apps as planes of all but one."""
+    """Convert planes of all apps to planes of all but one."""
     planes.slope[0] = source.slope[0]
     for number in range(1, count):
         planes.pick[number] = source.pick[number]
@@ -264,7 +264,7 @@ def _without(lots: Lots, app: int, source: Planes, count: int, planes: Planes) -
 
 @part
 def _no_planes(apps: int, types: int) -> Planes:
-    """But the first, which rises with all prices."""
+    """Planes without content, except the first, which rises with all prices."""
     planes = Planes(np.zeros(PLANES_MAX), np.zeros((PLANES_MAX, types)), np.zeros((PLANES_MAX, apps), np.int64))
     planes.slope[0] = 1.0
     return planes
@@ -272,7 +272,7 @@ def _no_planes(apps: int, types: int) -> Planes:
 
 @kernel
 def settle(lots: Lots, offer: Ints, known: Ints, top: float, width: float, whole: Effort, each: Effort) -> Settled:
-    """The best welfare, exactly if the effort is enough; and what the others can have without each of the apps.
+    """The best welfare, exact if the effort suffices; and what the others can have without each of the apps.
 
     The latter to a width of exp(welfare of the others - welfare of the others without it). `known`: an allocation, by
     app a bundle, and `top` a bound on all of them.
@@ -294,7 +294,7 @@ def settle(lots: Lots, offer: Ints, known: Ints, top: float, width: float, whole
     for app in range(apps):
         others[app] = welfare_of(lots, best.pick, app)
         others_price[app] = best.price
-        # It could have been there and have had nothing.
+        # The app could have taken part and won nothing.
         others_bound[app] = max(best.bound - lots.value[lots.start[app]], others[app])
         goal = Goal(others[app], width)
         if others_bound[app] <= -limit_of(goal, -others[app]):

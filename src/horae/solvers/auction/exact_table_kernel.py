@@ -1,7 +1,7 @@
 """An auction of few GPUs, compiled: a table of the best welfare for every part of the offer, app after app.
 
-Exact whatever the bids. Without an app, the others share the offer in two: those before it have one part, those after
-it the rest.
+Exact for any bids. Without an app, the others divide the offer in two: the apps before it have one part, those after it
+the rest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Exact(NamedTuple):
 
 @part
 def _add(lots: Lots, app: int, shape: Ints, before: Floats, after: Floats) -> None:
-    """The table with one more app. Tables are flat: of four types always, the last of them side by side."""
+    """Extend the table by one app. Tables are flat and always of four types, the last of them contiguous."""
     after[:] = -np.inf
     types = lots.gpus.shape[1]
     gpus = np.zeros(4, np.int64)
@@ -42,7 +42,7 @@ def _add(lots: Lots, app: int, shape: Ints, before: Floats, after: Floats) -> No
 
 @part
 def _choice(lots: Lots, app: int, shape: Ints, before: Floats, here: Ints, welfare: float) -> int:
-    """The first bundle with which the table has that welfare for what is here; what is here is less by it after."""
+    """The first bundle with which the table has that welfare for `here`, which is then reduced by the bundle."""
     types = lots.gpus.shape[1]
     for bundle in range(lots.start[app], lots.start[app + 1]):
         cell, fits = 0, True

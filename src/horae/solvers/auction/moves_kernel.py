@@ -1,4 +1,4 @@
-"""Which bundles are near the best at prices, and the moves that a search beside these prices may make, compiled."""
+"""The bundles near the best at given prices, and the moves that a search near these prices may make, compiled."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from horae.solvers.auction.beam_search_kernel import Moves
 from horae.solvers.auction.prices_kernel import Case, Lots, Near, pick_of, weigh, worth_of
 from horae.solvers.levels.pricing_kernel import part
 
-_REACH = 0.2  # of a price: how far others may be from it
+_REACH = 0.2  # relative distance from a price within which bundles are kept
 _REGRET_MIN, _REGRET_MAX = 1e-3, 10.0
 
 
 class Ground(NamedTuple):
-    """What all apps do at prices, and what they could do instead."""
+    """The choice of all apps at given prices, and their alternatives."""
 
     pick: Ints  # by app: its bundle; of the absent one: nothing
-    left: Ints  # by type: of the offer
+    left: Ints  # by type: left of the offer
     moves: Moves
-    floor: float  # moves of a regret below this are all there
+    floor: float  # all moves of a regret below this are included
 
 
 @part
@@ -35,7 +35,7 @@ def welfare_of(lots: Lots, pick: Ints, absent: int) -> float:
 
 @part
 def _regret_of_some(lots: Lots, price: Floats, wanted: int) -> float:
-    """About that many bundles have less, beside the best of each app."""
+    """The regret below which about that many bundles lie, beside the best of each app."""
     regret = np.empty(len(lots.value))
     apps = len(lots.start) - 1
     for app in range(apps):
@@ -57,7 +57,7 @@ def _regret_of_some(lots: Lots, price: Floats, wanted: int) -> float:
 
 @part
 def near_of(lots: Lots, price: Floats, wanted: int) -> Near:
-    """The bundles that matter at prices about these, and about so many that are not the best of their app."""
+    """The bundles that matter at prices near these, with about so many that are not the best of their app."""
     apps, types = len(lots.start) - 1, len(price)
     regret = _regret_of_some(lots, price, wanted)
     reach = _REACH * price.mean() + np.zeros(types)
@@ -85,7 +85,7 @@ def near_of(lots: Lots, price: Floats, wanted: int) -> Near:
 
 @part
 def all_far(apps: int, types: int) -> Near:
-    """Nothing is known: all bundles matter."""
+    """A `Near` without information: all bundles matter."""
     nothing, none = np.zeros(0), np.zeros(0, np.int64)
     free = np.zeros(types)
     return Near(np.zeros(apps + 1, np.int64), none, nothing, np.zeros((types, 0)), nothing, free, free, -1.0)
@@ -100,7 +100,7 @@ def _longer(values: Any) -> Any:
 
 @part
 def _listed(case: Case, price: Floats, depth: float) -> tuple[Ints, Ints, Ints, Floats]:
-    """The picks of all apps; and owner, bundle and regret of whatever else has a regret below the depth."""
+    """The picks of all apps; and owner, bundle and regret of all other bundles with a regret below the depth."""
     lots, near = case.lots, case.near
     apps = len(lots.start) - 1
     pick = np.empty(apps, np.int64)
@@ -158,7 +158,7 @@ def _staged(lots: Lots, pick: Ints, owner: Ints, bundle: Ints, regret: Floats) -
 
 @part
 def ground_of(case: Case, price: Floats, limit: float, moves_max: int) -> Ground:
-    """Moves of a regret below the limit, so many at the most."""
+    """The moves of a regret below the limit, at most so many."""
     depth = min(limit, case.near.regret if case.near.regret > 0 else _REGRET_MAX)
     pick, owner, bundle, regret = _listed(case, price, depth)
     order = np.argsort(regret)

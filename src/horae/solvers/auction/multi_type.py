@@ -1,13 +1,13 @@
-"""A partial-allocation auction (Themis, NSDI'20) over several GPU types: who wins which bundle, and what each keeps.
+"""A partial-allocation auction (Themis, NSDI'20) over several GPU types: the bundle each app wins, and what it keeps.
 
 Every app bids values for bundles of GPUs, the logarithm of 1 / rho with each of them. The allocation is the one with
 the largest welfare, the sum of values. An app pays with a part of what it wins and keeps
 
     kept(i) = exp(welfare of the others with it - the best welfare of the others without it),
 
-at most all of it. Both are hard to find in general: bundles are whole, and values need not be concave. Where the offer
-is small a table of all its parts is exact; otherwise prices of the types take the problem apart, and branch and bound
-closes the gap. Whatever is answered comes with its proof: see `TypesOutcome`.
+at most all of it. Both are hard to find in general: bundles are indivisible, and values need not be concave. Where the
+offer is small a table of all its parts is exact; otherwise prices of the types decompose the problem, and branch and
+bound closes the gap. Every answer comes with its proof: see `TypesOutcome`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 import highspy
 
 TYPES_MAX = 4
-WIDTH_MAX = 0.01  # of what an app keeps: its bounds are no further apart
+WIDTH_MAX = 0.01  # maximum distance between the bounds of what an app keeps
 WELFARE_GAP_MAX = 0.01
-EXACT_GAP = 1e-9  # what rounding may make of nothing
+EXACT_GAP = 1e-9  # rounding error of a gap of zero
 
-_WIDTH = 0.98 * WIDTH_MAX  # what is asked for: the sums are rounded
+_WIDTH = 0.98 * WIDTH_MAX  # the width requested: slightly less, because sums are rounded
 _ROUNDING = 1e-13  # of sums
 _NODES_MAX_WHOLE, _NODES_MAX_EACH = 4000, 1000  # of branch and bound
 _STEPS_MAX = 40_000_000  # of a table: its cells x bundles
@@ -39,7 +39,7 @@ _CELLS_MAX = 4_000_000  # of all tables
 
 
 class Bid(NamedTuple):
-    """Row 0 is nothing; more GPUs are never worth less."""
+    """The bid of an app: row 0 is nothing; more GPUs are never worth less."""
 
     gpus: Ints  # by bundle and type
     value: Floats  # by bundle, finite
@@ -48,15 +48,15 @@ class Bid(NamedTuple):
 class TypesOutcome(NamedTuple):
     """The allocation and the payments, with what is proved of them.
 
-    Proved, but for rounding: no allocation has a welfare above `welfare_bound`; and for the allocation that was chosen,
-    be it the best or not, the exact kept part of every app is within `kept_low` and `kept_high`. What is exact depends
-    on the best welfare of the others without the app: any allocation of theirs bounds it from below, hence `kept_high`,
-    and prices (after branching, or a solver's) bound it from above, hence `kept_low`. `payment_kept` is `kept_high`:
-    what the best allocation that was found for the others says.
+    Proved, up to rounding: no allocation has a welfare above `welfare_bound`; and for the allocation that was chosen,
+    optimal or not, the exact kept part of every app is within `kept_low` and `kept_high`. The exact part depends on the
+    best welfare of the others without the app: any allocation of theirs bounds it from below, hence `kept_high`, and
+    prices (after branching, or a solver's) bound it from above, hence `kept_low`. `payment_kept` is `kept_high`: it
+    follows from the best allocation that was found for the others.
     """
 
     choice: Ints  # by app: the row of its bid
-    payment_kept: Floats  # by app: the part of its bundle that it keeps
+    payment_kept: Floats  # by app: the fraction of its bundle that it keeps
     welfare: float
     welfare_bound: float
     kept_low: Floats
@@ -64,12 +64,12 @@ class TypesOutcome(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """No other allocation has a larger welfare."""
+        """Whether no other allocation has a larger welfare."""
         return self.welfare_bound - self.welfare <= EXACT_GAP
 
     @property
     def width(self) -> float:
-        """How far apart the bounds of what an app keeps are, at the most."""
+        """The largest distance between the bounds of what an app keeps."""
         return float((self.kept_high - self.kept_low).max(initial=0.0))
 
     @property
@@ -78,7 +78,7 @@ class TypesOutcome(NamedTuple):
 
 
 class _Brackets(NamedTuple):
-    """Welfare and bounds of it: of all apps, and of the others without each."""
+    """Welfare and its bounds: of all apps, and of the others without each."""
 
     pick: Ints  # by app: its bundle in the lots
     welfare: float
@@ -88,7 +88,10 @@ class _Brackets(NamedTuple):
 
 
 def settle_types(bids: Sequence[Bid], offer: Ints) -> TypesOutcome:
-    """The same bids in the same order give the same outcome; of equal allocations, which one is not said."""
+    """Settle the auction; the same bids in the same order give the same outcome.
+
+    Which of several equal allocations is chosen is not specified.
+    """
     offer = np.maximum(np.asarray(offer, dtype=np.int64), 0)
     if len(bids) == 0:
         nothing = np.empty(0)
@@ -105,7 +108,7 @@ def settle_types(bids: Sequence[Bid], offer: Ints) -> TypesOutcome:
 def _lots(bids: Sequence[Bid], offer: Ints) -> tuple[Lots, Ints]:
     """All bundles that fit into the offer, the small ones of each app first, and the row of each in its bid.
 
-    Of bundles that are worth the same the first is tried first, and the smallest leaves most to others.
+    Of bundles of equal worth the first is tried first, and the smallest leaves most to others.
     """
     from horae.solvers.auction.prices_kernel import Lots  # noqa: PLC0415  numba is slow to import
 
@@ -121,7 +124,7 @@ def _lots(bids: Sequence[Bid], offer: Ints) -> tuple[Lots, Ints]:
 
 
 def _kept(lots: Lots, found: _Brackets, others: Floats) -> Floats:
-    """By app, where the others can have that welfare without it; that they have less is rounding."""
+    """By app: the fraction kept if the others can have that welfare without it; a lower welfare is rounding."""
     less = found.welfare - lots.value[found.pick] - others
     kept: Floats = np.exp(np.where(less < -_ROUNDING * (1 + abs(found.welfare)), less, 0.0))
     return kept
@@ -149,7 +152,7 @@ def _by_prices(lots: Lots, offer: Ints) -> _Brackets:
 
 
 def _tightened(lots: Lots, offer: Ints, found: Settled) -> _Brackets:
-    """Ask the solver about the apps whose bounds are too far apart."""
+    """Tighten the bounds of the apps where they are too far apart, by HiGHS."""
     brackets = _Brackets(found.pick, found.welfare, found.bound, found.others.copy(), found.others_bound.copy())
     high, low = _kept(lots, brackets, brackets.others), _kept(lots, brackets, brackets.others_bound)
     for app in np.flatnonzero(high - low > WIDTH_MAX).tolist():
@@ -169,14 +172,14 @@ def _table_without(lots: Lots, app: int) -> Table:
     return Table(start, lots.gpus[is_other], lots.value[is_other])
 
 
-# The best welfare of an auction as an integer program, for HiGHS: where branch and bound of our own has given up.
+# The best welfare of an auction as an integer program for HiGHS, where the compiled branch and bound gives up.
 
 _NODES_MAX = 20_000  # a wall-clock limit would make results depend on the machine
-_OUT_MAX = 1e-6  # by how much the arithmetic of the solver may be out
+_OUT_MAX = 1e-6  # numerical error allowed in the solver's results
 
 
 class Table(NamedTuple):
-    """The bundles of all apps that are there, one app after the other."""
+    """The bundles of all participating apps, one app after the other."""
 
     start: Ints  # by app
     gpus: Ints  # by bundle and type
@@ -190,7 +193,7 @@ class Bracket(NamedTuple):
 
 
 def bracket_by_program(table: Table, offer: Ints, price: Floats, known: float, slack: float) -> Bracket:
-    """An allocation and a bound no further apart than the slack, if that can be had. `known`: some welfare."""
+    """An allocation and a bound no further apart than the slack, if possible. `known`: some welfare."""
     worth = table.value - table.gpus @ price
     best = np.maximum.reduceat(worth, table.start)
     app = np.searchsorted(table.start, np.arange(len(worth)), side="right") - 1

@@ -1,11 +1,11 @@
-"""Prices of GPU types in an auction, compiled: at prices every app chooses by itself, and that comes to a bound.
+"""Prices of GPU types in an auction, compiled: at prices every app chooses independently, which gives a bound.
 
 For any prices at or above 0 no allocation has a larger welfare than
 
     bound(prices) = prices x offer + sum over apps of the largest (value - prices x GPUs) of its bundles.
 
-It is convex; whatever all apps choose at some prices is a plane below it. The lowest point of all planes found so far
-is looked for next (Kelley's method), half way from the best prices, which keeps the first steps from going astray.
+It is convex; the choices of all apps at some prices are a plane below it. The lowest point of all planes found so far
+is evaluated next (Kelley's method), half way from the best prices, which stabilises the first steps.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from horae.solvers.levels.pricing_kernel import Function, part
 PLANES_MAX = 160
 _PIVOTS_MAX = 200
 _HAIR = 1e-11
-_GAP = 1e-7  # of the bound from the lowest
-_GAP_PART = 0.01  # of what is to be proved yet: more exact prices are not worth their while
-_HALF_WAY_ABOVE = 1e-4  # of a gap; below, the lowest point itself ends the search
+_GAP = 1e-7  # distance of the bound from the lowest
+_GAP_PART = 0.01  # of the gap still to be proved: more exact prices do not pay off
+_HALF_WAY_ABOVE = 1e-4  # of a gap; below this the lowest point itself is evaluated
 
 
 class Lots(NamedTuple):
@@ -35,20 +35,20 @@ class Lots(NamedTuple):
 
 
 class Near(NamedTuple):
-    """The bundles that matter at prices within limits: at all of them, any other has at least that regret."""
+    """The bundles that matter at prices within limits: at all such prices any other has at least that regret."""
 
     start: Ints  # by app, and the end of the last
     bundle: Ints  # in the lots
     value: Floats
     gpus: Floats  # by type and bundle
-    worth: Floats  # by bundle: room for what it is worth at prices
+    worth: Floats  # by bundle: buffer for its worth at prices
     low: Floats  # by type: price
     high: Floats
-    regret: float  # below 0: nothing is known
+    regret: float  # below 0: unknown
 
 
 class Case(NamedTuple):
-    """What is to be solved: all apps, or all but one, some of them with some of their bundles only."""
+    """The problem: all apps, or all but one, some of them with only some of their bundles."""
 
     lots: Lots
     near: Near
@@ -59,7 +59,7 @@ class Case(NamedTuple):
 
 
 class Planes(NamedTuple):
-    """What apps chose at the prices that were tried: each is a plane below the bound, base + slope x prices."""
+    """The choices of the apps at the prices tried: each is a plane below the bound, base + slope x prices."""
 
     base: Floats
     slope: Floats  # by plane and type
@@ -82,7 +82,7 @@ _INNER: dict[str, Any] = {
 
 
 def inner(function: Function) -> Function:
-    """What is called so often, with so many arrays, that to hand them over would take longer than what it does."""
+    """Inline a function that is called so often, with so many arrays, that passing them would dominate its run time."""
     compiled: Any = njit(**_INNER)(function)
     return compiled
 
@@ -108,7 +108,7 @@ def best_of_all(lots: Lots, is_open: Bools, price: Floats, app: int) -> tuple[in
 
 @part
 def is_within(near: Near, price: Floats) -> bool:
-    """Do only the bundles that are near matter at these prices?"""
+    """Whether only the bundles that are near matter at these prices."""
     found = near.regret >= 0
     for kind in range(len(price)):
         found = found and near.low[kind] <= price[kind] <= near.high[kind]
@@ -117,7 +117,7 @@ def is_within(near: Near, price: Floats) -> bool:
 
 @part
 def weigh(near: Near, price: Floats) -> bool:
-    """What all bundles that are near are worth at these prices, if only they matter there; else False.
+    """Compute the worth of all bundles that are near, if only they matter at these prices; else return False.
 
     Summed as in `worth_of`, type by type: equal to the last bit.
     """
@@ -133,10 +133,10 @@ def weigh(near: Near, price: Floats) -> bool:
 
 @inner
 def pick_of(case: Case, price: Floats, app: int, weighed: bool) -> tuple[int, float]:
-    """The best open bundle of an app, and what it is worth; `weighed`: only those that are near matter."""
+    """The best open bundle of an app, and its worth; `weighed`: only those that are near matter."""
     if not weighed or case.is_split[app]:
         return best_of_all(case.lots, case.is_open, price, app)
-    # Two loops, for to remember where the best is in the first would make a jump of every step.
+    # Two loops, because tracking the position of the best in the first would add a branch to every step.
     first = case.near.start[app]
     worths = case.near.worth[first : case.near.start[app + 1]]
     most = -np.inf
@@ -150,7 +150,7 @@ def pick_of(case: Case, price: Floats, app: int, weighed: bool) -> tuple[int, fl
 
 @part
 def add_plane(case: Case, price: Floats, planes: Planes, number: int) -> float:
-    """The bound at these prices; what the apps choose becomes the plane of that number."""
+    """The bound at these prices; the choices of the apps become the plane of that number."""
     lots, offer, types = case.lots, case.offer, len(price)
     bound = base = 0.0
     for kind in range(types):
@@ -174,7 +174,7 @@ def add_plane(case: Case, price: Floats, planes: Planes, number: int) -> float:
 
 @part
 def _solved(matrix: Floats, side: Floats) -> bool:
-    """Gauss's method in place, for a few rows; whether there is a solution."""
+    """Solve a small system in place by Gaussian elimination; return whether there is a solution."""
     size = len(side)
     for row in range(size):
         pivot = row
@@ -200,7 +200,7 @@ def _solved(matrix: Floats, side: Floats) -> bool:
 
 @part
 def _fill_column(planes: Planes, member: int, column: Floats) -> None:
-    """Of a plane: 1 and its slope; of the limit of a price, -1 - kind: nothing but -1 in its row."""
+    """Fill the column of a plane: 1 and its slope; of the limit of a price, -1 - kind: only -1 in its row."""
     column[:] = 0.0
     if member < 0:
         column[-member] = -1.0
@@ -212,10 +212,10 @@ def _fill_column(planes: Planes, member: int, column: Floats) -> None:
 
 @part
 def lowest_point(planes: Planes, count: int, basis: Ints, point: Floats) -> bool:
-    """The lowest point above all planes at prices from 0: (height, prices), by the simplex method.
+    """Find the lowest point above all planes at prices from 0: (height, prices), by the simplex method.
 
-    The basis says which planes, and which limits of prices, meet there; it begins with plane 0, which falls nowhere,
-    and is kept for the next time. False if arithmetic or patience ended before.
+    The basis holds the planes and the limits of prices that meet there; it begins with plane 0, which falls nowhere,
+    and is kept for the next call. False on numerical failure or too many steps.
     """
     size = len(point)
     matrix, column, side = np.empty((size, size)), np.empty(size), np.empty(size)
@@ -250,7 +250,7 @@ def lowest_point(planes: Planes, count: int, basis: Ints, point: Floats) -> bool
 
 @part
 def _enters(planes: Planes, basis: Ints, entering: int, matrix: Floats, column: Floats, side: Floats) -> bool:
-    """Exchange one of the basis for another plane or limit, so that weights remain at or above 0."""
+    """Exchange a member of the basis for another plane or limit, so that weights remain at or above 0."""
     size = len(basis)
     for place in range(size):
         _fill_column(planes, basis[place], column)
@@ -277,7 +277,7 @@ def _enters(planes: Planes, basis: Ints, entering: int, matrix: Floats, column: 
 
 @part
 def _share_within(near: Near, price: Floats, point: Floats) -> float:
-    """How far to go from prices within limits to others, so as to stay within; all the way if there is no choice."""
+    """How far to go from prices within limits towards others and stay within; all the way if that is impossible."""
     if not is_within(near, price):
         return 1.0
     share = 1.0
@@ -294,8 +294,8 @@ def _share_within(near: Near, price: Floats, point: Floats) -> float:
 def find_prices(case: Case, planes: Planes, count: int, first: Floats, enough: float) -> Priced:
     """Prices at which the bound is lowest, or low enough; `enough` at infinity: only the lowest will do.
 
-    Planes before `count` are there already. The first of them rises with all prices; it lies below the bound wherever
-    that matters, and is only where to begin.
+    Planes before `count` exist already. The first of them rises with all prices; it lies below the bound wherever that
+    matters, and only serves as the start.
     """
     types = len(case.offer)
     basis = np.zeros(types + 1, np.int64)

@@ -1,15 +1,15 @@
-"""The partial-allocation auction of Themis (NSDI'20, section 5): who wins how many GPUs, and what each keeps of it.
+"""The partial-allocation auction of Themis (NSDI'20, section 5): how many GPUs each app wins, and what it keeps.
 
 The winners maximise the product of 1 / rho, which is proportional fairness. Bids collapse to "so many GPUs, at the best
 level: log 1 / rho", so this is a multiple-choice knapsack. One pass over the apps forwards and one backwards give the
-optimum and, joined at each app, the optimum without it: no solve for each app.
+optimum and, joined at each app, the optimum without it: no separate solve per app.
 
-What an app keeps of its lease is what the others lose by its being there:
+The fraction of its lease that an app keeps reflects what the others lose by its presence:
 
     kept(i) = product over j other than i of rho(j) if i were not there / rho(j)
 
 Where apps have weights, their bids are weighted, and each keeps that to the power of 1 / its weight: kept x 1 / rho is
-then largest for who tells the truth, as it is with weights of one (Cole, Gkatzelis and Goel, EC'13).
+then largest for a truthful app, as it is with weights of one (Cole, Gkatzelis and Goel, EC'13).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from horae.model.arrays import Floats, Ints
 
 
 class Bid(NamedTuple):
-    """How much each number of GPUs is worth to an app: the first is for none, and more is never worth less."""
+    """The value of each number of GPUs to an app: the first is for none, and more is never worth less."""
 
     gpus: Ints
     value: Floats  # log 1 / rho
 
 
 class Bids(NamedTuple):
-    """Those of several apps, one after the other."""
+    """The bids of several apps, one after the other."""
 
     first: Ints  # where the bids of each app begin, and the end
     gpus: Ints
@@ -41,7 +41,7 @@ class Bids(NamedTuple):
         return Bid(self.gpus[mine], self.value[mine])
 
     def weighted(self, weight: Floats) -> Bids:
-        """The same for apps that count for more or less than one."""
+        """The bids multiplied by the weights of their apps."""
         return self._replace(value=self.value * np.repeat(weight, np.diff(self.first)))
 
     def of_these(self, apps: Ints) -> Bids:
@@ -59,11 +59,11 @@ def together(bids: Sequence[Bid]) -> Bids:
 
 
 class Outcome(NamedTuple):
-    """By app."""
+    """The outcome of an auction, by app."""
 
     choice: Ints  # the bid that wins
     gpus: Ints
-    kept: Floats  # the part of its lease that it keeps
+    kept: Floats  # the fraction of its lease that it keeps
 
 
 def settle_bids(bids: Bids | Sequence[Bid], offer: int) -> Outcome:
@@ -76,5 +76,5 @@ def settle_bids(bids: Bids | Sequence[Bid], offer: int) -> Outcome:
         return Outcome(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
     most = int(gpus[first[1:] - 1].sum())
     choice, others, without = settle(first, gpus, value, min(max(offer, 0), most))
-    # The others cannot do worse without an app; a hair is rounding.
+    # The others cannot do worse without an app; a tiny excess is rounding.
     return Outcome(choice, gpus[first[:-1] + choice], np.exp(np.minimum(others - without, 0.0)))

@@ -1,4 +1,4 @@
-"""Winner determination of an auction for one kind of GPU, compiled: a multiple-choice knapsack, and all but one."""
+"""Winner determination for one GPU type, compiled: a multiple-choice knapsack, with and without each app."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Settled: TypeAlias = tuple[Ints, Floats, Floats]
 
 @kernel()
 def _add(before: Floats, after: Floats, gpus: Ints, value: Floats) -> None:
-    """The best of everybody so far and one more app, for every number of GPUs."""
+    """The best welfare of all apps so far and one more, for every number of GPUs."""
     most = len(before) - 1
     for count in range(most + 1):
         after[count] = before[count] + value[0]
@@ -27,7 +27,7 @@ def _add(before: Floats, after: Floats, gpus: Ints, value: Floats) -> None:
 
 @kernel()
 def settle(first: Ints, gpus: Ints, value: Floats, offer: int) -> Settled:
-    """By app: the bid that wins, the welfare of the others then, and the best they could do if it were not there.
+    """By app: the winning bid, the welfare of the others then, and the best they could do without it.
 
     The bids of app `i` are those from `first[i]` to `first[i + 1]`, the first of them for nothing.
     """
@@ -44,7 +44,7 @@ def settle(first: Ints, gpus: Ints, value: Floats, offer: int) -> Settled:
     left = offer
     for app in range(apps - 1, -1, -1):
         best = forward[app + 1, left]
-        for bid in range(first[app], first[app + 1]):  # the fewest GPUs that do
+        for bid in range(first[app], first[app + 1]):  # the fewest GPUs that suffice
             need = gpus[bid]
             if need <= left and forward[app, left - need] + value[bid] == best:
                 choice[app] = bid - first[app]

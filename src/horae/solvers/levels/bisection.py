@@ -1,4 +1,4 @@
-"""Level problems by HiGHS and bisection: slow, independent of the compiled method, and there for when that gives up."""
+"""Level problems by HiGHS and bisection: slow, independent of the compiled method, and its fallback."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from horae.solvers.solution import Answer
 _ENDLESS = float("inf")
 _HALVINGS = 45
 _DOUBLINGS_MAX = 1100  # beyond that a float is infinite
-_PULL_MIN = 1e-7  # of the largest: below that it is not for want of GPUs that a class does not rise
+_PULL_MIN = 1e-7  # of the largest: below that GPUs are not what keeps a class from rising
 
 
 def reach_by_program(problem: str, classes: Classes, wish: Wish, *, fill: bool, gain: Floats | None) -> Answer:
-    """What `reach_level` promises, to some 1e-9."""
+    """The answer of `reach_level`, to some 1e-9."""
     program = _Program(problem, classes)
     rising, floor = wish.rising.copy(), np.zeros(len(wish.rising))
     first: Answer | None = None
@@ -54,10 +54,10 @@ class _Program:
         self.type_rows = slice(len(classes.jobs), len(self.cells.share_rows))
 
     def most_idle(self, asked: Floats) -> Solved:
-        asked = np.minimum(asked, self.top * (1 - 1e-12))  # at the best level rounding may ask for more than there is
+        asked = np.minimum(asked, self.top * (1 - 1e-12))  # at the best level rounding may ask for too much
         last = len(self.cells.row)
         cost = np.zeros(last + 2)
-        cost[last], cost[last + 1] = 1.0, -1.0  # the idle part may be negative: then it is missing
+        cost[last], cost[last + 1] = 1.0, -1.0  # the idle part may be negative: then that part is missing
         rows = list(self.cells.share_rows)
         for number, gpus in enumerate(self.classes.capacity):
             row = rows[len(self.classes.jobs) + number]
@@ -82,7 +82,7 @@ class _Program:
 
 
 def _bisect(program: _Program, wish: Wish, rising: Bools, floor: Floats) -> tuple[float, float]:
-    """The best level within reach, and one just beyond it."""
+    """The best feasible level, and one just beyond it."""
 
     def within_reach(level: float) -> bool:
         return program.most_idle(wish.speeds(level, rising, floor)).value >= -1e-9
@@ -102,7 +102,7 @@ def _bisect(program: _Program, wish: Wish, rising: Bools, floor: Floats) -> tupl
 
 
 def _held_down(program: _Program, wish: Wish, beyond: float, rising: Bools, floor: Floats) -> Bools:
-    """By class: it is part of the proof that the level beyond cannot be reached."""
+    """By class: whether it is part of the proof that the level beyond is infeasible."""
     solved = program.most_idle(wish.speeds(beyond, rising, floor))
     pull = np.maximum(-solved.row_price[program.speed_rows], 0.0) * program.top
     return rising & (pull > _PULL_MIN * pull.max(initial=0.0))

@@ -1,9 +1,9 @@
-"""Max-min fairness (Gavel, section 4.1): the least normalised speed of any job is as large as can be.
+"""Max-min fairness (Gavel, section 4.1): maximise the least normalised speed of any job.
 
     maximise t   subject to   level(c) = sum over options of rate[c, o] x[c, o] >= t   for every class c
 
-Then, if wanted, lexicographically: whoever cannot rise any more is frozen, and the rest rises on; a positive price on
-its level says that a class cannot. A class whose rates are all zero is not in the objective.
+Then, if requested, lexicographically: a class that cannot rise any further is frozen, and the rest rises on; a positive
+price on its level proves that a class cannot rise. A class whose rates are all zero is not in the objective.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _PROBLEM = "max-min fairness"
 
 
 def max_min(classes: Classes, rate: Floats) -> Answer:
-    """The best least level, with prices and a bound that proves it; what is left over is nobody's."""
+    """The best least level, with prices and a bound that proves it; what is left over is not allocated."""
     return reach_level(_PROBLEM, *_levels(classes, rate))
 
 
 def water_filling(classes: Classes, rate: Floats) -> Answer:
     """The lexicographically best levels; the value and its bound are those of the least one.
 
-    Then nobody can have more without taking it from somebody else, but for those who are not in the objective: what is
-    left goes to whichever of them gains most.
+    Then no class can have more without taking it from another, except for those not in the objective: what is left goes
+    to whichever of them gains most.
     """
     levels, wish = _levels(classes, rate)
     others = classes.served & ~wish.rising
@@ -42,20 +42,20 @@ def water_filling(classes: Classes, rate: Floats) -> Answer:
 
 
 def _levels(classes: Classes, rate: Floats) -> tuple[Classes, Wish]:
-    """Rates in the place of speeds: then everybody must have the same."""
+    """The classes with rates in place of speeds, so that all must have the same level."""
     rising = classes.served & (rate.max(axis=1, initial=0.0) > 0)
     levels = classes._replace(speed=np.where(rising[:, None] & classes.choice, rate, classes.speed))
     return levels, Wish(rising, np.ones(len(rising)), np.zeros(len(rising)))
 
 
-# The makespan (Gavel, section 4.2): the time until the last job ends, if shares stayed as they are, is least.
+# Makespan (Gavel, section 4.2): minimise the time until the last job ends, if shares stayed as they are.
 
 
 def makespan(classes: Classes, steps_left: Floats) -> Answer:
-    """Value and bound in seconds; prices: how many seconds one more GPU would save.
+    """The shares of least makespan; value and bound in seconds; prices: seconds saved by one more GPU.
 
-    Where nobody knows what is left (nan), or where next to nothing is, a job gets of what is left over only; that goes
-    to whoever gains most of its speed with the same part of every type.
+    Where the work left is unknown (nan) or nearly zero, a job gets only of what is left over; that goes to the jobs
+    that gain most relative to their speed with the same part of every type.
     """
     rising = classes.served & has_work(classes, steps_left)
     slope = np.where(rising, steps_left, 1.0)
@@ -67,21 +67,21 @@ def makespan(classes: Classes, steps_left: Floats) -> Answer:
     return answer._replace(value=1 / answer.value, bound=1 / answer.bound, prices=answer.prices / answer.value**2)
 
 
-# Finish-time fairness (Themis; Gavel, section 4.2): the worst ratio of finish times is as small as can be.
+# Finish-time fairness (Themis; Gavel, section 4.2): minimise the worst ratio of finish times.
 
 
 class Progress(NamedTuple):
-    """By class."""
+    """Age, work left and isolated time so far, by class."""
 
     age_seconds: Floats
-    steps_left: Floats  # nan where nobody knows
+    steps_left: Floats  # nan where unknown
     isolated_seconds: Floats  # that the steps so far would have taken alone
 
 
 def isolated_speed(classes: Classes) -> Floats:
     """By class: the speed of one job on its 1/N of every type's GPUs, in its best shape there (Gavel's X_isolated).
 
-    A row of more than all of its time is scaled down.
+    A row that exceeds all of a job's time is scaled down.
     """
     jobs = max(float(classes.jobs.sum()), 1.0)
     share = np.where(classes.choice, classes.capacity[classes.accelerator] / jobs / np.maximum(classes.gpus, 1.0), 0.0)
@@ -90,10 +90,10 @@ def isolated_speed(classes: Classes) -> Floats:
 
 
 def finish_time_fairness(classes: Classes, progress: Progress, alone: Floats) -> Answer:
-    """The best worst ratio; what is left goes to whoever gains most of its isolated speed, `alone`.
+    """The best worst ratio; what is left goes to the jobs that gain most relative to their isolated speed, `alone`.
 
-    A job of which nobody knows how much is left, or which has next to nothing left, has no ratio that shares could
-    change: it gets of what is left over only.
+    A job whose work left is unknown or nearly zero has no ratio that shares could change: it gets only of what is left
+    over.
     """
     rising = classes.served & has_work(classes, progress.steps_left) & (alone > 0)
     left = np.where(rising, progress.steps_left, 1.0)
@@ -104,7 +104,7 @@ def finish_time_fairness(classes: Classes, progress: Progress, alone: Floats) ->
 
 
 def _best_of_type(classes: Classes) -> Bools:
-    """By class and option: it is the fastest of its accelerator, and the first of equals."""
+    """By class and option: whether it is the fastest of its accelerator, and the first of equals."""
     speed, kind = np.where(classes.choice, classes.speed, -1.0), classes.accelerator
     best = classes.choice.copy()
     for one in range(speed.shape[1]):

@@ -1,7 +1,7 @@
-"""Classes at prices of the GPU types, compiled: what a level costs at the least, and how good a level can be paid for.
+"""Classes at given prices of the GPU types, compiled: the least cost of a level, and the best level affordable.
 
-At prices a class is solved by hand: its options are points (speed, cost), and the cheapest way to a speed is the lower
-hull of these points and of idling.
+At prices a class is solved in closed form: its options are points (speed, cost), and the cheapest way to a speed is the
+lower hull of these points and of idling.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _PART: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no
 
 
 def part(function: Function) -> Function:
-    """What is called by other kernels only."""
+    """Compile a function that is called only by other kernels."""
     compiled: Any = njit(**_PART)(function)
     return compiled
 
 
-kernel = kernel_with(error_model="numpy")  # what is called from outside: that alone is kept, with its parts inside
+kernel = kernel_with(error_model="numpy")  # entry points: only these are cached, with their parts inlined
 HAIR = 1e-12  # speeds, fractions and parts of capacity are of the order of 1
 NUDGE = 1e-10  # to be on the far side of a corner rather than on it
 _STEPS_MAX = 200  # of Newton's method; five are usual
@@ -34,10 +34,10 @@ _STEPS_MAX = 200  # of Newton's method; five are usual
 class Board(NamedTuple):
     """Classes by column: their options, then idling, then running faster than asked."""
 
-    speed: Floats  # of the class's best; 0: no choice. 0 for idling, -1 for faster than asked
+    speed: Floats  # relative to the class's best; 0: no choice. 0 for idling, -1 for faster than asked
     use: Floats  # the part of its type's GPUs that is taken when all of the class run there all the time
     kind: Ints  # the type
-    gain: Floats  # what that adds to the objective, once speeds are what they must be
+    gain: Floats  # what that adds to the objective, once the required speeds are met
 
 
 class Need(NamedTuple):
@@ -95,7 +95,7 @@ def asked_of(need: Need, row: int, level: float) -> float:
 
 @part
 def anybody_rises(need: Need) -> bool:
-    """Does anybody rise?"""
+    """Whether any class still rises."""
     found = False
     for rises in need.rising:
         found = found or rises
@@ -120,7 +120,7 @@ def least(values: Floats) -> float:
 
 @part
 def best_level(need: Need) -> float:
-    """The level at which the first class has all that its time allows."""
+    """The level at which the first class runs at the full speed that its time allows."""
     best = 0.0 if need.inverse else np.inf
     for row in range(len(need.rising)):
         if need.rising[row] and need.inverse:
@@ -132,7 +132,7 @@ def best_level(need: Need) -> float:
 
 @part
 def proper(prices: Floats) -> Floats:
-    """Without the hair by which a price of nothing may be negative."""
+    """Prices with tiny negative values from rounding set to zero."""
     proper = np.zeros(len(prices))
     for kind in range(len(prices)):
         proper[kind] = max(prices[kind], 0.0)
@@ -149,7 +149,7 @@ def total_of(values: Floats) -> float:
 
 @part
 def cost_of_level(board: Board, prices: Floats, need: Need, level: float) -> tuple[float, float]:
-    """What a level costs at these prices, at the least, and how fast the cost changes where the level gets better."""
+    """The least cost of a level at these prices, and its derivative towards better levels."""
     total, change = 0.0, 0.0
     for row in range(len(need.rising)):
         asked = asked_of(need, row, level)
@@ -162,15 +162,15 @@ def cost_of_level(board: Board, prices: Floats, need: Need, level: float) -> tup
 
 @part
 def bound_of(board: Board, prices: Floats, need: Need, level: float) -> float:
-    """No better level can be paid for at these prices. The cost is convex: Newton's method, from beyond."""
+    """The best level affordable at these prices. The cost is convex: Newton's method, from beyond."""
     best = best_level(need)
     budget = total_of(prices)
     total, change = cost_of_level(board, prices, need, level)
-    if total <= budget and level != best:  # within reach: over to the far side
+    if total <= budget and level != best:  # feasible: move to the far side
         over = level - (total - budget) / change if change != 0.0 else best
         level = max(over, best) if need.inverse else min(over, best)
         total, change = cost_of_level(board, prices, need, level)
-    bold = need.inverse  # then the inverse of the cost is almost straight, and steps may be longer
+    bold = need.inverse  # then the inverse of the cost is almost linear, and steps may be longer
     for _ in range(_STEPS_MAX):
         if total <= budget * (1 + 1e-15) or change == 0.0:
             break
@@ -179,7 +179,7 @@ def bound_of(board: Board, prices: Floats, need: Need, level: float) -> float:
             break
         beyond, level = level, level - step * (total / budget if bold else 1.0)
         total, change = cost_of_level(board, prices, need, level)
-        if bold and total < budget:  # too far: back to where it cannot be paid for, and on from there with care
+        if bold and total < budget:  # too far: back to where it is not affordable, then short steps
             bold = False
             level = max(level - (total - budget) / change, beyond) if change != 0.0 else beyond
             total, change = cost_of_level(board, prices, need, level)
@@ -188,9 +188,9 @@ def bound_of(board: Board, prices: Floats, need: Need, level: float) -> float:
 
 @part
 def worth_of(board: Board, prices: Floats, need: Need, level: float) -> Floats:
-    """By type: by how much the level would get better if the type had twice its GPUs, at that rate.
+    """By type: by how much the level would improve if the type had twice its GPUs, at that rate.
 
-    Nothing where it is not for want of GPUs that the level is no better.
+    Zero where GPUs are not what limits the level.
     """
     total, _ = cost_of_level(board, prices, need, level)
     _, change = cost_of_level(board, prices, need, level * (1 - NUDGE if need.inverse else 1 + NUDGE))

@@ -1,9 +1,9 @@
 """The simplex method for programs of many small classes that only the GPU types tie together, compiled.
 
-Each class has two rows of its own, its time and its speed, so a basis is two `keys` a class and as many further columns
-as there are types. Given the prices of the types a class is solved by hand (`levels_pricing`): its keys are an edge of
-its hull. A step costs a look at some classes and the inverse of a matrix as large as the types are many; no step costs
-more for more jobs. For the cache of compiled code see `levels_pricing`.
+Each class has two rows of its own, its time and its speed, so a basis is two `keys` per class and as many further
+columns as there are types. Given the prices of the types a class is solved in closed form (`pricing_kernel`): its keys
+are an edge of its hull. A step costs a look at some classes and the inverse of a matrix of the size of the number of
+types; the cost of a step does not grow with the number of jobs. For the cache of compiled code see `pricing_kernel`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from horae.solvers.levels.pricing_kernel import (
     support,
 )
 
-REACHED = 1e-14  # a level for which no more of the GPUs is missing is within reach
-_LOOK = 12  # classes looked at before the best column among them is taken
-_LOOKS_MIN, _LOOKS_EACH = 1_000_000, 50  # classes looked at, in all and each, to give out what is left
-_FEW = 2048  # classes, which are all looked at
-_SLACK = 0.02  # where there are more: those that would move if prices differed by such a part
-_STALLED = 50  # steps without progress, after which the rule is one that cannot go round in circles
-_FRESH = 200  # steps, after which values are worked out anew
+REACHED = 1e-14  # a level is feasible if at most this part of the GPUs is missing
+_LOOK = 12  # classes examined before the best column among them is taken
+_LOOKS_MIN, _LOOKS_EACH = 1_000_000, 50  # classes examined, in total and per class, to allocate what is left
+_FEW = 2048  # classes; up to this number all are examined
+_SLACK = 0.02  # beyond it: the classes that would move if prices differed by such a part
+_STALLED = 50  # steps without progress, after which a rule that cannot cycle is used
+_FRESH = 200  # steps, after which values are recomputed
 
 
 class Basis(NamedTuple):
@@ -41,13 +41,13 @@ class Basis(NamedTuple):
 
 @part
 def _time(column: int, last: int) -> float:
-    """Every column takes time but the last: running faster than asked."""
+    """The time a column takes: 1 for all but the last, running faster than asked."""
     return 0.0 if column == last else 1.0
 
 
 @part
 def _parts(board: Board, basis: Basis, row: int, column: int) -> tuple[float, float]:
-    """A column of a class as a sum of its keys: the same time, the same speed."""
+    """A column of a class as a combination of its keys: the same time, the same speed."""
     last = board.speed.shape[1] - 1
     one, two = basis.key[row, 0], basis.key[row, 1]
     time_one, time_two = _time(one, last), _time(two, last)
@@ -59,7 +59,7 @@ def _parts(board: Board, basis: Basis, row: int, column: int) -> tuple[float, fl
 
 @part
 def _net(board: Board, basis: Basis, row: int, column: int, use: Floats) -> float:
-    """What a column takes of each type in exchange for the keys that it replaces, and what it gains."""
+    """The GPUs of each type that a column takes net of the keys that it replaces, and its gain."""
     for kind in range(len(use)):
         use[kind] = 1.0 if row < 0 and column in (kind, len(use)) else 0.0
     if row < 0:
@@ -74,7 +74,7 @@ def _net(board: Board, basis: Basis, row: int, column: int, use: Floats) -> floa
 
 @part
 def _invert(matrix: Floats, inverse: Floats) -> bool:
-    """Gauss and Jordan, with pivoting; the matrix is used up."""
+    """Invert by Gauss-Jordan elimination with pivoting; the matrix is overwritten."""
     size = len(matrix)
     for index in range(size):
         for column in range(size):
@@ -122,7 +122,7 @@ def price(board: Board, basis: Basis, rest: float, inverse: Floats, matrix: Floa
             basis.prices[kind] += gains[slot] * inverse[slot, kind]
         highest = max(highest, abs(basis.prices[kind]))
     for kind in range(size):
-        if abs(basis.prices[kind]) < HAIR * highest:  # nothing but rounding: a class that pays no more would obey it
+        if abs(basis.prices[kind]) < HAIR * highest:  # only rounding: a class that pays nothing else would follow it
             basis.prices[kind] = 0.0
     for slot in range(size):
         if basis.row[slot] < 0 and basis.column[slot] < size:
@@ -132,7 +132,7 @@ def price(board: Board, basis: Basis, rest: float, inverse: Floats, matrix: Floa
 
 @part
 def settle(board: Board, basis: Basis, asked: Floats, rest: float, inverse: Floats) -> float:
-    """All values from scratch, and the least of them; the matrix must have been inverted for these columns."""
+    """Recompute all values and return the least of them; the matrix must have been inverted for these columns."""
     size, last = len(basis.row), board.speed.shape[1] - 1
     left = np.ones(size)
     worst = np.inf
@@ -163,7 +163,7 @@ def settle(board: Board, basis: Basis, asked: Floats, rest: float, inverse: Floa
 
 @part
 def begin(board: Board, basis: Basis, prices: Floats, asked: Floats) -> None:
-    """Every class at its cheapest; the type that is over-used most sets the part that is idle everywhere."""
+    """Start with every class at its cheapest; the most over-used type sets the part that is idle everywhere."""
     size = len(basis.row)
     used = np.zeros(size)
     for row in range(len(asked)):
@@ -183,7 +183,7 @@ def begin(board: Board, basis: Basis, prices: Floats, asked: Floats) -> None:
 
 @part
 def _better(board: Board, basis: Basis, prices: Floats, row: int, rest: float, slack: float) -> tuple[float, int]:
-    """How much the column of a class that gains most over its keys gains, and which that is.
+    """How much the best column of a class gains over its keys, and which that is.
 
     -1 if none does; or, with slack, if none would at prices that differ by such a part.
     """
@@ -222,7 +222,7 @@ def _is_in(basis: Basis, row: int, column: int) -> bool:
 
 @part
 def _gather(board: Board, basis: Basis, prices: Floats, rest: float, near: Ints) -> int:
-    """The classes that may be moved at about these prices, and how many; where there are few, all of them."""
+    """Collect the classes that may move at prices near these, and count them; where there are few, all of them."""
     classes, count = len(board.speed), 0
     slack = np.inf if classes <= _FEW else _SLACK
     for row in range(classes):
@@ -234,9 +234,9 @@ def _gather(board: Board, basis: Basis, prices: Floats, rest: float, near: Ints)
 
 @part
 def _entering(board: Board, basis: Basis, rest: float, near: Ints, cursor: Ints, careful: bool) -> tuple[int, int]:
-    """The class and column that gain most, of some of those near at a time, from the cursor on; -2 for none at all.
+    """The class and column that gain most, among a few of those near from the cursor on; -2 if there is none.
 
-    The cursor: where to look next, how many there are, and how many were looked at so far.
+    The cursor: where to look next, how many there are, and how many were examined so far.
     """
     prices = basis.prices
     lowest = 0
@@ -263,7 +263,7 @@ def _entering(board: Board, basis: Basis, rest: float, near: Ints, cursor: Ints,
 
 @part
 def _key_change(board: Board, basis: Basis, at: int, column: tuple[int, int], change: Floats) -> tuple[float, float]:
-    """How the keys of a class change where a column enters and the further columns give way to it."""
+    """How the keys of a class change when a column enters and the further columns give way to it."""
     one, two = 0.0, 0.0
     if column[0] == at:
         part_one, part_two = _parts(board, basis, at, column[1])
@@ -278,7 +278,7 @@ def _key_change(board: Board, basis: Basis, at: int, column: tuple[int, int], ch
 
 @part
 def _nearer(step: float, weight: float, best: float, best_weight: float, careful: bool) -> bool:
-    """Is this limit the one to take? Of equal ones the first if careful, else the one that divides best."""
+    """Whether to take this limit: of equal ones the first if careful, else the one with the best pivot."""
     if step < best - 1e-14:
         return True
     return not careful and step < best + 1e-14 and weight > best_weight
@@ -288,7 +288,7 @@ def _nearer(step: float, weight: float, best: float, best_weight: float, careful
 def _leaving(
     board: Board, basis: Basis, column: tuple[int, int], change: Floats, rest: float, careful: bool
 ) -> tuple[float, int, int, int]:
-    """How far it goes and what ends it: the step, and a slot, or -1 and a class and which of its keys."""
+    """The length of the step and what limits it: a slot, or -1 and a class and which of its keys."""
     size = len(change)
     step, weight, slot_out, row_out, key_out = np.inf, 0.0, -1, -1, -1
     for slot in range(size + 1):
@@ -312,7 +312,7 @@ def _leaving(
 def _exchange(
     board: Board, basis: Basis, column: tuple[int, int], change: Floats, out: tuple[float, int, int, int]
 ) -> bool:
-    """Carry out a step: the values, and one column for another. Does that change the prices?"""
+    """Carry out a step: update the values and exchange one column; return whether the prices change."""
     step, slot_out, row_out, key_out = out
     size = len(change)
     for slot in range(size + 1):
@@ -328,7 +328,7 @@ def _exchange(
         basis.amount[slot] -= step * change[slot]
     shared = slot_out >= 0
     if slot_out < 0:
-        # The key that leaves is replaced by whichever column of its class can do so best.
+        # The key that leaves is replaced by the best suited column of its class.
         best = abs(_parts(board, basis, row_out, column[1])[key_out]) if column[0] == row_out else 0.0
         for slot in range(size):
             if basis.row[slot] == row_out:
@@ -348,7 +348,7 @@ def _exchange(
 
 @part
 def idle_part(basis: Basis) -> float:
-    """The part of every type that is not needed at the level; negative where the level is out of reach."""
+    """The part of every type that is not needed at the level; negative where the level is infeasible."""
     size = len(basis.row)
     for slot in range(size):
         if basis.row[slot] < 0 and basis.column[slot] == size:
@@ -358,9 +358,9 @@ def idle_part(basis: Basis) -> float:
 
 @part
 def improve(board: Board, basis: Basis, guide: Floats, asked: Floats, rest: float) -> bool:
-    """From a feasible basis on: at a level until it is within reach, or to the best; otherwise to the most gain.
+    """Improve a feasible basis: at a level until it is feasible, or to the best; otherwise to the most gain.
 
-    Those that may be moved at the prices of the guide are tried before anybody else is.
+    Classes that may move at the prices of the guide are tried before the others.
     """
     size, classes = len(basis.row), len(asked)
     inverse, matrix = np.zeros((size, size)), np.zeros((size, size))
@@ -401,7 +401,7 @@ def improve(board: Board, basis: Basis, guide: Floats, asked: Floats, rest: floa
 
 @part
 def adapt(board: Board, basis: Basis, asked: Floats) -> None:
-    """The basis of one level for another: whoever is off its edge is put on the right one; if need be, all are."""
+    """Adapt the basis of one level to another: classes off their edge are put on the right one; if need be, all are."""
     size, last = len(basis.row), board.speed.shape[1] - 1
     prices = proper(basis.prices)
     for row in range(len(asked)):

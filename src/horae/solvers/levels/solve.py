@@ -1,8 +1,8 @@
 """Level problems: the best level v at which every class c is as fast as it must be, need(c, v).
 
-Max-min fairness, finish-time fairness and the makespan (Gavel, section 4) differ in nothing but that need. Only the GPU
-types tie classes together, so prices of the types take the problem apart, and any prices are a proof: no level can be
-had that costs more than all GPUs are worth. The compiled simplex method finds the prices at which that bound is met.
+Max-min fairness, finish-time fairness and the makespan (Gavel, section 4) differ only in that need. Only the GPU types
+tie classes together, so prices of the types decompose the problem, and any prices are a proof: no level is feasible
+that costs more than all GPUs are worth. The compiled simplex method finds the prices at which that bound is met.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from horae.solvers.solution import Answer, Unsolved
 if TYPE_CHECKING:
     from horae.solvers.levels.pricing_kernel import Board, Need
 
-_SAMPLE_MIN = 2048  # classes; where there are more, the prices of some of them are a good start for all
+_SAMPLE_MIN = 2048  # classes; beyond this number the prices of a sample are a good start for all
 _SAMPLE_EVERY = 8
 _GAP_MAX = 1e-6  # relative
-_OVER_MAX = 1e-9  # relative: by how much the arithmetic may be out before the slow way is taken
+_OVER_MAX = 1e-9  # relative: numerical error beyond which the fallback is used
 
 
 def reach_level(
@@ -41,7 +41,7 @@ def reach_level(
     start, guess = _first_prices(classes, wish, gains)
     found = solve(classes, wish, gains, start, guess, fill)
     if found.done and found.over <= _OVER_MAX:
-        # The value is that of these shares rather than the level they were made for: so the gap is what it is.
+        # The value is that of these shares rather than the level they were made for, so that the gap is the actual one.
         level = wish.level((found.shares * classes.speed).sum(axis=1))
         answer = Answer(found.shares, level, found.bound, found.worth / np.maximum(classes.capacity, 1.0))
         if answer.gap <= _GAP_MAX or not wish.rising.any():
@@ -53,7 +53,7 @@ def reach_level(
 
 
 def _first_prices(classes: Classes, wish: Wish, gain: Floats) -> tuple[Floats, float]:
-    """Every type is worth the same; or, where classes are many, as much as it is to a sample of them, at its level."""
+    """Initial prices: equal for all types; or, with many classes, those of a sample of them, at its level."""
     types = len(classes.capacity)
     even = np.full(types, 1 / types)
     if len(classes.jobs) <= _SAMPLE_MIN:

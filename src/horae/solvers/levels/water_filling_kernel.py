@@ -43,22 +43,22 @@ _LEVELS_MAX = 200  # steps of Newton's method; five are usual
 
 @part
 def _within(board: Board, basis: Basis, guide: Floats, asked: Floats) -> bool:
-    """Lower what is asked for to what can be had, where a level is known no better than to its last digit."""
+    """Lower the speeds asked for to what is feasible, where a level is known only up to its last digit."""
     missing = -idle_part(basis)
     if missing <= REACHED:
         return True
     for row in range(len(asked)):
-        asked[row] /= 1 + missing  # costs no more than that part of what it did, for costs are convex
+        asked[row] /= 1 + missing  # costs at most that part of what it did, because costs are convex
     adapt(board, basis, asked)
     return improve(board, basis, guide, asked, 0.0)
 
 
 @part
 def reach(board: Board, basis: Basis, need: Need, asked: Floats, guess: float) -> float:
-    """The best level for all that rise, from prices in the basis; nan if no end is found. Newton's method again:
+    """The best level for all rising classes, from the prices in the basis; nan if it does not converge.
 
-    the prices that prove a level to be out of reach say how much of it could be paid for at the most. The prices left
-    in the basis are those that prove the level, which those of its own shares need not do.
+    Newton's method: the prices that prove a level to be infeasible also bound how much of it is affordable. The prices
+    left in the basis are those that prove the level, which those of its own shares need not do.
     """
     proof = proper(basis.prices)
     level = bound_of(board, proof, need, guess if guess > 0 else best_level(need))
@@ -82,7 +82,7 @@ def reach(board: Board, basis: Basis, need: Need, asked: Floats, guess: float) -
 
 @part
 def freeze(board: Board, basis: Basis, need: Need, asked: Floats) -> None:
-    """Whoever cannot rise keeps its speed: it runs all the time, or more of it would cost more than there is."""
+    """Freeze the classes that cannot rise: they run all the time, or more would cost more than is available."""
     total = 0.0
     for row in range(len(asked)):
         cost, steep = line(board, basis.prices, row, support(board, basis.prices, row, asked[row]))
@@ -104,7 +104,7 @@ def freeze(board: Board, basis: Basis, need: Need, asked: Floats) -> None:
 
 @part
 def rise(board: Board, basis: Basis, need: Need, asked: Floats) -> bool:
-    """All that still rise, together, until nobody does; everybody's final speed is left in `asked`."""
+    """Raise all rising classes together until none rises; their final speeds are left in `asked`."""
     for _ in range(len(asked)):
         if not anybody_rises(need):
             return True
@@ -145,7 +145,7 @@ def _first_basis(board: Board, prices: Floats) -> Basis:
 
 @kernel
 def prices_of(board: Board, need: Need, prices: Floats, guess: float) -> tuple[Floats, float]:
-    """The prices at the best level, and it, from others to start with; the latter where no end was found."""
+    """The prices at the best level, and that level, from initial prices; the latter where it does not converge."""
     basis = _first_basis(board, prices)
     level = reach(board, basis, need, np.zeros(len(board.speed)), guess)
     return (prices, guess) if np.isnan(level) else (proper(basis.prices), level)
@@ -153,7 +153,7 @@ def prices_of(board: Board, need: Need, prices: Floats, guess: float) -> tuple[F
 
 @part
 def give_rest(board: Board, basis: Basis, asked: Floats) -> bool:
-    """The most gain from what the speeds asked for leave; they are lowered by what the arithmetic was out."""
+    """Allocate what the speeds asked for leave for the most gain; they are lowered by the numerical error."""
     size = len(basis.row)
     over = 1 - min(idle_part(basis), 0.0)
     for row in range(len(asked)):
@@ -169,7 +169,7 @@ def give_rest(board: Board, basis: Basis, asked: Floats) -> bool:
 def _solved(
     board: Board, need: Need, start: Floats, guess: float, fill: bool, rest: bool
 ) -> tuple[bool, float, Floats, Floats]:
-    """Was it solved; the bound of the level, the prices in GPUs of a type, and the shares."""
+    """Whether it was solved; the bound of the level, the prices in GPUs of a type, and the shares."""
     basis, asked = _first_basis(board, start), np.zeros(len(board.speed))
     level, bound, worth = 0.0, 0.0, np.zeros(len(start))
     done = True
@@ -193,7 +193,7 @@ def _solved(
 
 @kernel
 def board_of(classes: Classes, gain: Floats) -> Board:
-    """Speeds over the best of each class. The gain, of one job there all the time, may be empty: nobody has any."""
+    """Speeds over the best of each class. The gain, of one job there all the time, may be empty: then it is zero."""
     rows, options = classes.choice.shape
     speed, use, gains = np.zeros((rows, options + 2)), np.zeros((rows, options + 2)), np.zeros((rows, options + 2))
     kind = np.zeros((rows, options + 2), np.int64)
@@ -227,7 +227,7 @@ def _best(classes: Classes, row: int) -> float:
 
 @kernel
 def need_of(classes: Classes, wish: Wish) -> Need:
-    """What is wished for, over the best speed of each class."""
+    """The required speeds, over the best speed of each class."""
     floor, slope, shift = np.zeros(len(wish.slope)), wish.slope.copy(), wish.shift.copy()
     for row in range(len(slope)):
         top = _best(classes, row)
@@ -241,7 +241,7 @@ class Outcome(NamedTuple):
     bound: float
     worth: Floats  # by type: all of its GPUs
     shares: Floats
-    over: float  # the part beyond all GPUs of a type or all time of a job that was given out before it was taken off
+    over: float  # the excess over all GPUs of a type or all time of a job, before it was taken off
 
 
 @kernel
@@ -261,6 +261,6 @@ def solve(classes: Classes, wish: Wish, gain: Floats, start: Floats, guess: floa
         used = max(used, time)
     for number in range(len(given)):
         used = max(used, given[number] / max(classes.capacity[number], 1.0))
-    # What the arithmetic is out by is taken off everybody.
+    # The numerical error is taken off all classes.
     fraction /= max(used, 1.0)
     return Outcome(done, bound, worth, fraction, max(used - 1, below))

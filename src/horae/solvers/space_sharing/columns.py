@@ -1,17 +1,17 @@
-"""Two jobs on the same GPUs as columns of a program: which pairs there are, and which of them are worth a look.
+"""Two jobs on the same GPUs as columns of a program: which pairs exist, and which of them are worth adding.
 
-Two gangs can share where they have the same accelerator and the same number of GPUs; such a place is called a berth
+Two gangs can share where they have the same accelerator and the same number of GPUs; such a slot is called a berth
 here. Equal shapes go first: only two jobs without a common shape in a berth share it in shapes of different levels. A
 pair is possible if both keep some of their speed.
 
-There are as many columns as pairs, so nobody lists them all. Each prices itself: it is worth what it adds to the value
-at the present prices, less the price of its GPUs, once, and of the time of both jobs (column generation).
+There are as many columns as pairs, so they are not listed in advance. Each is priced: it is worth what it adds to the
+value at the present prices, less the price of its GPUs, once, and of the time of both jobs (column generation).
 
 Rows are classes of equal jobs of one model, since what a job keeps beside others depends on its model. That is exact:
 averaged over all orders of the jobs of a class, an allocation of time to jobs and pairs keeps the sums of which its
-limits are made, and no concave objective falls; the other way round, the time of two classes together can always be
-dealt out so that all jobs of a class have the same of it, and so can that of a class with itself, if it has two jobs or
-more (`company_pairs`).
+limits are made, and no concave objective falls; conversely, the time of two classes together can always be distributed
+so that all jobs of a class have the same of it, and so can that of a class with itself, if it has two jobs or more
+(`pairs_by_job`).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Duos(NamedTuple):
         return Duos(self.number[which], self.one[which], self.other[which], self.kept[which], self.kept_too[which])
 
     def sum(self, rate: Floats) -> Floats:
-        """What both have together, as far as kept, for these rates by cell alone."""
+        """The combined value of both, as far as kept, for these rates by cell alone."""
         return rate[self.one] * self.kept + rate[self.other] * self.kept_too
 
 
 class Company(NamedTuple):
-    """The choices (class, option) of all classes as cells, and by berth who may share it with whom."""
+    """The choices (class, option) of all classes as cells, and by berth which cells may share it."""
 
     classes: Classes
     row: Ints  # by cell: its class
@@ -52,8 +52,8 @@ class Company(NamedTuple):
     accelerator: Ints  # by cell
     speed: Floats  # by cell: alone
     cell: Ints  # by berth and place in it; 0 beyond the last
-    kept: Floats  # by berth, place and partner's place: the part of its speed that the first one keeps
-    possible: Bools  # likewise: the two can share
+    kept: Floats  # by berth, place and partner's place: the fraction of its speed that the first one keeps
+    possible: Bools  # likewise: whether the two can share
 
     @property
     def first(self) -> Ints:
@@ -62,13 +62,13 @@ class Company(NamedTuple):
 
     @property
     def best_speed(self) -> Floats:
-        """By class: the most that one job can have; 1 for those that run nowhere."""
+        """By class: the largest speed that one job can have; 1 for those that run nowhere."""
         best: Floats = self.classes.speed.max(axis=1, initial=0.0)
         return np.where(best > 0, best, 1.0)
 
     @property
     def rate(self) -> Floats:
-        """By cell: its part of the class's best speed."""
+        """By cell: its speed as a fraction of the class's best."""
         return self.speed / self.best_speed[self.row]
 
     @property
@@ -92,7 +92,7 @@ class Company(NamedTuple):
         return time, gpus
 
     def reached(self, rate: Floats, together: Together) -> Floats:
-        """By class: what one job comes to, for these rates by cell alone."""
+        """By class: the total rate of one job, for these rates by cell alone."""
         duos, paired = together.duos, together.paired
         total = _sums(self.row, rate * together.alone, len(self.classes.jobs))
         total += _sums(self.row[duos.one], rate[duos.one] * duos.kept * paired, len(self.classes.jobs))
@@ -109,7 +109,7 @@ class Together(NamedTuple):
 
 
 def company_of(view: View, speed: Floats, *keys: Floats) -> Company:
-    """Classes by shapes, these speeds, weight, model and whatever else the keys say of each job; and their pairs."""
+    """Classes by shapes, these speeds, weight, model and any further keys of each job; and their pairs."""
     classes = collapse(view, speed, np.column_stack([view.jobs.model, *keys]))
     first = classes.first
     row, option = np.nonzero(classes.choice)
@@ -133,14 +133,14 @@ def _sums(index: Ints, weights: Floats, count: int) -> Floats:
 
 
 def _kept(view: View, model: Ints, shape: Ints, filled: Bools) -> Floats:
-    """By berth, place and partner's place: the part of its speed that the first keeps; 0 unless both keep some."""
+    """By berth, place and partner's place: the fraction of its speed that the first keeps; 0 unless both keep some."""
     kept = view.kept[model[:, :, None], model[:, None, :], shape[:, :, None]]
     both = (kept > 0) & (kept > 0).transpose(0, 2, 1) & filled[:, :, None] & filled[:, None, :]
     return np.where(both, kept, 0.0)
 
 
 def _berths(accelerator: Ints, gpus: Floats) -> tuple[Ints, Bools]:
-    """The cells of each berth, one after the other, and which places are taken."""
+    """The cells of each berth, one after the other, and which places are filled."""
     key = accelerator * (int(gpus.max(initial=0)) + 1) + gpus.astype(np.int64)
     _, berth, count = np.unique(key, return_inverse=True, return_counts=True)
     order = np.argsort(berth, kind="stable")
@@ -153,7 +153,7 @@ def _berths(accelerator: Ints, gpus: Floats) -> tuple[Ints, Bools]:
 
 
 def _alike_first(own: Ints, shape: Ints, filled: Bools) -> Bools:
-    """By berth and places: the shapes are equal, or these two classes have no common shape there."""
+    """By berth and places: whether the shapes are equal, or these two classes have no common shape there."""
     alike: Bools = shape[:, :, None] == shape[:, None, :]
     if alike.all():
         return alike

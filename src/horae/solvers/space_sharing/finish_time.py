@@ -1,11 +1,11 @@
-"""Finish-time fairness in company (Gavel, section 4.2, after Themis): the worst ratio of finish times is least.
+"""Finish-time fairness with space sharing (Gavel, section 4.2, after Themis): minimise the worst finish-time ratio.
 
     rho = max over jobs of (age + left / speed) / (isolated seconds so far + left / isolated speed)
 
 At a given rho each job asks for the speed left / (rho D - age), with D the denominator: that is a program of levels,
-and rho can be had if its t is 1 or more. Where t is less, the prices say more: no speeds reach a larger sum of pull x
-speed, so no rho can be had at which the jobs ask for more than that. The least rho at which they do not is a better
-lower bound, from which the program is asked again; it grows to the answer from below, quadratically (Newton). The
+and rho is feasible if its t is 1 or more. Where t is less, the prices say more: no speeds reach a larger sum of pull x
+speed, so no rho is feasible at which the jobs ask for more than that. The least rho at which they do not is a better
+lower bound, from which the program is solved again; it converges to the answer from below, quadratically (Newton). The
 speeds of each program give an upper bound.
 """
 
@@ -27,28 +27,28 @@ from horae.solvers.space_sharing.shares import evidence_in_company, share_rest, 
 
 OBJECTIVE = "the worst ratio of finish times, shared to alone"
 _PROGRAMS_MAX = 100
-_GAP = 1e-9  # relative: between the bounds, to be content with
-_GAP_MAX = 1e-6  # and to be content with when rounding allows no better
+_GAP = 1e-9  # relative distance between the bounds that is good enough
+_GAP_MAX = 1e-6  # the same where rounding allows no better
 _TINY = np.finfo(float).tiny
 
 
 class _Wishes(NamedTuple):
-    """By class, what a job asks for at some rho: 1 / (slope x rho - delay) steps a second."""
+    """By class, the speed a job asks for at some rho: 1 / (slope x rho - delay) steps per second."""
 
-    slope: Floats  # D / left; infinite for those without a wish
+    slope: Floats  # D / left; infinite for jobs without a target
     delay: Floats  # age / left
-    best: Floats  # steps a second
+    best: Floats  # steps per second
 
     def need(self, rho: float) -> Floats:
-        """As a part of the best speed."""
+        """The speed asked for, as a fraction of the best speed."""
         return 1 / ((self.slope * rho - self.delay) * self.best)
 
     def rho(self, speed: Floats) -> float:
-        """The worst one at these speeds."""
+        """The worst rho at these speeds."""
         return float(((self.delay + 1 / np.maximum(speed, _TINY)) / self.slope).max())
 
     def lower(self, rho: float, pull: Floats, bound: float) -> float:
-        """From below, the least rho at which the sum of pull x need is no more than the bound; it is convex."""
+        """From below, the least rho at which the sum of pull x need is at most the bound; it is convex."""
         for _ in range(_PROGRAMS_MAX):
             need = self.need(rho)
             step = (float(pull @ need) - bound) / self.steepness(rho, pull)
@@ -64,10 +64,9 @@ class _Wishes(NamedTuple):
 
 
 def share_finish_time(view: View, speed: Floats | None = None, fill: bool = True) -> Shares:
-    """The least worst ratio. With `fill` what is left goes to whoever gains most of its isolated speed.
+    """The shares of the least worst ratio; with `fill` the rest goes where it adds most relative to isolated speed.
 
-    A job of which nobody knows how much is left, or which has nothing left, has no ratio that shares could change: it
-    gets of what is left over only.
+    A job whose work left is unknown or zero has no ratio that shares could change: it gets only of what is left over.
     """
     jobs = view.jobs
     state = view.now - jobs.submitted_at, jobs.steps_left, jobs.isolated_seconds
@@ -90,7 +89,7 @@ def share_finish_time(view: View, speed: Floats | None = None, fill: bool = True
 
 
 def _wishes(company: Company, progress: Progress, isolated: Floats) -> _Wishes:
-    asks = (progress.steps_left > 0) & (isolated > 0)  # nan is not
+    asks = (progress.steps_left > 0) & (isolated > 0)  # false for nan
     left = np.where(asks, progress.steps_left, 1.0)
     slope = progress.isolated_seconds / left + 1 / np.where(asks, isolated, 1.0)
     delay = progress.age_seconds / left

@@ -1,4 +1,4 @@
-"""A linear program over classes with pairs as columns, solved by HiGHS on one thread, and grown as its prices ask for.
+"""A linear program over classes with pairs as columns, solved by HiGHS on one thread, with column generation.
 
 A column is the time that gangs run in a cell, alone or two together, summed over the jobs of the class. Its rows are
 
@@ -8,8 +8,8 @@ A column is the time that gangs run in a cell, alone or two together, summed ove
 
 each divided by its right side, so that tolerances are relative.
 
-Pairs come in only when the prices of time, GPUs and levels say that they would raise the value. When none would, the
-answer is the best of the program with all pairs, and the same prices prove it.
+Pairs are added only when the prices of time, GPUs and levels say that they would raise the value. When none would, the
+answer is optimal for the program with all pairs, and the same prices prove it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from horae.solvers.solution import Unsolved
 from horae.solvers.space_sharing.columns import Company, Duos, Together
 
 ROUNDS_MAX = 10_000  # of pricing
-PRICE_MIN = 1e-9  # below that a level is not what keeps the others down
+PRICE_MIN = 1e-9  # below that a level is not what limits the others
 _SURPLUS_MIN = 1e-9  # relative to the largest gain of a cell
-_DUST = 1e-9  # of job-time: rounding, not a share, though a mechanism would serve it first
+_DUST = 1e-9  # of job-time: rounding, not a share, although a mechanism would serve it first
 _ENDLESS = highspy.kHighsInf
 _OPTIONS: dict[str, bool | int | float | str] = {
     "output_flag": False,
     "threads": 1,
-    "presolve": "off",  # it would throw the last basis away
+    "presolve": "off",  # it would discard the last basis
     "solver": "simplex",
-    "simplex_strategy": 4,  # primal: what was the best stays feasible when columns are added
+    "simplex_strategy": 4,  # primal: the last optimum stays feasible when columns are added
     "simplex_iteration_limit": ITERATIONS_MAX,
     "primal_feasibility_tolerance": 1e-9,
     "dual_feasibility_tolerance": 1e-9,
@@ -42,7 +42,7 @@ _OPTIONS: dict[str, bool | int | float | str] = {
 
 
 class Prices(NamedTuple):
-    """What one more would add to the value: a job's whole time, a GPU; or one less of what all jobs of a class need."""
+    """The gain in value per extra unit: a job's whole time, a GPU; or per unit less of the need of a class."""
 
     time: Floats  # by class
     gpu: Floats  # by accelerator
@@ -50,27 +50,29 @@ class Prices(NamedTuple):
     surplus: float  # no column adds more than this at these prices
 
     def worth(self, company: Company, floor: Floats) -> float:
-        """No allocation has a larger value: no column adds more than it costs and the surplus, and no gang runs longer
-        than all the time."""
+        """An upper bound on the value of any allocation.
+
+        No column adds more than it costs and the surplus, and no gang runs longer than all the time.
+        """
         classes = company.classes
         worth = self.time @ classes.jobs + self.gpu @ classes.capacity - self.level @ floor
         return float(worth + max(self.surplus, 0.0) * classes.jobs.sum())
 
 
 class Master:
-    """A program that keeps its columns and its basis from one question to the next."""
+    """A program that keeps its columns and its basis from one solve to the next."""
 
     def __init__(self, problem: str, company: Company, rate: Floats, need: Floats) -> None:
-        """`rate`: by cell; `need`: by class, the least rate of each job, in units of t."""
+        """Set up the program; `rate`: by cell; `need`: by class, the least rate of each job, in units of t."""
         self.problem = problem
         self.company = company
         self.rate = rate
         self.need = need
-        self.value = np.zeros(len(rate))  # by cell: of its time
+        self.value = np.zeros(len(rate))  # by cell: per unit of its time
         self.aim = 1.0  # value of t
         self.floor = np.zeros(len(need))
         self._duos = company.duos(np.empty(0, dtype=np.int64))
-        self._open = company.possible.copy()  # pairs that the program does not have
+        self._open = company.possible.copy()  # pairs that are not in the program
         self._solver = self._make()
 
     def _make(self) -> highspy.Highs:
@@ -98,14 +100,14 @@ class Master:
         return solver
 
     def ask(self, need: Floats) -> None:
-        """From now on each job needs this much, in units of t."""
+        """Set what each job needs, in units of t."""
         first = len(self.company.classes.jobs) + len(self.company.classes.capacity)
         for number in np.flatnonzero(need != self.need).tolist():
             self._solver.changeCoeff(first + number, 0, -float(need[number]))
         self.need = need
 
     def hold(self, classes: Bools, floor: Floats) -> None:
-        """From now on these do not rise with t, and do not fall below their floors."""
+        """Hold these classes: they no longer rise with t, and do not fall below their floors."""
         first = len(self.company.classes.jobs) + len(self.company.classes.capacity)
         self.ask(np.where(classes, 0.0, self.need))
         self.floor = np.where(classes, floor, self.floor)
@@ -113,14 +115,14 @@ class Master:
             self._solver.changeRowBounds(first + number, float(floor[number]), _ENDLESS)
 
     def aim_at(self, aim: float, value: Floats) -> None:
-        """From now on the value is so much for t and so much for the time of each cell."""
+        """Set the objective: the value of t and of the time of each cell."""
         self.aim, self.value = aim, value
         columns = 1 + len(value) + len(self._duos.number)
         cost = np.concatenate([[aim], value, self._duos.sum(value)])
         self._solver.changeColsCost(columns, np.arange(columns, dtype=np.int32), cost)
 
     def solve(self) -> tuple[float, Prices]:
-        """What t is where the value is best, and the prices that prove it."""
+        """The t at the optimum, and the prices that prove it."""
         for _ in range(ROUNDS_MAX):
             prices = self._run()
             wanted, prices = self._price(prices)
@@ -130,7 +132,7 @@ class Master:
         raise Unsolved(self.problem, f"pairs still came in after {ROUNDS_MAX} rounds of pricing")
 
     def raise_others(self, t: float, prices: Prices) -> None:
-        """From the best t on, stage by stage, until nobody can rise."""
+        """From the best t on, raise the others stage by stage, until no class can rise."""
         need = self.need
         rising = need > 0
         while rising.any():
@@ -143,20 +145,20 @@ class Master:
                 t, prices = self.solve()
 
     def together(self) -> Together:
-        """The allocation of the last answer, within its limits to the last digit."""
+        """The allocation of the last solve, within its limits to the last digit."""
         columns = np.array(self._solver.getSolution().col_value)[1:]
         cells = len(self.company.row)
         return within_limits(self.company, columns[:cells], self._duos, columns[cells:])
 
     def worth(self, prices: Prices) -> float:
-        """No allocation has a larger value: see `Prices.worth`."""
+        """An upper bound on the value of any allocation: see `Prices.worth`."""
         return prices.worth(self.company, self.floor)
 
     def _run(self) -> Prices:
         solver, classes = self._solver, self.company.classes
         solver.run()
         if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-            solver.clearSolver()  # what changed since may have left a singular basis: start from none
+            solver.clearSolver()  # changes since may have left a singular basis: start without one
             solver.run()
         status = solver.getModelStatus()
         if status != highspy.HighsModelStatus.kOptimal:
@@ -182,9 +184,9 @@ class Master:
         return wanted, prices._replace(surplus=max(most, added))
 
     def admit(self, wanted: Ints) -> None:
-        """Columns for these pairs, which it does not have yet.
+        """Add columns for these pairs, which it does not have yet.
 
-        A class with itself has one entry a row where two classes have two.
+        A class with itself has one entry per row where two classes have two.
         """
         company, jobs, duos = self.company, self.company.classes.jobs, self.company.duos(wanted)
         capacity = np.maximum(company.classes.capacity, 1.0)
@@ -207,11 +209,11 @@ class Master:
             start.astype(np.int32), index[there].astype(np.int32), entry[there],
         )  # fmt: skip
         self._duos = Duos(*(np.concatenate(both) for both in zip(self._duos, duos, strict=True)))
-        self._open.ravel()[wanted] = False  # the kernel looks at the smaller place first only
+        self._open.ravel()[wanted] = False  # the kernel visits only pairs with the smaller place first
 
 
 def within_limits(company: Company, alone: Floats, duos: Duos, paired: Floats) -> Together:
-    """An allocation without dust, cut back to what there is to the last digit."""
+    """An allocation without rounding residues, cut back to its limits to the last digit."""
     classes = company.classes
     alone, used = np.where(alone < _DUST, 0.0, alone), paired >= _DUST
     duos = duos.some(used)

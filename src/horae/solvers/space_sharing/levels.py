@@ -1,10 +1,10 @@
-"""Levels in company: the least one as high as can be, then the others, then what is left.
+"""Levels with space sharing: maximise the least one, then the others, then allocate what is left.
 
     maximise t   subject to   speed of each job >= what it asks for x t
 
-Who has a positive price on its level keeps the others down and cannot rise in any best answer: it is frozen there, and
-the rest rises on (water filling; Gavel, section 4.3). When all are frozen, nobody can gain from what is left: whoever
-could would not have been. Where the others are not raised, what is left goes to whoever gains most.
+A class with a positive price on its level limits the others and cannot rise in any optimum: it is frozen there, and the
+rest rises on (water filling; Gavel, section 4.3). When all are frozen, no class can gain from what is left: otherwise
+it would not have been frozen. Where the others are not raised, what is left goes to the jobs that gain most.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NEED_MIN = 1e-7  # of a job's best speed; less would be lost in the solver's to
 
 
 class Proof(NamedTuple):
-    """Prices that show how high t can be at most: weak duality."""
+    """Prices that prove an upper bound on t: weak duality."""
 
     bound: float
     gpu: Floats  # by accelerator: what one more adds to t
@@ -31,7 +31,7 @@ class Proof(NamedTuple):
 
 
 class Climb(NamedTuple):
-    """A program whose t is as large as can be."""
+    """A program solved for the largest t."""
 
     master: Program
     t: float
@@ -40,7 +40,7 @@ class Climb(NamedTuple):
 
 
 def climb(problem: str, company: Company, ask: Floats) -> Climb:
-    """`ask`: by class, steps a second of each job, in units of t; 0: nothing."""
+    """Solve for the largest t. `ask`: by class, steps per second of each job, in units of t; 0: nothing."""
     need = ask / company.best_speed
     top = float(need.max())
     master = program_of(problem, company, company.rate, needed(need / top))
@@ -50,12 +50,12 @@ def climb(problem: str, company: Company, ask: Floats) -> Climb:
 
 
 def needed(need: Floats) -> Floats:
-    """Those who need next to nothing get a little more than that, not nothing."""
+    """The needs, with tiny positive ones raised to a minimum instead of being lost."""
     return np.where(need > 0, np.maximum(need, _NEED_MIN), 0.0)
 
 
 def proof_of(master: Program, prices: Prices, need: Floats) -> Proof:
-    """By these prices, for what jobs need in truth, as parts of their best speeds."""
+    """The proof given by these prices, for the actual needs of jobs, as fractions of their best speeds."""
     total = float(prices.level @ need)
     if total <= 0:
         raise Unsolved(master.problem, "no level has a price")
@@ -63,17 +63,17 @@ def proof_of(master: Program, prices: Prices, need: Floats) -> Proof:
 
 
 def raise_others(rise: Climb) -> None:
-    """From the best least level on, stage by stage, until nobody can rise."""
+    """From the best least level on, raise the others stage by stage, until no class can rise."""
     rise.master.raise_others(rise.t, rise.prices)
 
 
 def hold_all(rise: Climb) -> None:
-    """Nobody rises any more, and nobody falls."""
+    """Hold all classes at their levels: none rises any further, and none falls."""
     need = rise.master.need
     rise.master.hold(need > 0, need * rise.t)
 
 
 def give_rest(master: Program, value: Floats) -> None:
-    """What is left goes to whoever gains most, by cell; nobody falls below its floor."""
+    """Allocate what is left to the jobs that gain most, by cell; no class falls below its floor."""
     master.aim_at(0.0, value / max(float(value.max(initial=0.0)), np.finfo(float).tiny))
     master.solve()

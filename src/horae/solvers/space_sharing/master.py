@@ -1,6 +1,6 @@
-"""The program of `company_program`, solved by the kernel of `company_simplex` as long as it is small.
+"""The program of `highs_master`, solved by the kernel of `simplex_kernel` as long as it is small.
 
-Where the kernel does not get on, HiGHS takes over, with the same question.
+Where the kernel fails to progress, HiGHS takes over, with the same problem.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from horae.solvers.space_sharing.highs_master import PRICE_MIN, Master, Prices, 
 if TYPE_CHECKING:
     from horae.solvers.space_sharing.simplex_kernel import Basis, Board, Task
 
-CLASSES_MAX = 100  # with more, the inverse is so large that HiGHS is as quick
+CLASSES_MAX = 100  # with more, the inverse is so large that HiGHS is as fast
 _OVERDRAWN = 1e-9  # of a right side
 
 
 class Program(Protocol):
-    """A program that keeps its columns and its basis from one question to the next."""
+    """A program that keeps its columns and its basis from one solve to the next."""
 
     problem: str
     need: Floats
@@ -36,13 +36,13 @@ class Program(Protocol):
 
 
 def program_of(problem: str, company: Company, rate: Floats, need: Floats) -> Program:
-    """`rate`: by cell; `need`: by class, the least rate of each job, in units of t."""
+    """The program. `rate`: by cell; `need`: by class, the least rate of each job, in units of t."""
     kind = Small if 0 < len(need) <= CLASSES_MAX and company.kept.size else Master
     return kind(problem, company, rate, need)
 
 
 class Small:
-    """As `Master`. Levels are measured from where t was when somebody was held last, so that t can start at 0 again."""
+    """Like `Master`, by the kernel; levels count from t at the last hold, so that t can start at 0 again."""
 
     def __init__(self, problem: str, company: Company, rate: Floats, need: Floats) -> None:
         self.problem, self.company, self.rate, self.need = problem, company, rate, need
@@ -55,7 +55,7 @@ class Small:
         self._basis: Basis | None = None
 
     def ask(self, need: Floats) -> None:
-        """From now on each job needs this much, in units of t."""
+        """Set what each job needs, in units of t."""
         self.need = need
         if self._large:
             self._large.ask(need)
@@ -68,7 +68,7 @@ class Small:
                 self._basis = None
 
     def hold(self, classes: Bools, floor: Floats) -> None:
-        """From now on these do not rise with t, and do not fall below their floors."""
+        """Hold these classes: they no longer rise with t, and do not fall below their floors."""
         from horae.solvers.space_sharing.simplex_kernel import renew, stay  # noqa: PLC0415  numba is slow to import
 
         t, need = self._t(), self.need
@@ -85,13 +85,13 @@ class Small:
                 self._enlarge()
 
     def aim_at(self, aim: float, value: Floats) -> None:
-        """From now on the value is so much for t and so much for the time of each cell."""
+        """Set the objective: the value of t and of the time of each cell."""
         self.aim, self.value = aim, value
         if self._large:
             self._large.aim_at(aim, value)
 
     def solve(self) -> tuple[float, Prices]:
-        """What t is where the value is best, and the prices that prove it."""
+        """The t at the optimum, and the prices that prove it."""
         from horae.solvers.space_sharing.simplex_kernel import improve  # noqa: PLC0415  numba is slow to import
 
         if self._large is None:
@@ -104,7 +104,7 @@ class Small:
         return (self._large or self._enlarge()).solve()
 
     def raise_others(self, t: float, prices: Prices) -> None:
-        """From the best t on, stage by stage, until nobody can rise."""
+        """From the best t on, raise the others stage by stage, until no class can rise."""
         from horae.solvers.space_sharing.simplex_kernel import raise_others  # noqa: PLC0415  numba is slow to import
 
         if self._large:
@@ -119,7 +119,7 @@ class Small:
                 large.raise_others(*large.solve())
 
     def together(self) -> Together:
-        """The allocation of the last answer, within its limits to the last digit."""
+        """The allocation of the last solve, within its limits to the last digit."""
         if self._large:
             return self._large.together()
         assert self._basis is not None, "nothing was solved"
@@ -131,7 +131,7 @@ class Small:
         return within_limits(self.company, alone, self.company.duos(cell[pairs] - cells), amount[pairs])
 
     def worth(self, prices: Prices) -> float:
-        """No allocation has a larger value: see `Prices.worth`."""
+        """An upper bound on the value of any allocation: see `Prices.worth`."""
         return prices.worth(self.company, self.floor)
 
     def _t(self) -> float:
@@ -157,9 +157,9 @@ class Small:
         return rows[np.argsort(basis.column[rows])]
 
     def _enlarge(self) -> Master:
-        """HiGHS takes over."""
+        """Switch to HiGHS with the same problem."""
         self._large = large = Master(self.problem, self.company, self.rate, self.need)
-        if self._basis:  # floors may be out of reach without its pairs
+        if self._basis:  # floors may be infeasible without its pairs
             large.admit(self._basis.column[self._pairs(self._basis)] - len(self._basis.column) - 1 - len(self.rate))
         if self.floor.any():
             large.hold(self.floor > 0, self.floor)
@@ -177,7 +177,7 @@ def _board(company: Company, rate: Floats) -> Board:
 
 
 def _first_basis(board: Board, company: Company, task: Task) -> Basis:
-    """Whoever needs something runs alone, where it is fastest, and t is as large as that allows."""
+    """The first basis: every class with a need runs alone, where it is fastest, and t is as large as that allows."""
     from horae.solvers.space_sharing.simplex_kernel import Basis, renew  # noqa: PLC0415  numba is slow to import
 
     classes, size = len(task.need), len(task.side)

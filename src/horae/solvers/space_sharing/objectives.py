@@ -1,7 +1,7 @@
 """Policies with space sharing (Gavel, OSDI'20, section 3.1): two jobs of equal gangs may run on the same GPUs.
 
 Each function answers a view with shares of time alone and in pairs. They are the programs without sharing plus a column
-for every pair, found by pricing; see `company_program`. Speeds on equal or isolated shares are those of jobs alone.
+for every pair, found by pricing; see `highs_master`. Speeds on equal or isolated shares are those of jobs alone.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _HAIR = 1e-9  # relative: a floor that can just be reached must not fail by roun
 
 
 def share_max_min(view: View, fill: bool = True, speed: Floats | None = None) -> Shares:
-    """The least level is as high as can be: GPUs over weight times speed, over speed with the same part of every type.
+    """Maximise the least level: GPUs over weight times speed, over speed with the same part of every type.
 
-    With `fill` the others are raised after that, as far as they go.
+    With `fill` the others are raised after that, as far as possible.
     """
     company = company_of(view, view.jobs.speed if speed is None else speed)
     classes = company.classes
@@ -45,16 +45,16 @@ def share_max_min(view: View, fill: bool = True, speed: Floats | None = None) ->
 
 
 def share_makespan(view: View, speed: Floats | None = None, fill: bool = True) -> Shares:
-    """All work is done as early as can be: the speed of each job is at least its steps left over that time.
+    """Minimise the makespan: the speed of each job is at least its steps left over that time.
 
-    With `fill` what is left goes to whoever gains most of its speed on an equal share; jobs of which nobody knows how
-    much is left, or which have nothing left, get of that only.
+    With `fill` what is left goes to the jobs that gain most relative to their speed on an equal share; jobs whose work
+    left is unknown or zero get only of that.
     """
     jobs = view.jobs
     company = company_of(view, jobs.speed if speed is None else speed, jobs.steps_left)
     objective = "seconds until the last job ends"
     left = jobs.steps_left[company.first]
-    ask = np.where(company.classes.served & (left > 0), left, 0.0)  # nan is not
+    ask = np.where(company.classes.served & (left > 0), left, 0.0)  # false for nan
     if not ask.any():
         return share_rest(view, company, objective, company.rate_of_equal)
     rise = climb("makespan with pairs", company, ask)
@@ -71,9 +71,9 @@ def share_makespan(view: View, speed: Floats | None = None, fill: bool = True) -
 def share_throughput(
     view: View, value: Floats, objective: str, speed: Floats | None = None, floor: Floats | None = None
 ) -> Shares:
-    """The largest total of `value`, by row and option, times the fraction of time and what is kept beside a partner.
+    """Maximise the total of `value`, by row and option, times the fraction of time and what is kept beside a partner.
 
-    `floor`: by row, steps a second below which a job must not fall; if that cannot be, the program is unsolved.
+    `floor`: by row, steps per second below which a job must not fall; if that is infeasible, the program is unsolved.
     """
     jobs = view.jobs
     floor = np.zeros(len(jobs)) if floor is None else floor
@@ -92,7 +92,7 @@ def share_throughput(
 
 
 def _with_floors(problem: str, company: Company, floor: Floats) -> Program:
-    """A program in which nobody falls below its floor, with the pairs that this takes."""
+    """A program in which no job falls below its floor, with the pairs that this takes."""
     if not floor.any():
         return program_of(problem, company, company.rate, np.zeros(len(floor)))
     rise = climb(problem, company, floor)

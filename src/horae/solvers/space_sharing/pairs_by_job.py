@@ -1,9 +1,9 @@
-"""Time of classes dealt out to their jobs: every job of a class gets the same, in as few pairs as that takes.
+"""Distributes the time of classes to their jobs: every job of a class gets the same, in as few pairs as possible.
 
-Who shares GPUs at this moment goes on together as far as it can. The rest of the time of two classes is matched in the
-order of submission, from the first jobs of both to the last (the north-west corner of a transport problem), in whole
-parts of 1 / (jobs x jobs of the other class), so that sums are exact. A class with itself goes two by two; of an odd
-number, the last three take turns.
+Jobs that share GPUs at present continue together as far as possible. The rest of the time of two classes is matched in
+the order of submission, from the first jobs of both to the last (the north-west corner of a transport problem), in
+whole parts of 1 / (jobs x jobs of the other class), so that sums are exact. A class with itself is paired two by two;
+of an odd number, the last three take turns.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class _Members(NamedTuple):
     """The jobs of all classes, one class after the other."""
 
     row: Ints  # in order of submission within a class
-    by_couple: Ints  # rows again, those first that share with another of their class now, side by side
+    by_couple: Ints  # rows again, those first that share with another of their class now, adjacent
     begin: Ints  # by class: where its jobs begin
-    jobs: Ints  # by class: how many
+    jobs: Ints  # by class: number of jobs
     member: Ints  # by row: its class
     place: Ints  # by row: where it is in `row`
     partner: Ints  # by row: the row with which it shares a lease now, or NONE
@@ -92,13 +92,13 @@ def _partners(view: View) -> Ints:
 
 
 def _runs(begin: Ints, count: Ints) -> tuple[Ints, Ints]:
-    """Runs of numbers one after the other, and for each number the run that it is in."""
+    """Consecutive runs of numbers, and for each number the run that it is in."""
     run = np.repeat(np.arange(len(count)), count)
     return begin[run] + np.arange(len(run)) - (np.cumsum(count) - count)[run], run
 
 
 def _between(members: _Members, columns: Ints, first: Ints, second: Ints) -> _Dealt:
-    """Of two classes. Both have as much to deal out in each column, so one sweep goes through all columns."""
+    """Pairs between two classes; both have the same amount per column, so one sweep covers all columns."""
     one, other = first[columns], second[columns]
     jobs, jobs_too = members.jobs[one], members.jobs[other]
     share = np.minimum(jobs, jobs_too)
@@ -126,7 +126,7 @@ def _between(members: _Members, columns: Ints, first: Ints, second: Ints) -> _De
 
 
 def _within(members: _Members, columns: Ints, first: Ints) -> _Dealt:
-    """Of a class with itself."""
+    """Pairs within a class."""
     own = first[columns]
     place, run = _runs(members.begin[own], members.jobs[own])
     count, nth = members.jobs[own][run], place - members.begin[own][run]

@@ -1,4 +1,4 @@
-"""The pricing of all pairs, as a kernel: it is asked several times a program, and looks at every pair each time."""
+"""The pricing of all pairs, compiled: it is called several times per program, and visits every pair each time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from horae.model.arrays import Bools, Floats, Ints
 def best_pairs(
     gain: Floats, cost: Floats, cell: Ints, kept: Floats, open_to: Bools, least: float
 ) -> tuple[Ints, float]:
-    """For each place of each berth the pair that adds most, if more than the least, and the most that any pair adds.
+    """For each place of each berth the pair that adds most, if more than `least`, and the most that any pair adds.
 
     `gain` and `cost`: by cell, alone. Pairs are numbers of places in `kept`, the smaller place first, each once.
     """

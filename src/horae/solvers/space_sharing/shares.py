@@ -1,4 +1,4 @@
-"""What a program with pairs comes to: shares by job, and why they are what they are."""
+"""The result of a program with pairs: shares by job, and their evidence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def shares_of(view: View, company: Company, together: Together, evidence: Eviden
 def evidence_in_company(
     objective: str, value: float, bound: float, prices: Floats, company: Company, together: Together
 ) -> Evidence:
-    """A pair takes its GPUs once; the time of a job counts alone and in company."""
+    """The evidence of a solve with pairs: a pair takes its GPUs once; a job's time counts alone and shared."""
     classes = company.classes
     time, gpus = company.used(together)
     limit = np.where(time >= classes.jobs * (1 - _HAIR), int(Limit.TIME), int(Limit.SCARCE))
@@ -33,7 +33,7 @@ def evidence_in_company(
 
 
 def share_rest(view: View, company: Company, objective: str, gain: Floats) -> Shares:
-    """Where nobody is in the objective: all goes to whoever gains most, by cell."""
+    """Shares where no job is in the objective: everything goes to the jobs that gain most, by cell."""
     if not company.classes.choice.any():
         return Shares(np.zeros(view.jobs.shape.shape))
     master = program_of(objective, company, company.rate, np.zeros(len(company.first)))

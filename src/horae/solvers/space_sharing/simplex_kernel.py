@@ -1,9 +1,8 @@
-"""The program of `company_program` as a kernel, for as many classes as a dense inverse is quick for.
+"""The program of `highs_master` as a kernel, for as many classes as a dense inverse is fast for.
 
 It is the primal simplex method with an explicit inverse. Its columns are numbers: the slack of each row, t, the cells,
-and then the pairs, which are written out only when they are looked at. A step looks at all cells and at the pairs that
-were best when all were last looked at; all are looked at again when none of those gains, and at the end none of all
-does.
+and then the pairs, which are written out only when they are examined. A step examines all cells and the pairs that were
+best at the last full pricing; all are priced again when none of those gains, until at the end no pair gains.
 
 Rows are the time of each class, the GPUs of each type and the level of each class, as there.
 """
@@ -18,20 +17,20 @@ from horae.compiling import kernel
 from horae.model.arrays import Bools, Floats, Ints
 from horae.solvers.space_sharing.pricing_kernel import best_pairs
 
-GAIN_MIN = 1e-9  # relative to the largest gain of a cell: what makes a column worth its entry
+GAIN_MIN = 1e-9  # relative to the largest gain of a cell: minimum gain for a column to enter
 _PIVOT_MIN = 1e-9  # less is rounding
-_WITHIN = 1e-10  # of a right side: so far may a row be overdrawn
-_ENTRIES_MAX = 5  # of a pair; t has no more than rows
-_ERROR = 1e-12  # so much of a right side is lost to rounding before the inverse is made anew
+_WITHIN = 1e-10  # of a right side: allowed excess of a row
+_ENTRIES_MAX = 5  # of a pair; t has at most one entry per row
+_ERROR = 1e-12  # error relative to a right side at which the inverse is recomputed
 _FRESH = 100  # steps after which the amounts are checked
-_PROGRESS_MIN = 1e-13  # less is none
-_STALLED = 100  # steps without progress, and two for each row, after which it may go round in circles
+_PROGRESS_MIN = 1e-13  # less counts as none
+_STALLED = 100  # steps without progress, plus two per row, after which it may be cycling
 
 part = kernel()
 
 
 class Board(NamedTuple):
-    """What never changes, by cell; and by berth, place and partner's place."""
+    """Constant data, by cell; and by berth, place and partner's place."""
 
     row: Ints  # its class
     kind: Ints  # its GPU type
@@ -44,7 +43,7 @@ class Board(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What is asked of the program."""
+    """The objective and right sides of the program."""
 
     need: Floats  # by class, in units of t
     side: Floats  # by row
@@ -53,7 +52,7 @@ class Task(NamedTuple):
 
 
 class Basis(NamedTuple):
-    """By row: the number of the column that belongs to it, how much of it there is, and the price of the row."""
+    """By row: the number of the column that belongs to it, its amount, and the price of the row."""
 
     column: Ints
     amount: Floats
@@ -70,7 +69,7 @@ def _places(board: Board, number: int) -> tuple[int, int, int]:
 
 @part
 def _write(board: Board, need: Floats, column: int, index: Ints, entry: Floats) -> int:
-    """The rows and entries of a column, and how many there are; a row may come twice, and counts twice."""
+    """Write the rows and entries of a column, and return their number; a row that occurs twice counts twice."""
     classes = len(need)
     size = len(index) - _ENTRIES_MAX
     levels = size - classes
@@ -116,7 +115,7 @@ def _value(board: Board, task: Task, size: int, column: int) -> float:
 
 @part
 def _change(basis: Basis, index: Ints, entry: Floats, count: int, change: Floats) -> None:
-    """By row: how much of its column gives way to one of another."""
+    """By row: how much of its column is displaced by one unit of another."""
     for row in range(len(change)):
         change[row] = 0.0
         for number in range(count):
@@ -125,7 +124,7 @@ def _change(basis: Basis, index: Ints, entry: Floats, count: int, change: Floats
 
 @part
 def _exchange(basis: Basis, row: int, column: int, change: Floats, filled: Ints) -> None:
-    """Another column takes the place of a row's own: the inverse."""
+    """Replace the column of a row by another: update the inverse."""
     inverse = basis.inverse
     count = 0
     for other in range(len(change)):
@@ -143,7 +142,7 @@ def _exchange(basis: Basis, row: int, column: int, change: Floats, filled: Ints)
 
 @part
 def renew(board: Board, task: Task, basis: Basis) -> float:
-    """The inverse and all amounts from scratch, and the least amount; -inf if these columns are no basis."""
+    """Recompute the inverse and all amounts, and return the least amount; -inf if these columns are no basis."""
     size = len(basis.column)
     levels = size - len(task.need)
     index, entry = np.empty(size + _ENTRIES_MAX, dtype=np.int64), np.empty(size + _ENTRIES_MAX)
@@ -215,7 +214,7 @@ def _at_prices(board: Board, task: Task, price: Floats, gain: Floats, cost: Floa
 
 @part
 def _of_t(task: Task, price: Floats) -> float:
-    """What one more of t adds, net."""
+    """The net gain of one more unit of t."""
     levels = len(price) - len(task.need)
     more = task.aim
     for number in range(len(task.need)):
@@ -266,7 +265,7 @@ def _entering(
 
 @part
 def _leaving(amount: Floats, change: Floats) -> int:
-    """The row whose column is used up first; of about equal ones the one that divides best (Harris)."""
+    """The row whose column is used up first; of about equal ones the one with the best pivot (Harris)."""
     reach = np.inf
     for row in range(len(change)):
         if change[row] > _PIVOT_MIN:
@@ -280,7 +279,7 @@ def _leaving(amount: Floats, change: Floats) -> int:
 
 @part
 def _error(board: Board, task: Task, basis: Basis, index: Ints, entry: Floats) -> float:
-    """By how much the amounts miss a row at most."""
+    """The largest error of the amounts in any row."""
     left = task.side.copy()
     for row in range(len(left)):
         for number in range(_write(board, task.need, basis.column[row], index, entry)):
@@ -308,7 +307,7 @@ def _most(board: Board, task: Task, basis: Basis, gain: Floats, cost: Floats) ->
 
 @part
 def improve(board: Board, task: Task, basis: Basis) -> float:
-    """From a feasible basis to the best: the most that any column would still add; inf if that is not to be had."""
+    """Improve a feasible basis to the optimum; return the most that any column would still add, inf on failure."""
     size, cells = len(basis.column), len(board.row)
     index, entry = np.empty(size + _ENTRIES_MAX, dtype=np.int64), np.empty(size + _ENTRIES_MAX)
     change, filled = np.empty(size), np.empty(size, dtype=np.int64)
@@ -354,7 +353,7 @@ def improve(board: Board, task: Task, basis: Basis) -> float:
 
 @part
 def stay(basis: Basis, held: Bools) -> bool:
-    """Takes t, which stays where it is, out of the basis, for the slack of a level that holds it there."""
+    """Take t, which keeps its value, out of the basis, in exchange for the slack of a held level."""
     size = len(basis.column)
     levels = size - len(held)
     for row in range(size):
@@ -374,10 +373,10 @@ def stay(basis: Basis, held: Bools) -> bool:
 
 @part
 def raise_others(board: Board, task: Task, basis: Basis, price_min: float, t: float) -> float:
-    """From the best t on: whoever keeps the others down is held, stage by stage, until all are: t at the last of them.
+    """From the best t on, hold the classes that limit the others, stage by stage, until all are; return the last t.
 
-    Needs and sides are changed. They belong to one another, and to t, even if somebody still rises at the end, since
-    the kernel does not get on.
+    Needs and sides are changed. They are consistent with each other and with t even if a class still rises at the end,
+    because the kernel fails to progress.
     """
     classes, size = len(task.need), len(task.side)
     levels = size - classes

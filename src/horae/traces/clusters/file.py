@@ -18,7 +18,7 @@ from horae.model.setup import Cadence, PoolSpec, RoundRules, Setup
 from horae.traces.units import expand, memory_bytes, seconds
 from horae.traces.yaml_files import YamlFile, read_yaml
 
-NODE_GPUS_MAX = 1024  # a bound, so that a slip of the finger does not fill the memory
+NODE_GPUS_MAX = 1024  # a bound, so that a typo does not fill the memory
 SPARE = "spare"
 
 PolicyChecker = Callable[[str, Mapping[str, object]], object]  # raises a PolicyError
@@ -43,7 +43,7 @@ def _policy(given: object) -> object:
 
 
 def _cell_above(given: object) -> object:
-    """The nodes of one cell, or the name of the one cell that holds all nodes of the group."""
+    """The number of nodes per cell, or the name of the one cell that holds all nodes of the group."""
     is_count = isinstance(given, int) and not isinstance(given, bool) and given > 0
     if is_count or (isinstance(given, str) and given):
         return given
@@ -88,7 +88,7 @@ class NodeGroup(_Strict):
     rack: Count | None = None
     above: Annotated[dict[Name, CellAbove], AfterValidator(_nested)] = {}  # levels above the node, finest first
     price: Annotated[Finite, Field(ge=0)] = 0.0
-    absent: Annotated[bool, Field(strict=True)] = False  # not there yet; it may join while others work
+    absent: Annotated[bool, Field(strict=True)] = False  # not present yet; it may join during the run
 
     @model_validator(mode="after")
     def _one_way_to_name_racks(self) -> Self:
@@ -97,7 +97,7 @@ class NodeGroup(_Strict):
         return self
 
     def _groups(self, index: int) -> tuple[tuple[str, str], ...]:
-        """The cells that hold a node: those that are counted are called by the group's name, level and number."""
+        """The cells that hold a node; counted cells are named by the group's name, level and index."""
         found = []
         for level, given in ({RACK: self.rack} if self.rack else self.above).items():
             called = f"{self.name[0]}/{'' if level == RACK else level}"
@@ -122,7 +122,7 @@ class NodeGroup(_Strict):
 
 
 class Rules(_Strict):
-    """How shares of time become rounds; for policies that answer with shares."""
+    """How shares of time are converted into rounds; for policies that return shares."""
 
     type_order: Annotated[list[Name], BeforeValidator(_list)] = []
     reconsider_seconds: Seconds = RoundRules().reconsider_seconds
@@ -165,7 +165,7 @@ class ClusterFile(_Strict):
 
 
 def read_cluster(path: Path, check_policy: PolicyChecker, check_cells: CellChecker, seed: int = 0) -> Setup:
-    """The cluster of a file with its pools: one for each tenant with cells or nodes of its own, one for the rest."""
+    """The cluster of a file with its pools: one per tenant with its own cells or nodes, one for the rest."""
     file = read_yaml(path, ClusterFile)
     cluster = _cluster(file)
     for name, tenant in file.value.tenants.items():
@@ -192,7 +192,7 @@ def _cluster(file: YamlFile[ClusterFile]) -> Cluster:
 
 
 def _first_wrong(groups: list[NodeGroup]) -> int:
-    """The first group of nodes with which there can be no cluster."""
+    """The first group of nodes that makes the cluster invalid."""
     nodes: list[Node] = []
     for index, group in enumerate(groups[:-1]):
         nodes.extend(group.nodes())
@@ -208,7 +208,7 @@ def _check_policy(file: YamlFile[ClusterFile], entry: PoolEntry, check: PolicyCh
     try:
         check(name, options)
     except InputError as error:
-        # The option that is wrong may stand on a line of its own.
+        # The wrong option may be on a separate line.
         option = (name, error.field) if error.field in options else ()
         raise file.place(error, *location, "policy", *option) from None
 
@@ -225,14 +225,14 @@ def _check_rules(file: YamlFile[ClusterFile], entry: PoolEntry, cluster: Cluster
 
 
 def _reserving_pools(file: YamlFile[ClusterFile]) -> list[PoolSpec]:
-    """Pools of tenants that reserve cells, if any do: the nodes are then common to all."""
+    """Pools of tenants that reserve cells, if any do; the nodes are then shared by all."""
     tenants = file.value.tenants
     if not any(tenant.reserves for tenant in tenants.values()):
         return []
     pools = []
     for name, tenant in tenants.items():
         if tenant.nodes:
-            error = ClusterError("nobody can own nodes where others reserve cells", remedy="reserve node cells for it")
+            error = ClusterError("no tenant can own nodes if others reserve cells", remedy="reserve node cells for it")
             raise file.place(error, "tenants", name, "nodes")
         if name == SPARE:
             error = ClusterError("this is what the pool for all other work is called", remedy="choose another name")
@@ -243,7 +243,7 @@ def _reserving_pools(file: YamlFile[ClusterFile]) -> list[PoolSpec]:
             cells, pinned = dict(tenant.cells), dict(tenant.pinned)
             pools.append(replace(pool, cells=cells, pinned=pinned, borrow=tenant.borrow))
     spare = file.value.spare
-    if "policy" not in spare.model_fields_set:  # by the tenants' weights, as HiveD has it
+    if "policy" not in spare.model_fields_set:  # by the tenants' weights, as in HiveD
         spare = spare.model_copy(update={"policy": ("hierarchical", {}), "cadence": Cadence.ROUNDS})
     return [*pools, _pool(SPARE, spare)]
 
@@ -261,7 +261,7 @@ def _check_has_effect(file: YamlFile[ClusterFile], name: str, tenant: Tenant, *,
 
 
 def _check_cells(file: YamlFile[ClusterFile], cluster: Cluster, pools: list[PoolSpec], check: CellChecker) -> None:
-    """The first tenant whose cells are too much, or do not exist, is named."""
+    """Checks the cells of all tenants; the error names the first tenant whose cells do not fit or do not exist."""
     reserving = [pool for pool in pools if pool.reserves]
     for count in range(1, len(reserving) + 1):
         try:

@@ -1,8 +1,8 @@
-"""HiveD's configuration (Zhao et al., OSDI'20), as it is: cell types, physical cells and virtual clusters.
+"""Reads HiveD's configuration (Zhao et al., OSDI'20) unchanged: cell types, physical cells and virtual clusters.
 
 A cell of a node-level type becomes a node, named by its address; the types below it become levels inside the node, the
-cell above it its rack, and types above that levels of their own names. HiveD keeps one chain a top-level type, we one a
-GPU type: `chains` says which nodes are under which top-level type. Fields that are not about cells are passed over.
+cell above it its rack, and types above that levels of their own names. HiveD has one chain per top-level type, Horae
+one per GPU type: `chains` maps top-level types to nodes. Fields that are not about cells are ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from horae.traces.yaml_files import TEXT_BYTES_MAX, YamlFile, read_yaml
 
 
 def _list(value: object) -> object:
-    """A list that was begun and never filled is empty."""
+    """The list, or an empty one where the file has a key without a value."""
     return [] if value is None else value
 
 
@@ -73,7 +73,7 @@ class HivedFile(BaseModel):
 
 @dataclass(frozen=True)
 class VirtualCluster:
-    cells: tuple[tuple[str, int], ...]  # (type as the file has it, e.g. 3-K80-NODE.K80-NODE; how many)
+    cells: tuple[tuple[str, int], ...]  # (type as in the file, e.g. 3-K80-NODE.K80-NODE; number of cells)
     pinned: tuple[str, ...]
 
 
@@ -98,7 +98,7 @@ class HivedConfig:
 
 
 class _Cell(NamedTuple):
-    """A physical cell with what the file leaves out filled in."""
+    """A physical cell with omitted fields filled in."""
 
     cell_type: str
     address: str
@@ -109,7 +109,7 @@ class _Cell(NamedTuple):
 
 
 def is_hived(path: Path) -> bool:
-    """Whether a YAML file is one of HiveD's, by the one field that all of them have."""
+    """Whether a YAML file is a HiveD configuration, by the one field that all of them have."""
     try:
         with path.open("rb") as file:
             head = file.read(TEXT_BYTES_MAX)
@@ -163,12 +163,12 @@ def _chain(file: YamlFile[HivedFile], cell_type: str, *place: str | int) -> list
 def _filled(
     file: YamlFile[HivedFile], cell: PhysicalCell, cell_type: str, number: int, prefix: str, place: Place
 ) -> _Cell:
-    """As HiveD fills in what is left out: children by their types, addresses by counting within node or top cell."""
+    """Fills in omitted fields as HiveD does: children by their types, addresses by counting within node or top cell."""
     if not cell_type:
         raise file.place(ClusterError("has no cellType", remedy="name one of cellTypes"), *place)
     if cell.cellType not in ("", cell_type):
         problem = f"is a {cell.cellType}, where a {cell_type} should be"
-        raise file.place(ClusterError(problem, remedy="leave it out, or mend it"), *place, "cellType")
+        raise file.place(ClusterError(problem, remedy="leave it out, or fix it"), *place, "cellType")
     address = cell.cellAddress or str(number)
     kind = file.value.physicalCluster.cellTypes.get(cell_type)
     children: list[_Cell] = []
@@ -190,7 +190,7 @@ def _filled(
 def _names(file: YamlFile[HivedFile], tops: list[_Cell]) -> dict[Place, str]:
     """The cells that are nodes, by their places, with a name for each.
 
-    That is the address, with the GPU type where a machine has several: each of them is a node of its own with us.
+    The name is the address, with the GPU type where a machine has several: each of them is a separate node in Horae.
     """
     found = [node for top in tops for node in _node_cells(file, top)]
     types: dict[str, set[str]] = {}
@@ -220,7 +220,7 @@ def _node_cells(file: YamlFile[HivedFile], cell: _Cell) -> Iterator[tuple[_Cell,
 
 
 def _group_names(tops: list[_Cell]) -> dict[Place, str]:
-    """By place, a name for each cell: its path, with a number where cells have addresses alike."""
+    """By place, a name for each cell: its path, with a number where addresses coincide."""
     found: dict[Place, str] = {}
     taken: dict[str, int] = {}
     for cell, _ in (inside for top in tops for inside in _walk(top, {})):
@@ -247,7 +247,7 @@ def _nodes(
 
 
 def level_above(cell_type: str, number: int) -> str:
-    """Our name of a level above nodes, of which this is the first, second, ... from 0."""
+    """Horae's name for a level above nodes; `number` counts these levels from 0."""
     return cell_type if number else RACK
 
 
@@ -323,7 +323,7 @@ def _reservations(chains: list[Chain], clusters: Mapping[str, VirtualCluster]) -
 
 
 def _walk(cell: _Cell, names: Mapping[Place, str], node: str = "") -> Iterator[tuple[_Cell, str]]:
-    """This cell and all inside it, each with the node that holds it, if one does."""
+    """This cell and all inside it, each with the node that holds it, if there is one."""
     node = names.get(cell.place, node)
     yield cell, node
     for child in cell.children:
@@ -345,7 +345,7 @@ def _virtual_clusters(file: YamlFile[HivedFile], pinned: set[str]) -> dict[str, 
 
 
 def _check_path(file: YamlFile[HivedFile], path: str, *place: str | int) -> None:
-    """TOP, or TOP.….TYPE: from a type of physical cells down to one inside it."""
+    """Checks a path TOP or TOP.….TYPE: from a type of physical cells down to one inside it."""
     tops = {cell.cellType for cell in file.value.physicalCluster.physicalCells}
     names = path.split(".")
     if names[0] not in tops:

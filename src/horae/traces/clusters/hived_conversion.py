@@ -1,4 +1,5 @@
-"""HiveD's virtual clusters as pools of ours: cells by the names of our chains, and pinned cells by their places."""
+"""Converts HiveD's virtual clusters to pools:
+cells by the names of Horae's chains, and pinned cells by their places."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ SPARE = "spare"
 
 
 def hived_pools(config: HivedConfig) -> tuple[Cluster, tuple[PoolSpec, ...]]:
-    """The cluster, a pool for each virtual cluster that has cells, and one for all other work.
+    """The cluster, one pool per virtual cluster that has cells, and one for all other jobs.
 
     Whether the cells fit together is not checked here. A virtual cluster that cannot be a tenant, or a pinned cell that
     two of them have, is a ClusterError.
@@ -33,7 +34,7 @@ def hived_pools(config: HivedConfig) -> tuple[Cluster, tuple[PoolSpec, ...]]:
     for reservation in config.territory.reservations:
         cells: dict[str, int] = {}
         for kind, count in reservation.cells.items():
-            if count:  # two chains of HiveD's may be one of ours
+            if count:  # several chains of HiveD may map to one of Horae
                 chain = chains[kind.chain]
                 name = f"{ours[chain.nodes[0]]}.{level_name(chain, kind.level)}"
                 cells[name] = cells.get(name, 0) + count
@@ -53,7 +54,7 @@ def hived_pools(config: HivedConfig) -> tuple[Cluster, tuple[PoolSpec, ...]]:
 
 
 def level_name(chain: Chain, level: int) -> str:
-    """Our name of a level of one of HiveD's chains."""
+    """Horae's name for a level of a HiveD chain."""
     if level > chain.node_level:
         return level_above(chain.types[level], level - chain.node_level - 1)
     return NODE if level == chain.node_level else GPU if level == 0 else chain.types[level]
@@ -74,11 +75,11 @@ def _place(config: HivedConfig, pin: Pin) -> str:
     return f"{node}/{name}/{pin.cell % (chain.node_gpus // chain.gpus[level])}"
 
 
-# HiveD's configuration as a cluster file of ours.
+# HiveD's configuration as a Horae cluster file
 
 
 def converted(config: HivedConfig, file: Path) -> str:
-    """Nodes with all their levels, and tenants with their cells and pinned cells."""
+    """The cluster file: nodes with all their levels, and tenants with their cells and pinned cells."""
     try:
         cluster, pools = hived_pools(config)
     except ClusterError as error:
@@ -97,7 +98,7 @@ def converted(config: HivedConfig, file: Path) -> str:
 
 
 def _places(config: HivedConfig, entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """By pin: the places of cells above nodes, as the file calls them."""
+    """By pin: the places of cells above nodes, by their names in the file."""
     nodes = {node.name: node for entry in entries for node in NodeGroup.model_validate(entry).nodes()}
     found = {}
     for pin in config.territory.pins:
@@ -109,7 +110,7 @@ def _places(config: HivedConfig, entries: Sequence[Mapping[str, Any]]) -> dict[s
 
 
 def _entries(config: HivedConfig) -> list[dict[str, Any]]:
-    """Neighbours that are alike, in cells alike, in one entry."""
+    """Groups adjacent nodes that are equal, in equal cells, into one entry."""
     cluster = config.cluster
     shapes: dict[str, tuple[tuple[str, int], ...]] = {}  # by node: levels above it, with the nodes of a cell
     for chain in layout_of(cluster, {}).territory.chains:

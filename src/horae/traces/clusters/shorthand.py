@@ -1,4 +1,4 @@
-"""A cluster in a few letters: `20x8`, `20x8:V100`, or `nlp=20x8` for nodes that belong to a tenant."""
+"""A cluster in shorthand: `20x8`, `20x8:V100`, or `nlp=20x8` for nodes that belong to a tenant."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from horae.model.setup import PoolSpec, Setup
 from horae.traces.clusters.file import NODE_GPUS_MAX, SPARE
 
 NODES_MAX = 100_000
-ACCELERATOR = "gpu"  # where nobody says which
+ACCELERATOR = "gpu"  # where the type is not given
 FIELD = "--nodes"
 _FORM = re.compile(r"(?:(?P<tenant>[^=]+)=)?(?P<nodes>\d{1,9})x(?P<gpus>\d{1,9})(?::(?P<accelerator>\S+))?")
 
 
 class _Group(NamedTuple):
-    tenant: str  # "": everybody's
+    tenant: str  # "": shared by all tenants
     nodes: int
     gpus: int
     accelerator: str
 
 
 def quick_cluster(texts: Sequence[str], restart_seconds: float = 0.0) -> Setup:
-    """The cluster with its pools: one for each tenant that owns nodes, and one for all the rest."""
+    """The cluster with its pools: one for each tenant that owns nodes, and one for all others."""
     groups = [_group(text) for text in texts]
     names: dict[str, list[str]] = {}  # by tenant
     nodes: list[Node] = []

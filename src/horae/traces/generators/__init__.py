@@ -1,4 +1,4 @@
-"""Made-up workloads by name. A generator is made from its name and options; the same seed gives the same jobs."""
+"""Synthetic workloads by name. A generator is made from its name and options; the same seed gives the same jobs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _default(item: Field[object]) -> object:
 
 
 def _like(generator: str, key: str, value: object, default: object) -> object:
-    """The value in the type of the option's default; anything else is the user's mistake."""
+    """The value converted to the type of the option's default; raises an error for anything else."""
     match default, value:
         case (bool(), bool()) | (str(), str()) | (dict(), Mapping()):
             return value

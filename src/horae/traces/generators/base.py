@@ -1,7 +1,7 @@
-"""What all generators share: random streams, checks of parameters, and the table that they make.
+"""What all generators share: random streams, parameter checks, and the table that they make.
 
-Every column has a stream of its own, made from the seed and the column's name. So a generator that learns to draw one
-more thing draws all the others as before.
+Every column has its own random stream, made from the seed and the column's name, so that a generator that gains a
+column draws all others as before.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from horae.model.safe_text import brief
 from horae.traces.trace import SCHEMA, Trace
 
 HOUR = 3600.0
-COUNT_MAX = 100_000_000  # a bound, so that a slip of the finger does not fill the memory
+COUNT_MAX = 100_000_000  # a bound, so that a typo does not fill the memory
 SIGMA_MAX = 20.0  # beyond that, run times overflow
 GANGS = (1, 2, 4, 8)
 GANG_PROBABILITIES = (0.7, 0.1, 0.15, 0.05)
 
 
 class Generator(Protocol):
-    """A made-up workload. Its fields are its parameters; the same seed gives the same jobs."""
+    """A synthetic workload. Its fields are its parameters; the same seed gives the same jobs."""
 
     name: ClassVar[str]
 
@@ -48,7 +48,7 @@ def gangs_of(seed: int, jobs: int, gangs: Sequence[int], probabilities: Sequence
 
 
 def made_trace(source: str, seed: int, columns: Mapping[str, object]) -> Trace:
-    """The table in the order of our columns; rows are numbered where files have lines."""
+    """The table in the order of the schema's columns; row numbers stand in for file lines."""
     table = pl.DataFrame({name: columns[name] for name in SCHEMA if name in columns}, schema_overrides=SCHEMA)
     line = pl.int_range(1, table.height + 1, dtype=pl.Int64).alias("line")
     return Trace(f"{source}, seed {seed}", table.with_columns(line))

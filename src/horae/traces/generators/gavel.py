@@ -33,7 +33,7 @@ SHORT_EXPONENTS, LONG_EXPONENTS = (1.5, 3.0), (3.0, 4.0)  # of ten, in minutes
 
 
 def reference_speeds(measurements: Iterable[Measurement], accelerator: str = "v100") -> dict[tuple[str, int], float]:
-    """Steps a second by job type and GPUs, in one node of the reference type."""
+    """Steps per second by job type and GPUs, in one node of the reference type."""
     return {
         (row.model, row.shape.gpus): row.steps_per_second
         for row in measurements

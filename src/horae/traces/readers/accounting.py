@@ -1,4 +1,4 @@
-"""What the accounts of production clusters have in common: moments of submission, start and end, and a run time."""
+"""Common parts of the accounting logs of production clusters: times of submission, start and end, and a run time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_ENDED = "has neither an end nor a run time"
 
 
 class Clock(NamedTuple):
-    """What the file calls its times; "" where it has none."""
+    """The file's names of its time columns; "" where it has none."""
 
     submit: str
     start: str
@@ -28,7 +28,7 @@ def named(sieve: Sieve, column: str) -> None:
 
 
 def count_gpus(sieve: Sieve, text: pl.Expr, column: str) -> None:
-    """Adds `gpus`. Where none are asked for, the row is no job of ours; where it is not a number, it is a fault."""
+    """Adds `gpus`. A row without GPUs is skipped; a value that is not a number is a fault."""
     sieve.add(whole(text).alias("gpus"))
     remedy = f"give a whole number from 1 to {GPUS_MAX:,}"
     wrong = text.is_not_null() & ~pl.col("gpus").is_between(0, GPUS_MAX).fill_null(False)
@@ -37,7 +37,7 @@ def count_gpus(sieve: Sieve, text: pl.Expr, column: str) -> None:
 
 
 def read_times(sieve: Sieve, clock: Clock) -> bool:
-    """Adds `submit` and `duration` for the rows that ran; whether their times are dates."""
+    """Adds `submit` and `duration` for the rows that ran; returns whether their times are dates."""
     columns = {"submit": clock.submit, "start": clock.start, "end": clock.end}
     dated = add_moments(sieve, {name: column for name, column in columns.items() if column})
     if clock.start:
@@ -46,21 +46,21 @@ def read_times(sieve: Sieve, clock: Clock) -> bool:
             pl.col("start") < pl.col("submit"),
             clock.start,
             pl.format("{} is before the submission", quoted(pl.col(clock.start))),
-            "mend one of the two times",
+            "fix one of the two times",
         )
     if clock.start and clock.end:
         sieve.fault(
             pl.col("end") < pl.col("start"),
             clock.end,
             pl.format("{} is before the start", quoted(pl.col(clock.end))),
-            "mend one of the two times",
+            "fix one of the two times",
         )
     _read_duration(sieve, clock)
     return dated
 
 
 def _read_duration(sieve: Sieve, clock: Clock) -> None:
-    """As the file says; else from start to end."""
+    """The run time as in the file; else from start to end."""
     run = pl.col(clock.run) if clock.run else pl.lit(None, dtype=pl.String)
     known = run.is_not_null() & ~run.is_in(UNKNOWN)
     between = pl.col("end") - pl.col("start") if clock.start and clock.end else pl.lit(None, dtype=pl.Float64)

@@ -1,8 +1,8 @@
-"""Gavel's traces (Narayanan et al., OSDI'20): ten fields a line, tabs between them, no header.
+"""Gavel's traces (Narayanan et al., OSDI'20): ten tab-separated fields per line, no header.
 
-The job type becomes the model, whose speed is for speed tables to say. An SLO is a factor of the run time,
--1 is none; as the file has no run times, such a job gets no deadline, and is counted as changed. Commands are not
-taken: they belong to a cluster of Gavel's.
+The job type becomes the model, whose speed comes from speed tables. An SLO is a factor of the run time, -1 is none; as
+the file has no run times, such a job gets no deadline, and is counted as changed. Commands are dropped: they are
+specific to Gavel's cluster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Helios (Hu et al., SC'21), `cluster_log.csv`: one job a row, with those that use no GPU."""
+"""Helios (Hu et al., SC'21), `cluster_log.csv`: one job per row, including those that use no GPU."""
 
 from __future__ import annotations
 

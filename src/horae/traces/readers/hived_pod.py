@@ -1,4 +1,7 @@
-"""The annotation by which a pod asks HiveD for GPUs, as a gang of ours. Names of older versions are understood too."""
+"""Reads the annotation by which a pod requests GPUs from HiveD, as a gang.
+
+Field names of older versions are accepted.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,7 @@ def read_pod(name: str, annotation: str) -> Pod:
             f"{field}: {first['msg']}" if field else first["msg"],
             file=f"pod {name}",
             field=ANNOTATION,
-            remedy="mend the annotation",
+            remedy="fix the annotation",
         ) from None
     group = spec.affinityGroup
     if group is None:

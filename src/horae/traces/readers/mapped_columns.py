@@ -1,4 +1,4 @@
-"""Any table whose columns are named by hand: `{"submit": "SubmitTime", "gpus": "n_gpu", "duration": "secs"}`."""
+"""Reads any table with explicitly named columns: `{"submit": "SubmitTime", "gpus": "n_gpu", "duration": "secs"}`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(path: Path, mapping: Mapping[str, str], where: Where | None = None) -> 
 
 
 def _separator(path: Path, mapping: Mapping[str, str]) -> str:
-    """The one between which the header has most of the columns that are asked for."""
+    """The separator with which the header contains most of the requested columns."""
     lines = (line for line in read_head(path).decode(errors="replace").splitlines() if line.strip())
     header = next(lines, "")
     found = {mark: {cell.strip().strip('"') for cell in header.split(mark)} for mark in SEPARATORS}
@@ -45,10 +45,10 @@ def check_mapping(mapping: Mapping[str, str]) -> None:
 
 
 def read_columns(raw: RawTable, mapping: Mapping[str, str]) -> Trace:
-    """The table as a trace; times of submission and deadlines may be dates."""
+    """The table as a trace; submission times and deadlines may be dates."""
     raw.require(*mapping.values())
     sieve = Sieve(raw)
-    # A column may be asked for twice, and may have the name of a field that it is not.
+    # A column may be used twice, and may have the name of a field that it is not.
     columns = {name: f"{name} of {column}" for name, column in mapping.items()}
     sieve.add(*(pl.col(column).alias(columns[name]) for name, column in mapping.items()))
     sieve.table = sieve.table.drop(raw.columns)
@@ -58,7 +58,7 @@ def read_columns(raw: RawTable, mapping: Mapping[str, str]) -> Trace:
 
 
 def settle_text(sieve: Sieve, columns: Mapping[str, str], fields: Mapping[str, str], *, counted: bool) -> int:
-    """Makes dates seconds, still as text; what cannot be read stays, for others to complain about."""
+    """Converts dates to seconds, still as text; unreadable cells are kept, for later checks to report."""
     times = {name: columns[name] for name in ("submit", "deadline") if name in columns}
     kind = settle(sieve, times, fields, counted=counted)
     for name, column in times.items():

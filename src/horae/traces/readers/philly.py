@@ -1,7 +1,7 @@
-"""Philly (Jeon et al., ATC'19), `cluster_job_log`: one JSON list, an entry a job, an attempt of it a list of servers.
+"""Philly (Jeon et al., ATC'19), `cluster_job_log`: one JSON list, one entry per job, one list of servers per attempt.
 
-A job that was tried several times ran for the sum of its attempts and has the GPUs of the last. Attempts without a
-start or an end say nothing of how long they were, and do not count.
+A job with several attempts ran for the sum of its attempts and has the GPUs of the last. Attempts without a start or an
+end have no known length, and do not count.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def read(path: Path, where: Where | None = None) -> Trace:
         raise no_jobs(str(path))
     lines = [line for line, _ in entries]
     if len(set(lines)) < len(lines):
-        lines = list(range(1, len(lines) + 1))  # a line with several jobs on it tells none of them apart
+        lines = list(range(1, len(lines) + 1))  # several jobs on one line cannot be told apart by line
     rows: list[dict[str, object]] = []
     faults: list[Fault] = []
     for line, (_, entry) in zip(lines, entries, strict=True):
@@ -119,7 +119,7 @@ def _row(entry: object) -> dict[str, object]:
 
 
 def _attempt(attempt: object, submit: float) -> tuple[float | None, int]:
-    """How many seconds it ran, if that is known, and on how many GPUs."""
+    """The seconds an attempt ran, if known, and its number of GPUs."""
     if not isinstance(attempt, dict):
         raise JobError(f"has {shown(attempt)}", field="attempts", remedy="give each attempt as {name: value}")
     gpus = 0
@@ -134,11 +134,11 @@ def _attempt(attempt: object, submit: float) -> tuple[float | None, int]:
         raise JobError(
             f"{attempt['start_time']!r} is before the submission",
             field="start_time",
-            remedy="mend one of the two times",
+            remedy="fix one of the two times",
         )
     if end < start:
         raise JobError(
-            f"{attempt['end_time']!r} is before the start", field="end_time", remedy="mend one of the two times"
+            f"{attempt['end_time']!r} is before the start", field="end_time", remedy="fix one of the two times"
         )
     return end - start, gpus
 

@@ -1,8 +1,8 @@
-"""Tables in the vocabulary of published data sets: `submit_s`, `num_gpu`, `duration_s`, and what else there may be.
+"""Tables with the column names of published data sets: `submit_s`, `num_gpu`, `duration_s`, and others.
 
-A model with a batch size is `resnet50 (batch size 128)`, as speed tables call it. Where there are both a run time and
-a number of iterations, the run time counts, for that is what was measured. Some files hold several workloads, one
-beside the other; one must be chosen.
+A model with a batch size is `resnet50 (batch size 128)`, as in speed tables. Where there are both a run time and a
+number of iterations, the run time counts, because it was measured. Some files hold several workloads in one table; one
+must be selected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from horae.traces.readers.mapped_columns import read_columns
 from horae.traces.readers.raw_table import RawTable, Where, read_raw
 from horae.traces.trace import Trace
 
-# By field: what it may be called, the best name first.
+# By field: its possible names, the best name first.
 VOCABULARY = {
     "id": ("job_id",),
     "submit": ("submit_s", "arrival_s"),
@@ -31,7 +31,7 @@ VOCABULARY = {
     "model": ("job_type", "model"),
     "deadline": ("deadline_s",),
 }
-SELECTORS = ("seed", "set", "workload")  # a column of these names tells workloads apart
+SELECTORS = ("seed", "set", "workload")  # columns of these names distinguish workloads
 VALUES_SHOWN = 8
 BATCH = "batch_size"
 
@@ -41,7 +41,7 @@ def read(path: Path, where: Where | None = None) -> Trace:
 
 
 def read_table(raw: RawTable, columns: Mapping[str, str] | None = None) -> Trace:
-    """The jobs of a table; `columns` names those that are not in the vocabulary."""
+    """The jobs of a table; `columns` names those outside the vocabulary."""
     found = {name: [column for column in names if column in raw.columns] for name, names in VOCABULARY.items()}
     mapping = {name: names[0] for name, names in found.items() if names} | dict(columns or {})
     for name in ("submit", "gpus"):
@@ -63,7 +63,7 @@ def check_chosen(raw: RawTable) -> None:
     shown = [printable(_some(values[name])) for name in several]
     if len(several) > 1:
         shown = [f"{name} {texts}" for name, texts in zip(several, shown, strict=True)]
-    # What has been chosen already is shown again, for the option is given as a whole.
+    # Earlier selections are shown again, because the option is given as a whole.
     choice = printable(",".join(f"{name}={texts[0]}" for name, texts in values.items() if texts))
     raise JobError(
         f"holds several workloads ({'; '.join(shown)})",

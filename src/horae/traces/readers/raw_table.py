@@ -1,6 +1,6 @@
-"""Tables as text: cells as they are written, each row with its line. What they mean is for the readers to say.
+"""Tables as text: cells as written, each row with its line. Their meaning is left to the readers.
 
-Where no cell is in quotes, rows are split by columns, a million in a second or so; otherwise one by one.
+Where no cell is quoted, rows are split by columns, about a million per second; otherwise one by one.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from horae.traces.readers.text_file import LINE_BYTES_MAX, PARQUET, read_bytes, 
 from horae.traces.trace import FAULTS_LISTED_MAX, Fault, no_jobs
 
 LINE = "line"
-Where = Mapping[str, str]  # by column: the text that its cells must be for a row to be read
+Where = Mapping[str, str]  # by column: the text that a row's cell must equal
 
 
 @dataclass(frozen=True)
 class RawTable:
     path: Path
     header_line: int
-    cells: pl.DataFrame  # text without spaces around it, null where there is none; and `line`
-    faults: tuple[Fault, ...] = ()  # the first of the rows that are no rows
+    cells: pl.DataFrame  # text without surrounding spaces, null where empty; and `line`
+    faults: tuple[Fault, ...] = ()  # the first of the malformed rows
     fault_count: int = 0
-    strange: Mapping[str, str] = field(default_factory=dict)  # by name: the type of a column whose cells are no text
+    strange: Mapping[str, str] = field(default_factory=dict)  # by name: the type of a column whose cells are not text
 
     @property
     def columns(self) -> list[str]:
@@ -50,7 +50,7 @@ class RawTable:
         return JobError(problem, file=str(self.path), line=self.header_line, field=printable(field), remedy=remedy)
 
     def where(self, wanted: Where | None) -> RawTable:
-        """The rows whose cells are as wanted."""
+        """The rows whose cells equal the wanted texts."""
         if not wanted:
             return self
         self.require(*wanted)
@@ -62,7 +62,7 @@ class RawTable:
 
 
 def read_raw(path: Path, separator: str = ",", *, quotes: bool = True, names: Sequence[str] = ()) -> RawTable:
-    """The table of a file: CSV or the like, or Parquet.
+    """Reads the table of a file: CSV or similar, or Parquet.
 
     `names` are those of the columns where the file has no header.
     """
@@ -77,7 +77,7 @@ def read_raw(path: Path, separator: str = ",", *, quotes: bool = True, names: Se
 
 
 def _by_columns(path: Path, data: bytes, separator: str, names: Sequence[str]) -> RawTable:
-    """No cell is in quotes: a line is a row, and every separator separates."""
+    """Splits unquoted text: a line is a row, and every separator separates."""
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     if not data.endswith(b"\n"):
@@ -90,7 +90,7 @@ def _by_columns(path: Path, data: bytes, separator: str, names: Sequence[str]) -
     blank = layout.blank(data)
     wrong = ~blank & (layout.cells != len(names))
     keep = ~(blank | wrong)
-    # Nearly always there is nothing to take out, and a large file need not be copied.
+    # Usually there is nothing to remove, and a large file need not be copied.
     whole = bool(keep.all())
     cells = _split(data if whole else only(data, layout, keep), separator, names, header_line if whole else 0)
     if layout.padded or not data.isascii():
@@ -104,7 +104,7 @@ def _by_columns(path: Path, data: bytes, separator: str, names: Sequence[str]) -
 
 
 def _header(data: bytes) -> tuple[int, int, str]:
-    """The first line that is not blank: its number, where the next one begins, and its text."""
+    """The first line that is not blank: its number, the start of the next line, and its text."""
     line, begin = 0, 0
     while begin < len(data):
         end = data.index(b"\n", begin)
@@ -121,7 +121,7 @@ def _names(path: Path, line: int, cells: list[str]) -> list[str]:
             raise JobError(
                 "is a column twice", file=str(path), line=line, field=printable(name), remedy="keep one of them"
             )
-    # Lines are counted here, so a column of that name would be another thing.
+    # Lines are counted here, so a column of that name would conflict.
     return [name if name != LINE else "line of the file" for name in names]
 
 
@@ -167,15 +167,15 @@ def _row_by_row(path: Path, data: bytes, separator: str) -> RawTable:
             else:
                 rows.append(cells)
                 lines.append(line)
-            line = reader.line_num + 1  # a cell in quotes may go over several lines
+            line = reader.line_num + 1  # a quoted cell may span several lines
     except csv.Error as error:
-        raise JobError(f"not CSV: {error}", file=str(path), line=line, remedy="mend the quotes of this row") from None
+        raise JobError(f"not CSV: {error}", file=str(path), line=line, remedy="fix the quotes of this row") from None
     table = pl.DataFrame(rows, schema={name: pl.String() for name in names}, orient="row").select(_stripped())
     return RawTable(path, header_line, table.with_columns(pl.Series(LINE, lines, pl.Int64)), tuple(faults), count)
 
 
 def _parquet(path: Path) -> RawTable:
-    """As text, so that what a cell may be is said once; a row's number stands for its line."""
+    """A Parquet file as text, so that cell formats are defined once; row numbers stand in for lines."""
     try:
         table = pl.read_parquet(path)
         names = dict(zip(table.columns, _names(path, 0, table.columns), strict=True))
@@ -194,7 +194,7 @@ def _is_strange(kind: pl.DataType) -> bool:
     return kind.is_nested() or kind in (pl.Binary, pl.Duration, pl.Time, pl.Object)
 
 
-# Where the lines of a text are, and how many cells each has, for files of a million lines.
+# The layout of text: positions of lines and their numbers of cells, for files of a million lines
 
 _BLOCK_BYTES = 1 << 22  # arrays of the size of the file would be slow to fill
 _NEWLINE, _SPACE = 10, 32
@@ -219,7 +219,7 @@ class Layout:
 
 
 def lay_out(data: bytes, begin: int, separator: str) -> Layout:
-    """All lines from this byte on; the last of them must have its end."""
+    """The layout of all lines from this byte on; the last one must end with a newline."""
     mark, first = ord(separator), begin
     ends: list[Ints] = [np.empty(0, dtype=np.int64)]
     cells: list[Ints] = [np.empty(0, dtype=np.int64)]
@@ -239,7 +239,7 @@ def lay_out(data: bytes, begin: int, separator: str) -> Layout:
 
 
 def _is_padded(block: Bytes, mark: int) -> bool:
-    """Whether a space or the like stands next to a separator or at an end of a line."""
+    """Whether whitespace is next to a separator or at either end of a line."""
     spaces = np.flatnonzero((block <= _SPACE) & (block != _NEWLINE) & (block != mark))
     if not len(spaces):
         return False
@@ -250,7 +250,7 @@ def _is_padded(block: Bytes, mark: int) -> bool:
 
 
 def only(data: bytes, layout: Layout, keep: npt.NDArray[np.bool_]) -> bytes:
-    """The text less the lines that are not to be kept."""
+    """The text without the lines that are not kept."""
     edges = np.diff(np.concatenate([[False], keep, [False]]).astype(np.int8))
     starts, stops = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1
     return b"".join(

@@ -1,4 +1,4 @@
-"""Numbers as columns of text have them."""
+"""Parses columns of text as numbers."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from horae.traces.trace import FAULTS_LISTED_MAX, SCHEMA, Fault, Trace
 
 
 def whole(text: pl.Expr) -> pl.Expr:
-    """Whole numbers, also those that are written as fractions (`4.0`, `1e3`); null where it is none."""
+    """Whole numbers, including those written as fractions (`4.0`, `1e3`); null for other text."""
     number = text.cast(pl.Float64, strict=False)
     as_fraction = pl.when(number == number.floor()).then(number).cast(pl.Int64, strict=False)
     return pl.coalesce(text.cast(pl.Int64, strict=False), as_fraction)
 
 
-# The rows of a file on their way to becoming jobs. Each that drops out is counted, and the first ones are listed.
+# Filters the rows of a file on their way to jobs; each dropped row is counted, and the first ones are listed
 
-EPOCH_SECONDS_MIN = 3e8  # 1979: numbers above are moments of the calendar
-ROW = "row-"  # before a row's number, where another job is called by it
+EPOCH_SECONDS_MIN = 3e8  # 1979: larger numbers are calendar times
+ROW = "row-"  # prefix of a row's number, where another job has that number as its name
 _NUMBER = "number of the row"
 NO_GPU, NEVER_RAN, NO_TIME = "asks for no GPU", "never ran", "ran for no time"
 
 
 def quoted(text: pl.Expr) -> pl.Expr:
-    """As it is shown in what is said about a row; slow, so for those only."""
+    """A value as shown in messages about a row; slow, so only for those."""
     return text.map_elements(quoted_text, return_dtype=pl.String)
 
 
@@ -40,7 +40,7 @@ class Sieve:
     def __init__(self, raw: RawTable) -> None:
         self.source = str(raw.path)
         self.table = raw.cells.with_row_index(_NUMBER, offset=1)
-        self._foreign = set(raw.columns)  # what they are called may be a field of ours by chance
+        self._foreign = set(raw.columns)  # their names may coincide with fields of ours
         self._faults = list(raw.faults)
         self._fault_count = raw.fault_count
         self._left_out: dict[str, int] = {}
@@ -51,11 +51,11 @@ class Sieve:
         self.own(*(item.name if isinstance(item, pl.Series) else item.meta.output_name() for item in columns))
 
     def own(self, *names: str) -> None:
-        """From now on these columns mean what our own format means by them."""
+        """Declares that these columns now have the meaning of Horae's own format."""
         self._foreign -= set(names)
 
     def fault(self, wrong: pl.Expr, field: str, problem: pl.Expr | str, remedy: str) -> None:
-        """Rows that cannot be jobs."""
+        """Drops rows that cannot be jobs, as faults."""
         dropped = self._drop(wrong)
         if dropped is not None:
             said = pl.lit(problem) if isinstance(problem, str) else problem
@@ -63,24 +63,24 @@ class Sieve:
             self.faults((Fault(line, field, text, remedy) for line, text in listed.iter_rows()), len(dropped))
 
     def faults(self, faults: Iterable[Fault], count: int) -> None:
-        """Rows that are no longer in the table."""
+        """Counts faulty rows that are no longer in the table."""
         self._faults.extend(faults)
         self._fault_count += count
 
     def leave_out(self, rows: pl.Expr, reason: str) -> None:
-        """Rows that are rightly no job of ours."""
+        """Drops rows that are valid but not jobs for Horae."""
         dropped = self._drop(rows)
         if dropped is not None:
             self._left_out[reason] = self._left_out.get(reason, 0) + len(dropped)
 
     def change(self, rows: pl.Expr, reason: str) -> None:
-        """Rows that are taken, but not quite as they are written."""
+        """Counts rows that are taken with a change."""
         count = int(self.table.select(rows.fill_null(False).sum()).item())
         if count:
             self._changed[reason] = self._changed.get(reason, 0) + count
 
     def trace(self, fields: Mapping[str, str], *, dated: bool = False, counted: bool = False) -> Trace:
-        """What is left, as a trace. `fields` says by column what the file calls it, for what is said about it.
+        """The remaining rows as a trace. `fields` maps columns to the file's names, for messages.
 
         `dated`: times come from dates; `counted`: they are seconds since the start, however large.
         """
@@ -98,7 +98,7 @@ class Sieve:
         return set(self.table.columns) - self._foreign
 
     def _drop(self, rows: pl.Expr) -> pl.DataFrame | None:
-        """The rows for which this is true, which are no longer in the table."""
+        """Removes the rows for which this is true from the table, and returns them."""
         mask = self.table.select(rows.fill_null(False)).to_series()
         if not mask.any():
             return None
@@ -107,7 +107,7 @@ class Sieve:
         return dropped
 
     def _name(self, fields: Mapping[str, str]) -> None:
-        """Each row has an id of its own; the row's number where the file has none."""
+        """Gives each row a unique id; the row's number where the file has none."""
         number = self.table[_NUMBER].cast(pl.String)
         self.add((self._filled(number) if "id" in self._known() else number).alias("id"))
         if self.table["id"].n_unique() == len(self.table):
@@ -123,7 +123,7 @@ class Sieve:
         )
 
     def _filled(self, number: pl.Series) -> pl.Series:
-        """The ids of the file, and where it has none the row's number, in a form that no other row is called."""
+        """The ids of the file, and where it has none the row's number, in a form that no other row has."""
         given = self.table["id"].cast(pl.String)
         if not given.null_count():
             return given
@@ -133,7 +133,7 @@ class Sieve:
         return names
 
     def _count_from_first(self, dated: bool) -> str:
-        """Moments of the calendar become seconds since the first submission; the date of that."""
+        """Converts calendar times to seconds since the first submission; returns the date of that."""
         first = float(self.table.select(pl.col("submit").min()).item())
         if not dated and first <= EPOCH_SECONDS_MIN:
             return ""

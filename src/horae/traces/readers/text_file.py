@@ -1,4 +1,4 @@
-"""The bytes of a text file, compressed or not. What makes a file doubtful as a whole ends here."""
+"""Reads the bytes of a text file, compressed or not, and rejects files that are invalid as a whole."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from typing import BinaryIO
 from horae.model.errors import InputError
 
 LINE_BYTES_MAX = 1 << 20
-FILE_BYTES_MAX = 4 << 30  # unpacked: a hundred million jobs or so
-HEAD_BYTES = 1 << 16  # what is looked at to tell formats apart
+FILE_BYTES_MAX = 4 << 30  # uncompressed: about a hundred million jobs
+HEAD_BYTES = 1 << 16  # read to detect the format
 PARQUET = b"PAR1"
 REMEDY = "name a CSV or YAML file in UTF-8"
 
-_CHUNK_BYTES = LINE_BYTES_MAX  # so that a line that is too long spans chunks, and is seen before it is held
+_CHUNK_BYTES = LINE_BYTES_MAX  # so that a line that is too long spans chunks, and is detected before it is stored
 _GZIP = b"\x1f\x8b"
-_GZIP_WINDOW = 31  # zlib's word for a gzip header
+_GZIP_WINDOW = 31  # zlib's value for a gzip header
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_LETTER_BEGINS = 0xC0  # the first byte of a letter of several is at least this
+_LETTER_BEGINS = 0xC0  # the first byte of a multi-byte character is at least this
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def read_bytes(path: Path, line_bytes_max: int | None = LINE_BYTES_MAX) -> bytes:
-    """All of a file that is UTF-8 text, unpacked, without its byte-order mark."""
+    """The whole of a UTF-8 text file, decompressed, without its byte-order mark."""
     data = b"".join(_checked(path, line_bytes_max)).removeprefix(_BYTE_ORDER_MARK)
     _check_text(path, data)
     return data
 
 
 def read_head(path: Path) -> bytes:
-    """The beginning of a file, unpacked; not checked."""
+    """The beginning of a file, decompressed; not checked."""
     return next(_chunks(path), b"")[:HEAD_BYTES].removeprefix(_BYTE_ORDER_MARK)
 
 
 def check_head(path: Path, head: bytes) -> None:
-    """An error where the beginning of a file is no text."""
-    if len(head) >= HEAD_BYTES - len(_BYTE_ORDER_MARK):  # it may end in the middle of a letter
+    """Raises an error where the beginning of a file is not text."""
+    if len(head) >= HEAD_BYTES - len(_BYTE_ORDER_MARK):  # it may end in the middle of a character
         last = next((size for size in range(1, 5) if head[-size] >= _LETTER_BEGINS), 0)
         head = head[: len(head) - last]
     _check_text(path, head)
@@ -50,7 +50,7 @@ def starts_with(path: Path, magic: bytes) -> bool:
 
 
 def _checked(path: Path, line_bytes_max: int | None) -> Iterator[bytes]:
-    """The chunks of a file as long as its lines are of a bearable length."""
+    """The chunks of a file; raises an error where a line is too long."""
     lines = pending = total = 0
     for chunk in _chunks(path):
         yield chunk
@@ -89,7 +89,7 @@ def _raw_chunks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _unpacked(path: Path, packed: Iterator[bytes]) -> Iterator[bytes]:
-    """A gzip file may be several, one behind the other, and end in zeros."""
+    """Decompresses a gzip file, which may have several members and trailing zeros."""
     lines, member = 0, zlib.decompressobj(_GZIP_WINDOW)
     rest = b""
     for chunk in packed:
@@ -114,7 +114,7 @@ def _unpacked(path: Path, packed: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _lines_that_unpack(member: zlib._Decompress, packed: bytes) -> int:
-    """How many lines end before the place that is broken. Pieces get smaller towards it."""
+    """The number of lines that end before the damaged position, found with decreasing chunk sizes."""
     lines, size = 0, _CHUNK_BYTES
     while size:
         attempt = member.copy()
@@ -126,7 +126,7 @@ def _lines_that_unpack(member: zlib._Decompress, packed: bytes) -> int:
         if not piece:
             break
         lines, member, packed = lines + piece.count(b"\n"), attempt, attempt.unconsumed_tail
-    # A wrong checksum takes the last byte with it, unless that is unpacked before the checksum is seen.
+    # A wrong checksum takes the last byte with it, unless that is decompressed before the checksum is seen.
     with suppress(zlib.error):
         for byte in packed:
             lines += member.decompress(bytes([byte])).count(b"\n")

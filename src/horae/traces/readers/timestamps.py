@@ -26,7 +26,7 @@ def is_date(text: str) -> bool:
 
 
 def moment(text: str) -> float | None:
-    """Seconds, since 1970 where a date is given; a date without a zone is taken as it stands."""
+    """Seconds, since 1970 where a date is given; a date without a time zone is taken as UTC."""
     try:
         return seconds(text)
     except ValueError:
@@ -36,11 +36,11 @@ def moment(text: str) -> float | None:
         value = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
-    return value if value > EPOCH_SECONDS_MIN else None  # what is earlier stands for a time that is not known
+    return value if value > EPOCH_SECONDS_MIN else None  # earlier dates stand for an unknown time
 
 
 def moments(texts: pl.Series) -> pl.Series:
-    """A column of texts as seconds; null where there is none or it cannot be read."""
+    """A column of texts as seconds; null where empty or unreadable."""
     some = texts.drop_nulls().filter(~texts.drop_nulls().is_in(UNKNOWN)).head(1)
     if len(some) and is_date(some[0]):
         mark = some[0][10:11] or "T"
@@ -59,7 +59,7 @@ def moments(texts: pl.Series) -> pl.Series:
 
 
 def kinds(texts: pl.Series, values: pl.Series, *, counted: bool) -> pl.Series:
-    """By text: the number of its kind; null where it is none. `counted`: numbers are seconds, however large."""
+    """By text: the number of its kind; null where it has none. `counted`: numbers are seconds, however large."""
     dates = texts.str.contains(_DATE).fill_null(False)
     if dates.all():
         return pl.Series(texts.name, [DATES], pl.Int8).new_from_index(0, len(texts))
@@ -69,7 +69,7 @@ def kinds(texts: pl.Series, values: pl.Series, *, counted: bool) -> pl.Series:
 
 
 def most(found: pl.Series) -> int:
-    """The kind of most of these; of dates, where there are as many of them as of others."""
+    """The most frequent of these kinds; dates on a tie."""
     counts = found.drop_nulls().value_counts().sort("count", found.name, descending=[True, False])
     return int(counts[found.name][0]) if len(counts) else SECONDS
 
@@ -77,10 +77,11 @@ def most(found: pl.Series) -> int:
 def settle(
     sieve: Sieve, columns: Mapping[str, str], fields: Mapping[str, str] | None = None, *, counted: bool = False
 ) -> int:
-    """Adds columns of seconds (by name: the column of texts), null where that cannot be read. The kind of submissions.
+    """Adds columns of seconds (by name: the column of texts), null where unreadable, and returns the kind of
+    submissions.
 
-    Times of another kind than most submissions are faults, and so are dates that do not exist. `fields` says what to
-    call the columns, where that is something else.
+    Times of another kind than most submissions are faults, and so are dates that do not exist. `fields` gives the names
+    of the columns for messages, where they differ.
     """
     fields = columns if fields is None else fields
     kind_names = {name: f"kind of {name}" for name in columns}
@@ -101,9 +102,10 @@ def settle(
 
 
 def add_moments(sieve: Sieve, columns: dict[str, str]) -> bool:
-    """Adds columns of seconds (by name: the file's column). What cannot be read is a fault; whether there were dates.
+    """Adds columns of seconds (by name: the file's column), and returns whether there were dates. Unreadable ones are
+    faults.
 
-    The submission must be there in each row.
+    Each row must have a submission time.
     """
     text = pl.col(columns["submit"])
     missing = pl.when(text.is_null()).then(pl.lit("is missing")).otherwise(is_text(text))

@@ -1,7 +1,7 @@
-"""Columns of text as columns of our own format, by the rules of `JobRow`.
+"""Converts columns of text to columns of Horae's format, by the rules of `JobRow`.
 
-Numbers that are plainly right are taken as columns. A row with any other cell in it (`10m`, `-1`, `two`) is read by
-`JobRow` itself, which either makes sense of it or says what is wrong.
+Numbers that are plainly valid are converted as columns. A row with any other cell in it (`10m`, `-1`, `two`) is parsed
+by `JobRow` itself, which either accepts it or says what is wrong.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from horae.traces.yaml_files import first_complaint
 
 
 class Plain(NamedTuple):
-    """Between which numbers a cell is right as it stands."""
+    """The range of numbers in which a cell is valid without conversion."""
 
     least: float
     most: float
-    above_least: bool = False  # the least itself is not right
+    above_least: bool = False  # the least itself is not valid
 
     def holds(self, value: pl.Expr) -> pl.Expr:
         low = value > self.least if self.above_least else value >= self.least
@@ -56,15 +56,15 @@ REQUIRED = tuple(name for name, field in JobRow.model_fields.items() if field.is
 
 
 def typed(sieve: Sieve, columns: Mapping[str, str], fields: Mapping[str, str] | None = None) -> None:
-    """Makes the table one of our own columns; `columns` says by name which of the table's it is.
+    """Converts the table to the columns of Horae's format; `columns` maps their names to the table's.
 
-    `fields` says what to call them in complaints, where that is something else.
+    `fields` gives their names for messages, where they differ.
     """
     fields = columns if fields is None else fields
     table = sieve.table
     plain = table.select(pl.all_horizontal(_is_plain(table, name, column) for name, column in columns.items()))
     mask = plain.to_series().fill_null(False)
-    number = [name for name in table.columns if name not in columns.values()]  # line and number stay
+    number = [name for name in table.columns if name not in columns.values()]  # line and number are kept
     odd = table.filter(~mask)
     sieve.table = table.filter(mask).select(*number, *(_value(name, column) for name, column in columns.items()))
     if len(odd):
@@ -130,7 +130,7 @@ def _odd_rows(odd: pl.DataFrame, columns: Mapping[str, str]) -> Iterator[dict[st
 
 
 def _check_work(sieve: Sieve, columns: Mapping[str, str]) -> None:
-    """How much there is to do is said once, in one of two ways."""
+    """Checks that the amount of work is given exactly once, in one of two ways."""
     missing = pl.lit(None, dtype=pl.Float64)
     duration, steps = (pl.col(name) if name in columns else missing for name in ("duration", "steps"))
     field = columns.get("duration", "duration")
