@@ -25,6 +25,7 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_words.py
 
 bench: install
 	$(BIN)/python -m bench

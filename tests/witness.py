@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from world import Key, Violation, World
 
-from horae.cells.pool_layout import Pools
+from horae.cells.pool_layout import PoolLayout
 from horae.model.chain_layout import layout_of
 from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.commands import Extend, Start, Stop
@@ -397,7 +397,7 @@ class Witness:
         there = {name: node for name, node in self.nodes.items() if name not in self.gone} | dict(after)
         nodes = tuple(node for node in there.values() if node is not None)
         try:
-            Pools(Cluster("told", nodes), self.specs, static_binding=self.setup.static_binding)
+            PoolLayout(Cluster("told", nodes), self.specs, static_binding=self.setup.static_binding)
         except InputError:
             return False
         return True

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_line import horae, horae_process
-from horae_evaluation.pollux.experiment import Case, read_source, run_case
+from horae_evaluation.pollux.experiment import PolluxCase, read_source, run_case
 from horae_evaluation.pollux.rows import AS_READ, FOUND, TOGETHER, rows
 from horae_evaluation.pollux.speeds import read_noise_steps, read_steps
 
@@ -84,16 +84,16 @@ def test_steps_by_noise_are_progress_over_what_a_step_is_worth(toy: Path) -> Non
 
 def test_jobs_run_at_their_speeds_from_the_round_after_they_came(toy: Path) -> None:
     source = read_source(toy)
-    result = run_case(Case("tiresias"), source)
+    result = run_case(PolluxCase("tiresias"), source)
     assert result.completion_seconds == {"b": 100.0, "a": 30 + 90.0}
-    late = run_case(Case("tiresias", start_seconds=30), source)
+    late = run_case(PolluxCase("tiresias", start_seconds=30), source)
     assert late.completion_seconds == pytest.approx({"b": 130.0, "a": 30 + 120.0})
-    by_noise = run_case(Case("tiresias", by_noise=True), source)
+    by_noise = run_case(PolluxCase("tiresias", by_noise=True), source)
     assert by_noise.completion_seconds == pytest.approx({"b": 100.0, "a": 30 + 68.75})
 
 
 def test_elastic_jobs_take_the_gang_that_is_fastest(toy: Path) -> None:
-    elastic = run_case(Case("optimus"), read_source(toy)).completion_seconds
+    elastic = run_case(PolluxCase("optimus"), read_source(toy)).completion_seconds
     assert elastic["a"] <= 30 + 90.0
     assert elastic["b"] <= 100.0
 
@@ -143,7 +143,8 @@ def test_a_spoiled_file_is_told_in_one_line(toy: Path, name: str) -> None:
 def test_workload_six_is_as_far_from_the_published_figures_as_the_docs_say(data: Path) -> None:
     source = read_source(data)
     found = {
-        (row.policy, row.change): row for row in rows(source, ["tiresias", "optimus"], Case(""), with_variants=False)
+        (row.policy, row.change): row
+        for row in rows(source, ["tiresias", "optimus"], PolluxCase(""), with_variants=False)
     }
     off = {key: round(row.difference, 3) for key, row in found.items() if row.difference is not None}
     assert off == {
@@ -159,5 +160,5 @@ def test_light_load_is_where_the_three_reasons_were_found(data: Path) -> None:
     source = read_source(data)
     changes = {key: value for change in FOUND.values() for key, value in change.items()}
     for workload in (1, 3, 4, 5, 8):
-        result = run_case(Case("tiresias", "0.5x", workload, **changes), source)
+        result = run_case(PolluxCase("tiresias", "0.5x", workload, **changes), source)
         assert result.p99_seconds == pytest.approx(source.published["0.5x", "tiresias", workload].p99_seconds, abs=2)

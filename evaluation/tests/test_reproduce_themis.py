@@ -8,19 +8,21 @@ from dataclasses import fields, replace
 import pytest
 from command_line import horae
 from horae_evaluation.themis.claims import BASELINES, Chapter, chapters
-from horae_evaluation.themis.experiment import POLICIES, Case, Result, cluster_of, run_case, workload_of
+from horae_evaluation.themis.experiment import POLICIES, ThemisCase, ThemisResult, cluster_of, run_case, workload_of
 from horae_evaluation.themis.page import page, philly_page
-from horae_evaluation.themis.philly import Row
+from horae_evaluation.themis.philly import PhillyRow
 
-PLAIN = Result(**{field.name: 1.0 for field in fields(Result)} | {"starts": 10})  # type: ignore[arg-type]
+PLAIN = ThemisResult(**{field.name: 1.0 for field in fields(ThemisResult)} | {"starts": 10})  # type: ignore[arg-type]
 RHO = ("rho_paper_max", "rho_measured_max")
 
 
-def claimed(numbers: Sequence[int], result: Callable[[Case], Result], seeds: int = 2) -> tuple[list[Chapter], set[str]]:
+def claimed(
+    numbers: Sequence[int], result: Callable[[ThemisCase], ThemisResult], seeds: int = 2
+) -> tuple[list[Chapter], set[str]]:
     """Chapters as these results would have them, and the runs that were asked for."""
     asked: set[str] = set()
 
-    def solve(cases: Sequence[Case]) -> Mapping[str, Result]:
+    def solve(cases: Sequence[ThemisCase]) -> Mapping[str, ThemisResult]:
         asked.update(map(str, cases))
         return {str(case): result(case) for case in cases}
 
@@ -31,7 +33,7 @@ def verdicts(chapter: Chapter, claim: str) -> list[bool | None]:
     return [finding.holds for finding in chapter.findings if finding.claim.startswith(claim)]
 
 
-def with_rho(value: float) -> Result:
+def with_rho(value: float) -> ThemisResult:
     return replace(PLAIN, rho_paper_max=value, rho_measured_max=value)
 
 
@@ -51,7 +53,7 @@ def test_order_and_distance_hold_only_where_they_do() -> None:
 
 
 def test_ranks_of_the_filter_and_of_the_lease_are_told() -> None:
-    def result(case: Case) -> Result:
+    def result(case: ThemisCase) -> ThemisResult:
         f, lease = float(case.options.get("f", 0.8)), float(case.options.get("lease_seconds", 1200.0))
         return with_rho(10 - f + lease / 1e5 if case.workload == "w1" else 10 + f - lease / 1e5)
 
@@ -67,7 +69,7 @@ def test_errors_of_estimates_may_add_a_ninth(factor: float, holds: bool) -> None
 
 
 def test_who_gains_by_which_lie_is_told_apart() -> None:
-    def result(case: Case) -> Result:
+    def result(case: ThemisCase) -> ThemisResult:
         believed = case.options.get("poll") == "said"
         lie = float(case.options.get("overstates", 0.0)) or case.declares
         return replace(PLAIN, watched_completion_seconds=100 * (1 - lie / 4 if believed else 1 + abs(lie) / 4))
@@ -78,7 +80,7 @@ def test_who_gains_by_which_lie_is_told_apart() -> None:
 
 
 def test_splitting_pays_unless_all_is_by_tenant() -> None:
-    def result(case: Case) -> Result:
+    def result(case: ThemisCase) -> ThemisResult:
         gains = case.is_split and not case.options.get("by_tenant")
         return replace(PLAIN, watched_completion_seconds=50 if gains else 100)
 
@@ -98,19 +100,19 @@ def test_a_page_has_a_table_a_figure_and_a_verdict_for_each_claim() -> None:
 
 
 def test_the_page_of_philly_has_a_row_for_each_policy() -> None:
-    row = Row("max-min", 8287, 0.508, 3.81, 0.895, 0.746, 3600 * 32.41, 1_182_273.0, 468, 1.0)
+    row = PhillyRow("max-min", 8287, 0.508, 3.81, 0.895, 0.746, 3600 * 32.41, 1_182_273.0, 468, 1.0)
     assert philly_page([row]).splitlines()[2] == ("| max-min | 0.51 | 3.81 | 0.895 | 74.6% | 32.41 | 1,182,273 | 468 |")
 
 
 def test_a_smaller_cluster_has_the_same_workload() -> None:
-    case = Case("w2", "themis", 0)
+    case = ThemisCase("w2", "themis", 0)
     half = replace(case, divided_by=2)
     assert sum(node.gpus for node in cluster_of(half).nodes) == 128
     assert workload_of(half) == workload_of(case)
 
 
 def test_an_app_that_declares_more_has_as_much_to_do() -> None:
-    case = Case("w2", "themis", 0, watched=42)
+    case = ThemisCase("w2", "themis", 0, watched=42)
     said, true = workload_of(replace(case, declares=1.0)).arrivals, workload_of(case).arrivals
     assert [each.truth for each in said] == [each.truth for each in true]
     more = {a.job.app_id for a, b in zip(said, true, strict=True) if a.job.steps_total != b.job.steps_total}
@@ -121,7 +123,7 @@ def test_an_app_that_declares_more_has_as_much_to_do() -> None:
 
 
 def test_every_case_says_in_words_all_that_makes_it_another() -> None:
-    base = Case("w2", "themis", 0)
+    base = ThemisCase("w2", "themis", 0)
     others = [
         replace(base, workload="w1"), replace(base, policy="slaq"), replace(base, seed=1),
         replace(base, options={"f": 0.0}), replace(base, divided_by=2), replace(base, network_intensive=0.0),
@@ -137,7 +139,7 @@ def test_a_claim_that_does_not_exist_is_told() -> None:
 
 
 def test_a_run_of_w2_measures_what_no_schedule_could_do_better() -> None:
-    result = run_case(Case("w2", "themis, chain", 0, {"f": 0.5}, watched=42))
+    result = run_case(ThemisCase("w2", "themis, chain", 0, {"f": 0.5}, watched=42))
     assert 0 < result.rho_floor_max <= result.rho_paper_max
     assert result.rho_measured_mean <= result.rho_measured_max
     assert 0 < result.rho_measured_jain <= 1

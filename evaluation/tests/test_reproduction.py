@@ -16,10 +16,10 @@ import pytest
 from command_line import horae
 from horae_evaluation.gavel.ablation import ladder, rungs
 from horae_evaluation.gavel.figures import ladder_figure, makespan_figure, rates_figure, save, sweep_figure
-from horae_evaluation.gavel.published import Point, published_hours, read_published
+from horae_evaluation.gavel.published import PublishedPoint, published_hours, read_published
 from horae_evaluation.gavel.results import case_key, run_cases
 from horae_evaluation.gavel.rows import (
-    Row,
+    GavelRow,
     Spread,
     by_case,
     holds,
@@ -31,11 +31,11 @@ from horae_evaluation.gavel.rows import (
     verdict,
     written,
 )
-from horae_evaluation.gavel.run import Result, restarts, run_case
-from horae_evaluation.gavel.setup import AT_ONCE, COMPATIBLE, OURS, Case, Tables, arrivals_of, setup_of
+from horae_evaluation.gavel.run import GavelResult, restarts, run_case
+from horae_evaluation.gavel.setup import AT_ONCE, COMPATIBLE, OURS, GavelCase, Tables, arrivals_of, setup_of
 from horae_evaluation.gavel.sweeps import SWEEPS, run_sweep, too_costly
 from horae_evaluation.gavel.tables import sheet_of_rows, sheet_of_sweep
-from horae_evaluation.progress import Lines
+from horae_evaluation.progress import ReproductionLines
 
 from horae.experiments.compare.run_spec import PolicyChoice
 from horae.experiments.result_store import ResultStore
@@ -45,7 +45,7 @@ from horae.model.setup import RoundRules
 from horae.model.shapes import Shape
 from horae.model.speeds import Measurement, PairMeasurement, Sharing
 from horae.policies.registry import POLICIES
-from horae.reports.run_log import LeaseColumns
+from horae.reports.run_log import LeaseLog
 from horae.traces.sharing_table import sharing_rows
 
 MODELS = {"slow": (1.0, 0.9, 0.8), "fast": (8.0, 4.0, 1.0)}  # steps/s on one V100, P100 and K80
@@ -58,12 +58,12 @@ ROWS = tuple(
     for gpus in GANGS
 )
 TABLES = Tables(ROWS, ())
-SMALL = Case("single", 4.8, "fifo", first=2, last=6)
-SILENT = Lines(lambda line: None)
+SMALL = GavelCase("single", 4.8, "fifo", first=2, last=6)
+SILENT = ReproductionLines(lambda line: None)
 
 
-def row(policy: str, hours: float, published: float, error: float = 1.0, rate: float = 4.8) -> Row:
-    return Row("single", rate, policy, policy, Spread(hours, error, 3), published)
+def row(policy: str, hours: float, published: float, error: float = 1.0, rate: float = 4.8) -> GavelRow:
+    return GavelRow("single", rate, policy, policy, Spread(hours, error, 3), published)
 
 
 # What was published.
@@ -92,14 +92,14 @@ def data(tmp_path: Path) -> Path:
 
 def test_completion_times_are_read_and_ratios_are_not(data: Path) -> None:
     assert read_published(data) == {
-        Point("single", "fifo", 4.8): 99.19,
-        Point("single", "fifo_perf", 4.8): 22.24,
-        Point("multi", "fifo", 2.4): 129.27,
+        PublishedPoint("single", "fifo", 4.8): 99.19,
+        PublishedPoint("single", "fifo_perf", 4.8): 22.24,
+        PublishedPoint("multi", "fifo", 2.4): 129.27,
     }
 
 
 def test_a_rate_is_found_as_it_is_written() -> None:
-    published = {Point("single", "fifo", 4.8): 99.0}
+    published = {PublishedPoint("single", "fifo", 4.8): 99.0}
     assert published_hours(published, "single", "fifo", 1.6 + 3.2) == 99.0
     assert isnan(published_hours(published, "single", "fifo", 4.7))
     assert isnan(published_hours(published, "multi", "fifo", 4.8))
@@ -218,12 +218,12 @@ def test_a_run_ends_with_the_jobs_that_are_measured() -> None:
     [replace(SMALL, speed_noise=0.5), SWEEPS["profiling"].change(SMALL, 600.0)],
     ids=["wrong speeds", "speeds that are learned"],
 )
-def test_what_is_known_of_speeds_changes_a_run(changed: Case) -> None:
+def test_what_is_known_of_speeds_changes_a_run(changed: GavelCase) -> None:
     plain = run_case(replace(SMALL, last=60), TABLES)
     assert run_case(replace(changed, last=60), TABLES).completion_mean_seconds != plain.completion_mean_seconds
 
 
-def values(results: Sequence[Result]) -> list[Result]:
+def values(results: Sequence[GavelResult]) -> list[GavelResult]:
     return [replace(result, processor_seconds=0.0) for result in results]
 
 
@@ -247,7 +247,7 @@ def test_whatever_a_run_depends_on_is_in_its_name() -> None:
 def test_what_two_lose_to_restarts_on_the_same_gpus_counts_once() -> None:
     """Two leases of 100 seconds on 2 GPUs, begun by restarts of 10 and 20 seconds, shared for the first 80."""
     nought, two = np.zeros(2, dtype=np.int64), np.full(2, 100.0)
-    leases = LeaseColumns(
+    leases = LeaseLog(
         job=np.arange(2), accelerator=nought, started_at=np.zeros(2), ended_at=two,
         restart_seconds=np.array([10.0, 20.0]), shared_seconds=np.full(2, 80.0), ending=nought,
         offset=np.array([0, 2, 4]), gpu=np.array([0, 1, 0, 1]),
@@ -260,11 +260,11 @@ def test_a_part_of_a_file_is_no_result(tmp_path: Path) -> None:
     store = ResultStore(tmp_path, pytest.fail)
     result = run_case(SMALL, TABLES)
     store.save("name", result, about=str(SMALL))
-    assert store.load("name", Result) == result
+    assert store.load("name", GavelResult) == result
     path = tmp_path / "name.json"
     path.write_text(path.read_text()[:-20])
-    assert store.load("name", Result) is None
-    assert store.load("nothing", Result) is None
+    assert store.load("name", GavelResult) is None
+    assert store.load("nothing", GavelResult) is None
 
 
 def test_a_run_that_fails_says_which(tmp_path: Path) -> None:
@@ -277,8 +277,8 @@ def test_a_run_that_fails_says_which(tmp_path: Path) -> None:
 # Rows and verdicts.
 
 
-def fixed(hours: float) -> Result:
-    return Result(3600 * hours, 7200 * hours, 2.0, 0.1, True, 0.0)
+def fixed(hours: float) -> GavelResult:
+    return GavelResult(3600 * hours, 7200 * hours, 2.0, 0.1, True, 0.0)
 
 
 def test_a_mean_has_an_error_from_two_seeds_on() -> None:
@@ -289,7 +289,7 @@ def test_a_mean_has_an_error_from_two_seeds_on() -> None:
 def test_seeds_come_one_after_the_other_for_all_cases() -> None:
     asked: list[tuple[str, int]] = []
 
-    def solve(cases: Sequence[Case]) -> list[Result]:
+    def solve(cases: Sequence[GavelCase]) -> list[GavelResult]:
         asked.extend((case.policy, case.seed) for case in cases)
         return [fixed(len(case.policy) + case.seed) for case in cases]
 
@@ -299,7 +299,7 @@ def test_seeds_come_one_after_the_other_for_all_cases() -> None:
 
 
 def test_policies_are_run_where_something_was_published_unless_they_were_named() -> None:
-    published = {Point("single", "fifo", 4.8): 99.0}
+    published = {PublishedPoint("single", "fifo", 4.8): 99.0}
     choices = {"fifo": PolicyChoice("fifo", {}), "sjf": PolicyChoice("sjf", {"aware": False})}
     rates = {"single": (4.8, 5.6)}
     assert [line.policy for line in lines_by_rate(published, choices, rates, SMALL, named=False)] == ["fifo"]
@@ -343,7 +343,7 @@ ORDERS = {
 
 
 @pytest.mark.parametrize(("made", "want"), ORDERS.values(), ids=ORDERS)
-def test_policies_published_apart_keep_their_order(made: Sequence[Row], want: int) -> None:
+def test_policies_published_apart_keep_their_order(made: Sequence[GavelRow], want: int) -> None:
     for order in (made, made[::-1]):
         found = swaps(order)
         assert len(found) == want
@@ -399,7 +399,7 @@ def test_two_in_the_wrong_order_are_told_with_their_difference_seed_by_seed() ->
 
 
 def test_changes_are_taken_seed_by_seed() -> None:
-    def solve(cases: Sequence[Case]) -> list[Result]:
+    def solve(cases: Sequence[GavelCase]) -> list[GavelResult]:
         return [fixed((1 + case.seed) * (0.9 if case.rules == OURS else 1.0)) for case in cases]
 
     found = ladder({"single": (4.8,)}, SMALL, 2, solve)
@@ -409,9 +409,9 @@ def test_changes_are_taken_seed_by_seed() -> None:
 
 
 def test_a_sweep_has_a_step_for_each_value_and_load() -> None:
-    asked: list[Case] = []
+    asked: list[GavelCase] = []
 
-    def solve(cases: Sequence[Case]) -> list[Result]:
+    def solve(cases: Sequence[GavelCase]) -> list[GavelResult]:
         asked.extend(cases)
         return [fixed(10.0) for _ in cases]
 
@@ -423,7 +423,7 @@ def test_a_sweep_has_a_step_for_each_value_and_load() -> None:
 
 
 def test_what_not_knowing_speeds_costs_is_told_seed_by_seed_and_may_be_too_much() -> None:
-    def solve(cases: Sequence[Case]) -> list[Result]:
+    def solve(cases: Sequence[GavelCase]) -> list[GavelResult]:
         return [fixed((1 + case.seed) * (1.0 if case.learning is None else slower)) for case in cases]
 
     sweep = SWEEPS["profiling"]
@@ -443,7 +443,7 @@ def test_figures_are_drawn(tmp_path: Path) -> None:
     steps = run_sweep(SWEEPS["rounds"], {"single": (4.8,)}, SMALL, 2, lambda cases: [fixed(9.0) for _ in cases])
     found = ladder({"single": (4.8,), "multi": (2.4,)}, SMALL, 1, lambda cases: [fixed(9.0) for _ in cases])
     figures = {
-        "rates": rates_figure(made, {Point("single", "fifo", 4.4): 44.0}),
+        "rates": rates_figure(made, {PublishedPoint("single", "fifo", 4.4): 44.0}),
         "makespan": makespan_figure([replace(each, jobs_per_hour=inf) for each in made]),
         "ladder": ladder_figure(found),
         "sweep": sweep_figure(steps, SWEEPS["rounds"]),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from horae.experiments.compare.formats import as_json, as_markdown, as_csv
+from horae.experiments.compare.formats import as_csv, as_json, as_markdown
 from horae.experiments.compare.generated_workload import jobs_of
 from horae.experiments.compare.run import outcomes
 from horae.experiments.compare.run_spec import NO_FAILURES, Failures, PolicyChoice, run_specs, with_policy
@@ -147,7 +147,9 @@ def load_cluster(
     path = Path(source)
     is_file = isinstance(source, Path) or path.suffix in (".yaml", ".yml") or path.exists()
     cluster, nodes = (path, ()) if is_file else (None, (str(source),))
-    return choose_setup(cluster, nodes, None if cadence is None else Cadence(cadence), round_seconds, restart_seconds, seed)
+    return choose_setup(
+        cluster, nodes, None if cadence is None else Cadence(cadence), round_seconds, restart_seconds, seed
+    )
 
 
 def load_jobs(
@@ -164,7 +166,9 @@ def load_jobs(
 
     With `strict` a row that cannot be a job of this cluster is an error; otherwise it is in `Jobs.trace.faults`.
     """
-    trace, arrivals = jobs_of(read_trace(Path(source), format, columns, where), cluster.cluster, None, whole_nodes, strict)
+    trace, arrivals = jobs_of(
+        read_trace(Path(source), format, columns, where), cluster.cluster, None, whole_nodes, strict
+    )
     return Jobs(tuple(arrivals), trace)
 
 
@@ -204,7 +208,10 @@ def compare(
     workers: int = 1,
     store: str | Path | None = None,
 ) -> ComparisonResult:
-    """Run several policies on the same jobs. `by` is "", "tenants" or "users"; `store` is a folder that keeps results."""
+    """Run several policies on the same jobs.
+
+    `by` is "", "tenants" or "users" and adds rows for each of these; `store` is a folder that keeps results.
+    """
     chosen = dict(_choice(policy) for policy in policies)
     if not chosen:
         raise InputError("there is no policy", field="policies", remedy="name at least one")
@@ -225,9 +232,9 @@ def _choice(policy: PolicyLike) -> tuple[str, PolicyChoice]:
         return policy, choose_policies([policy])[policy]
     kind = policy if isinstance(policy, type) else type(policy)
     register_policy(kind)
-    options = {} if isinstance(policy, type) or not is_dataclass(policy) else {
-        item.name: getattr(policy, item.name) for item in fields(policy) if item.init
-    }
+    options: dict[str, object] = {}
+    if is_dataclass(policy) and not isinstance(policy, type):
+        options = {item.name: getattr(policy, item.name) for item in fields(policy) if item.init}
     return kind.name, PolicyChoice(kind.name, options)
 
 

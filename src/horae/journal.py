@@ -119,7 +119,7 @@ class JournalWriter:
         return getattr(self.file, "name", "journal")
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """An event as recorded, and all lines that it led to."""
 
     line: int
@@ -139,7 +139,7 @@ class EffectsReader:
         self._name = name
         self._last_decision: dict[str, Plain] = {}
 
-    def read(self, entry: Entry) -> Effects:
+    def read(self, entry: JournalEntry) -> Effects:
         rounds, calls, rejected, is_void = [], [], [], False
         for offset, line in enumerate(entry.lines[1:], start=2):
             plain, number = _load(line, self._name, entry.line + offset), entry.line + offset
@@ -164,12 +164,12 @@ def _without(plain: Mapping[str, Plain], key: str) -> Plain:
     return {name: value for name, value in plain.items() if name != key}
 
 
-class Journal(NamedTuple):
+class JournalFile(NamedTuple):
     setup: Setup
-    entries: Iterator[Entry]
+    entries: Iterator[JournalEntry]
 
 
-def read_journal(path: Path) -> Journal:
+def read_journal(path: Path) -> JournalFile:
     """Reads the setup at once, and the entries lazily."""
     return parse_journal(_lines(path), str(path))
 
@@ -241,7 +241,7 @@ def _unwritable(error: OSError, name: object) -> JournalError:
     return JournalError(f"cannot be written: {error.strerror}", file=str(name), remedy=remedy)
 
 
-def parse_journal(lines: Iterable[str], name: str = "journal") -> Journal:
+def parse_journal(lines: Iterable[str], name: str = "journal") -> JournalFile:
     numbered = enumerate(_whole(lines), start=1)
     _, first = next(numbered, (0, ""))
     header = _load(first, name, 1)
@@ -249,17 +249,17 @@ def parse_journal(lines: Iterable[str], name: str = "journal") -> Journal:
         raise JournalError(
             f"not a journal of version {VERSION}", file=name, line=1, remedy="name a file made with --journal"
         )
-    return Journal(_decode(Setup, header["setup"], name, 1), _entries(numbered, name))
+    return JournalFile(_decode(Setup, header["setup"], name, 1), _entries(numbered, name))
 
 
-def _entries(numbered: Iterator[tuple[int, str]], name: str) -> Iterator[Entry]:
+def _entries(numbered: Iterator[tuple[int, str]], name: str) -> Iterator[JournalEntry]:
     event: Event | None = None
     number, led_to = 0, list[str]()
     for line_number, line in numbered:
         plain = _load(line, name, line_number)
         if "event" in plain:
             if event is not None:
-                yield Entry(number, event, tuple(led_to))
+                yield JournalEntry(number, event, tuple(led_to))
             kind = _EVENTS.get(str(plain.pop("event")))
             if kind is None:
                 raise JournalError("unknown kind of event", file=name, line=line_number, remedy="use a newer Horae")
@@ -269,7 +269,7 @@ def _entries(numbered: Iterator[tuple[int, str]], name: str) -> Iterator[Entry]:
         else:
             led_to.append(line)
     if event is not None:
-        yield Entry(number, event, tuple(led_to))
+        yield JournalEntry(number, event, tuple(led_to))
 
 
 def _load(line: str, name: str, number: int) -> dict[str, Plain]:

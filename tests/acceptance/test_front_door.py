@@ -69,7 +69,10 @@ def test_results_are_data_frames(tmp_path: Path) -> None:
     jobs = horae.load_jobs(tmp_path / "jobs.csv", cluster)
     result = horae.simulate(cluster, jobs, "fifo")
     found = result.jobs.sort("id")
-    assert found.select("id", "tenant", "outcome", "gpus").rows() == [("a", "x", "finished", 8), ("b", "y", "finished", 8)]
+    assert found.select("id", "tenant", "outcome", "gpus").rows() == [
+        ("a", "x", "finished", 8),
+        ("b", "y", "finished", 8),
+    ]
     assert found["ended_at"].to_list() == [100.0, 120.0]
     assert result.leases["job"].to_list() == ["a", "b"]
     assert isinstance(result.apps, pl.DataFrame)

@@ -30,7 +30,7 @@ from horae.reports.recorder import Recorder
 from horae.scheduler import Reaction, Scheduler
 from horae.speed.estimator import Estimator
 from horae.speed.table import SpeedBook
-from horae.traces.generators.gavel import Gavel, reference_speeds
+from horae.traces.generators.gavel import GavelWorkload, reference_speeds
 from horae.traces.jobs import arrivals
 from horae.traces.speed_tables import read_gavel_csv
 
@@ -372,7 +372,7 @@ def test_to_know_nothing_and_learn_nothing_is_expensive() -> None:
 def test_on_gavel_s_workload_a_fifth_of_the_cells_is_within_five_percent_of_the_oracle(data: Path) -> None:
     measured = read_gavel_csv(data)
     site = cluster(nodes=2)
-    trace = Gavel(reference_speeds(measured, "v100"), jobs=200, jobs_per_hour=1.0).trace(0)
+    trace = GavelWorkload(reference_speeds(measured, "v100"), jobs=200, jobs_per_hour=1.0).trace(0)
     made, faults = arrivals(trace, site, SpeedBook(measured))
     assert not faults
     oracle = completion_hours(simulate(site, made)[0])

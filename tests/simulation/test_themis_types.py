@@ -34,11 +34,11 @@ from horae.policies.themis import valuation
 from horae.policies.themis.bundles import ladder, outlook, values
 from horae.policies.themis.policy import Themis
 from horae.policies.themis.trial_levels import fastest, revalued
-from horae.policies.themis.valuation import KEEPS, RENEWS, WAITS, Terms
+from horae.policies.themis.valuation import KEEPS, RENEWS, WAITS, AuctionTerms
 from horae.reports.recorder import Recorder
 from horae.reports.run_log import RunLog
 from horae.scheduler import Scheduler
-from horae.solvers.auction.multi_type import Bid, TypesOutcome, settle_types
+from horae.solvers.auction.multi_type import BundleBid, TypesOutcome, settle_types
 
 RACK = "rack"
 # Two fast nodes of 6 GPUs in a rack, and a slow one of 4.
@@ -100,14 +100,14 @@ def test_a_level_that_no_empty_pool_has_is_not_assumed() -> None:
     """No fast node has 8 GPUs: at once it counts on the rack."""
     job = arrival("a", 0.0, 8, 3000.0, fast_node=1.0, fast_rack=0.4, slow_cluster=0.5).job
     view = view_of(CLUSTER_OF_TWO, [job])
-    option = fastest(view, valuation.open_books(view, Terms(1200.0)))
+    option = fastest(view, valuation.open_books(view, AuctionTerms(1200.0)))
     assert option.tolist() == [[1, -1]]  # nor has the slow type so many
 
 
 def test_another_auction_is_held_only_if_what_was_won_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[int] = []
 
-    def counted(bids: Sequence[Bid], offer: Ints) -> TypesOutcome:
+    def counted(bids: Sequence[BundleBid], offer: Ints) -> TypesOutcome:
         held.append(len(bids))
         return settle_types(bids, offer)
 
@@ -129,7 +129,7 @@ def view_of(cluster: Cluster, jobs: list[Job]) -> View:
     return scheduler._view(scheduler.pools.all[0], np.ones(cluster.gpu_count, dtype=bool))
 
 
-def check_bids(view: View, terms: Terms) -> None:
+def check_bids(view: View, terms: AuctionTerms) -> None:
     """Of every app: some bundles have the GPUs and the value of the rows that would be granted."""
     books = valuation.open_books(view, terms)
     seen = outlook(view, books, terms, fastest(view, books))
@@ -155,7 +155,7 @@ def check_bids(view: View, terms: Terms) -> None:
 def test_bundles_have_the_gpus_and_the_value_of_the_rows_that_are_granted(seed: int, to_the_end: bool) -> None:
     for case in cases(seed):
         if case.jobs:
-            check_bids(case.view(), Terms(1200.0, to_the_end=to_the_end))
+            check_bids(case.view(), AuctionTerms(1200.0, to_the_end=to_the_end))
 
 
 @pytest.mark.parametrize("to_the_end", [False, True])
@@ -163,7 +163,7 @@ def test_bundles_have_the_gpus_and_the_value_of_the_rows_that_are_granted(seed: 
 def test_with_one_type_a_bundle_is_worth_what_a_bid_for_so_many_gpus_is(longest: float, to_the_end: bool) -> None:
     """With 500 s, the whole app ends within the lease: then its own end counts, not that of the lease."""
     jobs = [arrival(f"j{n}", 0.0, 1 + n, longest / (1 + n), app="x", fast_node=1.0, fast_rack=0.5) for n in range(5)]
-    view, terms = view_of(CLUSTER_OF_TWO, [each.job for each in jobs]), Terms(1200.0, to_the_end=to_the_end)
+    view, terms = view_of(CLUSTER_OF_TWO, [each.job for each in jobs]), AuctionTerms(1200.0, to_the_end=to_the_end)
     books = valuation.open_books(view, terms)
     seen = valuation.prospects(view, books, terms, valuation.option_of(view, books))
     table = valuation.bid(books, seen, terms, np.array([0]))[0].of(0)
@@ -177,7 +177,7 @@ def test_with_one_type_a_bundle_is_worth_what_a_bid_for_so_many_gpus_is(longest:
 def test_a_job_that_does_not_accept_a_type_lets_another_have_it() -> None:
     """The longest accepts slow GPUs only: a bundle of one fast job is the other's."""
     long, short = arrival("long", 0.0, 2, 3000.0, "x", slow_node=1.0), arrival("short", 0.0, 1, 900.0, "x", fast_node=1)
-    view, terms = view_of(CLUSTER_OF_TWO, [long.job, short.job]), Terms(1200.0)
+    view, terms = view_of(CLUSTER_OF_TWO, [long.job, short.job]), AuctionTerms(1200.0)
     books = valuation.open_books(view, terms)
     own = ladder(books, terms, outlook(view, books, terms, fastest(view, books)), 0)
     fast, slow = (view.accelerators.index(name) for name in ("fast", "slow"))
@@ -210,7 +210,7 @@ class Checked:
 
     def decide(self, view: View) -> Grants:
         if len(view.jobs):
-            check_bids(view, Terms(self.lease_seconds))
+            check_bids(view, AuctionTerms(self.lease_seconds))
         return Themis(f=self.f, lease_seconds=self.lease_seconds).decide(view)
 
 

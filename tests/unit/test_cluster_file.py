@@ -9,7 +9,7 @@ import pytest
 from command_line import horae, horae_process
 
 from horae import samples
-from horae.cells.binding import Tenancy
+from horae.cells.binding import CellBinding
 from horae.model.setup import Cadence, PoolSpec, RoundRules, Setup
 from horae.policies import registry
 from horae.policies.registry import make_policy
@@ -31,7 +31,7 @@ def write(folder: Path, text: str | bytes) -> Path:
 
 
 def read(folder: Path, text: str) -> Setup:
-    return read_cluster(write(folder, text), make_policy, Tenancy)
+    return read_cluster(write(folder, text), make_policy, CellBinding)
 
 
 def group(fields: str) -> str:
@@ -438,7 +438,7 @@ def test_a_folder_is_no_cluster_file(tmp_path: Path) -> None:
 
 
 def test_sample_has_all_that_its_file_says() -> None:
-    setup = read_cluster(samples.CLUSTER, make_policy, Tenancy, seed=3)
+    setup = read_cluster(samples.CLUSTER, make_policy, CellBinding, seed=3)
     cluster = setup.cluster
     assert (cluster.name, cluster.gpu_count, cluster.restart_seconds, setup.seed) == ("lab", 64, 45.0, 3)
     assert cluster.accelerators == ("A100", "V100")
@@ -516,7 +516,7 @@ def test_where_all_nodes_are_owned_there_is_no_spare_pool(tmp_path: Path) -> Non
 
 def test_a_byte_order_mark_and_windows_line_ends_are_no_harm(tmp_path: Path) -> None:
     path = write(tmp_path, b"\xef\xbb\xbf" + NODES.replace("\n", "\r\n").encode())
-    assert read_cluster(path, make_policy, Tenancy).cluster.gpu_count == 32
+    assert read_cluster(path, make_policy, CellBinding).cluster.gpu_count == 32
 
 
 def test_anchors_save_typing(tmp_path: Path) -> None:

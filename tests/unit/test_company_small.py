@@ -99,7 +99,9 @@ def test_highs_takes_over_where_the_kernel_fails_on_the_way(
 ) -> None:
     view, improve, calls = pool(1), simplex_kernel.improve, []
 
-    def once(board: simplex_kernel.Board, task: simplex_kernel.Task, basis: simplex_kernel.Basis) -> float:
+    def once(
+        board: simplex_kernel.SharingData, task: simplex_kernel.RightHandSide, basis: simplex_kernel.SharingBasis
+    ) -> float:
         calls.append(1)
         return improve(board, task, basis) if len(calls) == 1 else np.inf
 

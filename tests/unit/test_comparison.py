@@ -20,9 +20,9 @@ import pytest
 from builders import arrival, cluster
 
 from horae.experiments.compare.baseline_difference import Versus, common, over_days, over_draws, over_seeds
-from horae.experiments.compare.generated_workload import Drawn
-from horae.experiments.compare.run import Outcome, compare, outcomes
-from horae.experiments.compare.run_spec import NO_FAILURES, Failures, PolicyChoice, Task, tasks
+from horae.experiments.compare.generated_workload import GeneratedWorkload
+from horae.experiments.compare.run import ComparedRun, compare, outcomes
+from horae.experiments.compare.run_spec import NO_FAILURES, Failures, PolicyChoice, RunSpec, run_specs
 from horae.experiments.compare.table import tabulate
 from horae.experiments.compare.workload import DAY_SECONDS, Recorded, Workload, block_seconds, resample
 from horae.experiments.progress import Silent
@@ -51,11 +51,11 @@ def drawn(seed: int, count: int = 60) -> tuple[Arrival, ...]:
 
 
 JOBS = Recorded(drawn(0))
-POISSON = Drawn(Poisson(jobs=30, cluster_gpus=8), SETUP.cluster)
+POISSON = GeneratedWorkload(Poisson(jobs=30, cluster_gpus=8), SETUP.cluster)
 
 
-def some_tasks(*policies: str, seeds: int = 1, failures: Failures = NO_FAILURES, setup: Setup = SETUP) -> list[Task]:
-    return tasks(setup, {name: PolicyChoice(name, {}) for name in policies}, seeds, failures)
+def some_tasks(*policies: str, seeds: int = 1, failures: Failures = NO_FAILURES, setup: Setup = SETUP) -> list[RunSpec]:
+    return run_specs(setup, {name: PolicyChoice(name, {}) for name in policies}, seeds, failures)
 
 
 class Counted(Silent):
@@ -68,7 +68,7 @@ class Counted(Silent):
         self.runs.append(index)
 
 
-def runs_made(todo: Sequence[Task], workload: Workload, cache: ResultStore) -> int:
+def runs_made(todo: Sequence[RunSpec], workload: Workload, cache: ResultStore) -> int:
     counted = Counted()
     compare(todo, workload, 1, cache, counted)
     return len(counted.runs)
@@ -78,7 +78,7 @@ def completion(log: RunLog) -> dict[str, float]:
     return dict(zip(log.jobs.id, (log.jobs.ended_at - log.jobs.submitted_at).tolist(), strict=True))
 
 
-def same(one: Sequence[Outcome], other: Sequence[Outcome], folder: Path) -> bool:
+def same(one: Sequence[ComparedRun], other: Sequence[ComparedRun], folder: Path) -> bool:
     """To the last byte."""
     for index, (a, b) in enumerate(zip(one, other, strict=True)):
         paths = folder / f"{index}a.npz", folder / f"{index}b.npz"
@@ -161,7 +161,7 @@ RECIPES = {
 
 
 @pytest.mark.parametrize("other", RECIPES.values(), ids=RECIPES)
-def test_another_recipe_is_another_workload(other: Drawn) -> None:
+def test_another_recipe_is_another_workload(other: GeneratedWorkload) -> None:
     assert other.digest(0) != POISSON.digest(0)
 
 
@@ -249,7 +249,7 @@ def test_where_nothing_finished_there_is_no_difference() -> None:
 
 
 @functools.cache
-def outcomes_of(seed: int) -> list[Outcome]:
+def outcomes_of(seed: int) -> list[ComparedRun]:
     """The runs of one draw of the jobs; several tests look at the same."""
     todo = [task for task in some_tasks("fifo", "las", seeds=seed + 1) if task.seed == seed]
     return list(outcomes(todo, JOBS))
@@ -340,9 +340,9 @@ def changed(index: int, **fields: object) -> Recorded:
     return Recorded(tuple(items))
 
 
-OTHERS: dict[str, Callable[[], tuple[list[Task], Recorded]]] = {
+OTHERS: dict[str, Callable[[], tuple[list[RunSpec], Recorded]]] = {
     "another policy": lambda: (some_tasks("sjf"), JOBS),
-    "another option": lambda: (tasks(SETUP, {"las": PolicyChoice("tiresias", {"limits": [1, 2]})}, 1), JOBS),
+    "another option": lambda: (run_specs(SETUP, {"las": PolicyChoice("tiresias", {"limits": [1, 2]})}, 1), JOBS),
     "another seed": lambda: (some_tasks("tiresias", seeds=2)[1:], JOBS),
     "another cluster": lambda: (some_tasks("tiresias", setup=replace(SETUP, cluster=cluster(3))), JOBS),
     "failures": lambda: (some_tasks("tiresias", failures=FAILURES), JOBS),
@@ -353,7 +353,7 @@ OTHERS: dict[str, Callable[[], tuple[list[Task], Recorded]]] = {
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
-def test_what_changes_the_result_is_another_run(other: Callable[[], tuple[list[Task], Recorded]]) -> None:
+def test_what_changes_the_result_is_another_run(other: Callable[[], tuple[list[RunSpec], Recorded]]) -> None:
     (task,), workload = other()
     (usual,) = some_tasks("tiresias")
     assert key(task, workload.digest(0)) != key(usual, JOBS.digest(0))

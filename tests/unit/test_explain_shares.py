@@ -11,7 +11,7 @@ import pytest
 from command_line import horae
 
 from horae.cli.why import describe, describe_share
-from horae.experiments.explain_journal import Hindsight, look_back
+from horae.experiments.explain_journal import JournalExplanation, explain_journal
 from horae.experiments.simulate import simulate
 from horae.model.cluster import Cluster, Node
 from horae.model.decisions import Limit, Shares
@@ -48,10 +48,10 @@ def two_speeds(id: str, on_v100: float, on_p100: float, at: float = 0.0) -> Arri
     return Arrival(Job(id, at, options, steps_total=40_000.0), Truth(40_000.0, options))
 
 
-def ask(path: Path, job_id: str, at: float, jobs: list[Arrival], policy: str = "max-min") -> Hindsight:
+def ask(path: Path, job_id: str, at: float, jobs: list[Arrival], policy: str = "max-min") -> JournalExplanation:
     pool = PoolSpec("all", policy, cadence=Cadence.ROUNDS, round_seconds=100.0, rules=RoundRules(turn_rounds=10.0))
     simulate(Setup(LAB, (pool,)), jobs, journal=path / "run.jsonl")
-    return look_back(path / "run.jsonl", job_id, at)
+    return explain_journal(path / "run.jsonl", job_id, at)
 
 
 def three() -> list[Arrival]:
@@ -59,7 +59,7 @@ def three() -> list[Arrival]:
     return [two_speeds("a", 4, 1), two_speeds("b", 3, 1), two_speeds("c", 2, 2)]
 
 
-def told(item: Hindsight) -> ShareExplanation:
+def told(item: JournalExplanation) -> ShareExplanation:
     assert item.explanation.share is not None
     return item.explanation.share
 
@@ -78,7 +78,7 @@ def rounded(item: ShareExplanation) -> ShareExplanation:
     return replace(item, shapes=shapes, solve=solve)
 
 
-def seconds_on(item: Hindsight, accelerator: str) -> float:
+def seconds_on(item: JournalExplanation, accelerator: str) -> float:
     """The time that it had there, from the story of its starts and ends."""
     total, since = 0.0, None
     for at, line in item.story:

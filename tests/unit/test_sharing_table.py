@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command_line import horae
 
-from horae.cells.binding import Tenancy
+from horae.cells.binding import CellBinding
 from horae.cli.sharing import with_sharing
 from horae.model.errors import InputError
 from horae.model.speeds import Sharing
@@ -93,7 +93,7 @@ def test_a_throughput_file_of_gavel_does_as_well(tmp_path: Path) -> None:
     """What each keeps is its speed beside the other over its speed alone."""
     speeds = {"v100": {"('LM', 1)": {"null": 10.0, "('LM', 1)": [9.0, 9.0]}}}
     path = write(tmp_path, "speeds.json", json.dumps(speeds))
-    setup = read_cluster(write(tmp_path, "lab.yaml", LAB), make_policy, Tenancy)
+    setup = read_cluster(write(tmp_path, "lab.yaml", LAB), make_policy, CellBinding)
     assert with_sharing(setup, path).sharing == (Sharing(("LM", "LM"), "V100", 1, (0.9, 0.9)),)
     assert with_sharing(setup, None) == setup
 

@@ -24,7 +24,7 @@ from horae.model.jobs import Arrival
 from horae.model.searches import Search
 from horae.model.setup import PoolSpec, Setup
 from horae.model.shapes import Option, Shape
-from horae.reports.rho import AppColumns
+from horae.reports.rho import AppFairness
 from horae.reports.run_log import RunLog
 
 
@@ -86,7 +86,7 @@ def shadow_of(arrivals: Sequence[Arrival], searches: Sequence[Search] = ()) -> S
     return Shadow(own, {search.app: search for search in searches})
 
 
-def rho_measured(log: RunLog, apps: AppColumns, shadow: Shadow) -> Floats:
+def rho_measured(log: RunLog, apps: AppFairness, shadow: Shadow) -> Floats:
     """By app: its run time divided by the time it would have taken alone on its share of the pool."""
     jobs = log.jobs
     names = [_app_name(log, int(row)) for row in apps.first_job]

@@ -10,24 +10,24 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
-from horae_evaluation.gavel.run import Result
-from horae_evaluation.gavel.setup import Case
+from horae_evaluation.gavel.run import GavelResult
+from horae_evaluation.gavel.setup import GavelCase
 
 ESTIMATE_SECONDS = 1800.0  # window for estimating the remaining time: one run may take minutes
 
 
-class Progress(Protocol):
+class ReproductionProgress(Protocol):
     """Receives progress; runs are identified by their index."""
 
     def shown(self) -> AbstractContextManager[object]: ...
 
-    def begins(self, cases: Sequence[Case], missing: Sequence[int]) -> None: ...
+    def begins(self, cases: Sequence[GavelCase], missing: Sequence[int]) -> None: ...
 
     def started(self, number: int) -> None: ...
 
     def advanced(self, number: int, part: float) -> None: ...
 
-    def finished(self, number: int, result: Result) -> None: ...
+    def finished(self, number: int, result: GavelResult) -> None: ...
 
 
 class Bar:
@@ -50,7 +50,7 @@ class Bar:
     def shown(self) -> AbstractContextManager[object]:
         return self._rich
 
-    def begins(self, cases: Sequence[Case], missing: Sequence[int]) -> None:
+    def begins(self, cases: Sequence[GavelCase], missing: Sequence[int]) -> None:
         self._missing = len(missing)
         self._show()
 
@@ -60,7 +60,7 @@ class Bar:
         self._parts[number] = part
         self._show()
 
-    def finished(self, number: int, result: Result) -> None:
+    def finished(self, number: int, result: GavelResult) -> None:
         self._done += 1
         self.advanced(number, 1.0)
 
@@ -74,16 +74,16 @@ class Bar:
         )
 
 
-class Lines:
+class ReproductionLines:
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
-        self._cases: Sequence[Case] = ()
+        self._cases: Sequence[GavelCase] = ()
         self._missing = self._done = 0
 
     def shown(self) -> AbstractContextManager[object]:
         return nullcontext()
 
-    def begins(self, cases: Sequence[Case], missing: Sequence[int]) -> None:
+    def begins(self, cases: Sequence[GavelCase], missing: Sequence[int]) -> None:
         self._cases, self._missing = cases, len(missing)
         if len(missing) < len(cases):
             self._tell(f"{len(cases) - len(missing)} of {len(cases)} runs are there already")
@@ -92,7 +92,7 @@ class Lines:
 
     def advanced(self, number: int, part: float) -> None: ...
 
-    def finished(self, number: int, result: Result) -> None:
+    def finished(self, number: int, result: GavelResult) -> None:
         self._done += 1
         hours = result.completion_mean_seconds / 3600
         took = f"{result.processor_seconds:,.0f} s of processor time"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from horae.cells.buddies import Buddies
-from horae.cells.undo_log import Ledger
+from horae.cells.undo_log import UndoLog
 from horae.model.chains import Chain, Territory
 from horae.model.errors import ClusterError
 
@@ -27,7 +27,7 @@ class TenantCells:
 class ChainState:
     """The state of one chain."""
 
-    def __init__(self, chain: Chain, ledger: Ledger) -> None:
+    def __init__(self, chain: Chain, ledger: UndoLog) -> None:
         self.chain = chain
         self.buddies = Buddies(chain, ledger)
         self.promised = [0] * len(chain.types)  # by level: cells that unbound reservations could fill
@@ -40,7 +40,7 @@ class ChainState:
 
 class CellAllocator:
     def __init__(self, territory: Territory) -> None:
-        self.ledger = Ledger()
+        self.ledger = UndoLog()
         self.chains = [ChainState(chain, self.ledger) for chain in territory.chains]
         self.tenants = {reservation.tenant: number for number, reservation in enumerate(territory.reservations)}
         self.cells: list[dict[int, TenantCells]] = []  # by tenant and chain

@@ -21,7 +21,7 @@ import numpy as np
 from horae.cells.allocator import CellAllocator, TenantCells
 from horae.cells.gpu_mapping import coverings, map_cell
 from horae.model.arrays import Bools, Ints
-from horae.model.chain_layout import Layout, layout_of, pinned_nodes, private_nodes
+from horae.model.chain_layout import ChainLayout, layout_of, pinned_nodes, private_nodes
 from horae.model.chains import CellKind
 from horae.model.cluster import Cluster
 from horae.model.errors import bounded
@@ -40,10 +40,10 @@ class _Cell(NamedTuple):
     pinned: str = ""  # its name, if it is pinned
 
 
-class Tenancy:
+class CellBinding:
     def __init__(self, cluster: Cluster, specs: Sequence[PoolSpec], *, is_static: bool = False) -> None:
         reserving = [spec for spec in specs if spec.reserves]
-        self.layout: Layout = layout_of(
+        self.layout: ChainLayout = layout_of(
             cluster, {spec.name: spec.cells for spec in reserving}, {spec.name: spec.pinned for spec in reserving}
         )
         self.allocator = CellAllocator(self.layout.territory)

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from horae.cells.undo_log import Ledger
+from horae.cells.undo_log import UndoLog
 from horae.model.chains import Chain
 from horae.model.errors import BrokenInvariant
 
 
 class Buddies:
-    def __init__(self, chain: Chain, ledger: Ledger) -> None:
+    def __init__(self, chain: Chain, ledger: UndoLog) -> None:
         self.chain = chain
         self._put = ledger.put
         counts = [chain.cells(level) for level in range(len(chain.types))]

@@ -12,19 +12,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from horae.cells.binding import Tenancy
+from horae.cells.binding import CellBinding
 from horae.model.arrays import Bools, Ints
 from horae.model.cluster import Cluster
 from horae.model.errors import ClusterError
 from horae.model.setup import PoolOfJob, PoolSpec
 
 
-class Pools:
+class PoolLayout:
     def __init__(self, cluster: Cluster, specs: Sequence[PoolSpec], *, static_binding: bool = False) -> None:
         self.real = cluster
         self.specs = tuple(specs)
         reserve = any(spec.reserves for spec in self.specs)
-        self.tenancy = Tenancy(cluster, self.specs, is_static=static_binding) if reserve else None
+        self.tenancy = CellBinding(cluster, self.specs, is_static=static_binding) if reserve else None
         # With the tenants' cells as additional nodes.
         self.cluster = cluster if self.tenancy is None else self.tenancy.wide
         self.gpus: tuple[Bools, ...] = tuple(self._gpus(spec) for spec in self.specs)

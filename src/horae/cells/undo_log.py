@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class Ledger:
+class UndoLog:
     """Changes since the last settlement. `undo` restores everything that was changed through `put` and `drop`."""
 
     def __init__(self) -> None:

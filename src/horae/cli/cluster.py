@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from horae.cells.allocator import CellAllocator
-from horae.cells.binding import Tenancy
-from horae.model.chain_layout import Layout
+from horae.cells.binding import CellBinding
+from horae.model.chain_layout import ChainLayout
 from horae.model.errors import ClusterError, InputError
 from horae.model.setup import PoolSpec
 from horae.policies.registry import make_policy
@@ -27,22 +27,22 @@ def show(file: Annotated[Path, typer.Argument(help="A cluster file (YAML), ours 
     if is_hived(file):
         _show_hived(_checked(file))
         return
-    setup = read_cluster(file, make_policy, Tenancy)
+    setup = read_cluster(file, make_policy, CellBinding)
     print(draw(setup.cluster))
-    layout = Tenancy(setup.cluster, setup.pools).layout
+    layout = CellBinding(setup.cluster, setup.pools).layout
     for pool in setup.pools:
         lent = any(each.reserves for each in setup.pools) and not pool.reserves
         print(f"pool {pool.name}: {pool.policy}, {'what is idle' if lent else _owned(pool, layout)}")
 
 
-def _owned(pool: PoolSpec, layout: Layout) -> str:
+def _owned(pool: PoolSpec, layout: ChainLayout) -> str:
     if pool.reserves:
         cells = [f"{count} x {name}{_split(pool, name, layout)}" for name, count in pool.cells.items()]
         return ", ".join([*cells, *(f"pinned {name} ({place})" for name, place in pool.pinned.items())])
     return f"{len(pool.nodes)} nodes of its own" if pool.nodes else "all other nodes"
 
 
-def _split(pool: PoolSpec, name: str, layout: Layout) -> str:
+def _split(pool: PoolSpec, name: str, layout: ChainLayout) -> str:
     """How cells that exist in several chains are divided among them."""
     chains, split = layout.territory.chains, layout.named[pool.name][name]
     if name.rpartition(".")[0].lower() in (chains[kind.chain].name.lower() for kind in split) or not split:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from horae.cli.compare_request import By, Format, Request
+from horae.cli.compare_request import By, CompareFormat, Request
 from horae.cli.output import Data
 from horae.cli.sharing import SharingOption
 from horae.model.setup import Cadence
@@ -53,7 +53,7 @@ Strict = Annotated[bool, typer.Option(help="A broken row of the trace is an erro
 Workers = Annotated[int | None, typer.Option(min=1, max=1024, help="Processes; as many as there are cores by default.")]
 CacheOption = Annotated[Path | None, typer.Option("--cache", help="Where results are kept; ~/.cache/horae by default.")]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Run everything anew, and keep nothing.")]
-Output = Annotated[Format, typer.Option("-o", "--output", help="How to print the result.")]
+Output = Annotated[CompareFormat, typer.Option("-o", "--output", help="How to print the result.")]
 ByOption = Annotated[By | None, typer.Option("--by", help="The numbers of each tenant or user as well.")]
 Plots = Annotated[Path | None, typer.Option(help="Draw the runs of seed 0 into this folder.")]
 Verbose = Annotated[bool, typer.Option(help="A line for each finished run.")]
@@ -85,7 +85,7 @@ def compare_command(
     workers: Workers = None,
     cache: CacheOption = None,
     no_cache: NoCache = False,
-    output: Output = Format.TABLE,
+    output: Output = CompareFormat.TABLE,
     by: ByOption = None,
     plots: Plots = None,
     verbose: Verbose = False,

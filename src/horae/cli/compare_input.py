@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from horae.cli.compare_request import Request
-from horae.cli.inputs import choose_policies, choose_setup, not_negative, positive
-from horae.cli.rows import Tell, pairs, tell_rows
+from horae.cli.rows import Tell, tell_rows
 from horae.cli.sharing import with_sharing
 from horae.cli.speed import speed_book
 from horae.cli.trace import generator_of
-from horae.experiments.compare.generated_workload import Drawn, jobs_of
+from horae.experiments.compare.generated_workload import GeneratedWorkload, jobs_of
 from horae.experiments.compare.run_spec import Failures, PolicyChoice
 from horae.experiments.compare.workload import Recorded, Workload
+from horae.experiments.inputs import choose_policies, choose_setup, not_negative, pairs, positive
 from horae.model.cluster import Cluster
 from horae.model.errors import InputError, PolicyError
 from horae.model.serialization import Plain
@@ -80,7 +80,7 @@ def read_workload(request: Request, cluster: Cluster, tell: Tell) -> TraceInput:
         _refuse_file_options(request)
         generator = generator_of(request.jobs, request.data, "JOBS")
         trace, jobs = jobs_of(generator.trace(0), *how)
-        workload = Drawn(generator, *how)
+        workload = GeneratedWorkload(generator, *how)
     tell_rows(trace, tell)
     return TraceInput(request.jobs, workload, len(jobs), trace.fault_count, trace.left_out, trace.changed)
 

@@ -12,7 +12,7 @@ from rich.table import Column, Table
 
 from horae.experiments.compare.baseline_difference import CONFIDENCE
 from horae.experiments.compare.formats import Page, group_page, page
-from horae.experiments.compare.run_spec import Task
+from horae.experiments.compare.run_spec import RunSpec
 from horae.experiments.compare.table import Comparison
 from horae.experiments.compare.workload import Workload
 from horae.model.events import JobSubmitted
@@ -89,7 +89,7 @@ def _table(sheet: Page, kept: Sequence[int], length: int) -> Table:
     return table
 
 
-def tell_left_over(comparison: Comparison, first: Task, workload: Workload, tell: Callable[[str], None]) -> None:
+def tell_left_over(comparison: Comparison, first: RunSpec, workload: Workload, tell: Callable[[str], None]) -> None:
     """Reports the jobs that did not run to their end: those that never could with the reason, the others by policy."""
     jobs = comparison.logs[first.label].jobs
     refused = {jobs.id[row] for row in np.flatnonzero(jobs.outcome == REFUSED).tolist()}
@@ -111,7 +111,7 @@ def _jobs(count: int) -> str:
     return "job" if count == 1 else "jobs"
 
 
-def _reasons(task: Task, workload: Workload, refused: set[str]) -> dict[str, Reason | None]:
+def _reasons(task: RunSpec, workload: Workload, refused: set[str]) -> dict[str, Reason | None]:
     """Recomputes the reasons, because a log has no texts: whether a job can ever run depends only on the cluster."""
     scheduler = Scheduler(task.setup)
     jobs = (arrival.job for arrival in workload(task.seed) if arrival.job.id in refused)

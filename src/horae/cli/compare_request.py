@@ -9,7 +9,7 @@ from pathlib import Path
 from horae.model.setup import Cadence
 
 
-class Format(Enum):
+class CompareFormat(Enum):
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
@@ -48,7 +48,7 @@ class Request:
     workers: int | None = None
     cache: Path | None = None
     no_cache: bool = False
-    output: Format = Format.TABLE
+    output: CompareFormat = CompareFormat.TABLE
     by: By | None = None
     plots: Path | None = None
     verbose: bool = False

@@ -17,13 +17,13 @@ from rich.console import Console
 from horae import __version__
 from horae.cli.compare_input import Wanted, wanted
 from horae.cli.compare_output import print_tables, tell_left_over
-from horae.cli.compare_request import Format, Request
+from horae.cli.compare_request import CompareFormat, Request
 from horae.cli.kernels import tell_of_compiling
-from horae.cli.progress import Bars, Lines
+from horae.cli.progress import ProgressBars, ProgressLines
 from horae.cli.rows import Tell
 from horae.experiments.compare.formats import as_csv, as_json, as_markdown
 from horae.experiments.compare.run import outcomes
-from horae.experiments.compare.run_spec import tasks
+from horae.experiments.compare.run_spec import run_specs
 from horae.experiments.compare.table import Comparison, tabulate
 from horae.experiments.result_store import ResultStore, default_folder, sources_digest
 from horae.experiments.workers import RunLost
@@ -75,7 +75,7 @@ def _compare(request: Request, cache: ResultStore | None, tell: Tell) -> None:
     if request.plots is not None:
         _make_folder(request.plots)
     what = wanted(request, tell)
-    todo = tasks(what.setup, what.policies, request.seeds, what.failures)
+    todo = run_specs(what.setup, what.policies, request.seeds, what.failures)
     tell_of_compiling([pool.policy for task in todo for pool in task.setup.pools], tell)
     workload, labels, by = what.trace.workload, list(what.policies), f"{request.by.value}s" if request.by else ""
     progress = _progress(request)
@@ -109,12 +109,12 @@ def _tell(line: str) -> None:
 def _silence(line: str) -> None: ...
 
 
-def _progress(request: Request) -> Bars | Lines:
+def _progress(request: Request) -> ProgressBars | ProgressLines:
     if request.quiet:
-        return Lines(_silence)
+        return ProgressLines(_silence)
     if sys.stderr.isatty():
-        return Bars(Console(stderr=True))
-    return Lines(_tell if request.verbose else _silence)
+        return ProgressBars(Console(stderr=True))
+    return ProgressLines(_tell if request.verbose else _silence)
 
 
 def _cores() -> int:
@@ -138,13 +138,13 @@ def _draw(comparison: Comparison, folder: Path, tell: Tell) -> None:
 
 def _print(comparison: Comparison, request: Request, what: Wanted) -> None:
     match request.output:
-        case Format.TABLE:
+        case CompareFormat.TABLE:
             print_tables(comparison)
-        case Format.JSON:
+        case CompareFormat.JSON:
             sys.stdout.write(as_json(comparison, _parameters(request, what)))
-        case Format.CSV:
+        case CompareFormat.CSV:
             sys.stdout.write(as_csv(comparison))
-        case Format.MARKDOWN:
+        case CompareFormat.MARKDOWN:
             sys.stdout.write(as_markdown(comparison))
 
 

@@ -13,13 +13,13 @@ from rich.table import Column
 from horae.model.errors import InputError
 
 
-class Format(Enum):
+class OutputFormat(Enum):
     TABLE = "table"
     JSON = "json"
 
 
 Data = Annotated[Path | None, typer.Option("--data", envvar="HORAE_DATA", help="The folder with the published traces.")]
-Output = Annotated[Format, typer.Option("-o", "--output", help="How to print the result.")]
+Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="How to print the result.")]
 
 
 def console() -> Console:

@@ -10,10 +10,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
-from horae.experiments.compare.run_spec import Task
+from horae.experiments.compare.run_spec import RunSpec
 
 
-class Bars:
+class ProgressBars:
     """One bar for the whole, in jobs, and one for each run in progress."""
 
     watches_jobs = True
@@ -30,7 +30,7 @@ class Bars:
             console=console,
             transient=True,
         )
-        self._tasks: Sequence[Task] = ()
+        self._tasks: Sequence[RunSpec] = ()
         self._jobs = 0
         self._whole: TaskID | None = None
         self._bars: dict[int, TaskID] = {}
@@ -39,7 +39,7 @@ class Bars:
     def shown(self) -> AbstractContextManager[object]:
         return self._rich
 
-    def begins(self, tasks: Sequence[Task], missing: Sequence[int], jobs: int) -> None:
+    def begins(self, tasks: Sequence[RunSpec], missing: Sequence[int], jobs: int) -> None:
         self._tasks, self._jobs = tasks, jobs
         if missing:
             self._whole = self._rich.add_task("all runs", total=jobs * len(missing))
@@ -59,20 +59,20 @@ class Bars:
         self._rich.remove_task(self._bars.pop(index))
 
 
-class Lines:
+class ProgressLines:
     """One line per finished run, for logs."""
 
     watches_jobs = False
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
-        self._tasks: Sequence[Task] = ()
+        self._tasks: Sequence[RunSpec] = ()
         self._missing = self._done = 0
 
     def shown(self) -> AbstractContextManager[object]:
         return nullcontext()
 
-    def begins(self, tasks: Sequence[Task], missing: Sequence[int], jobs: int) -> None:
+    def begins(self, tasks: Sequence[RunSpec], missing: Sequence[int], jobs: int) -> None:
         self._tasks, self._missing = tasks, len(missing)
         if len(missing) < len(tasks):
             self._tell(f"{len(tasks) - len(missing)} of {len(tasks)} runs are there already")

@@ -13,13 +13,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from horae import samples
-from horae.cli.inputs import choose_policies, choose_setup, not_negative, positive
 from horae.cli.kernels import tell_of_compiling
-from horae.cli.output import Format, Output, console, printable, right
+from horae.cli.output import Output, OutputFormat, console, printable, right
 from horae.cli.sharing import SharingOption, with_sharing
 from horae.engines.node_failures import fault_plan
 from horae.engines.search.engine import first_jobs
 from horae.experiments.compare.run_spec import with_policy
+from horae.experiments.inputs import choose_policies, choose_setup, not_negative, positive
 from horae.experiments.simulate import Run, simulate
 from horae.model.errors import InputError
 from horae.model.searches import Method, searches_of
@@ -62,7 +62,7 @@ def simulate_command(
         typer.Option(help="Let every app with several jobs search among them; curves are drawn by --seed."),
     ] = None,
     journal: Annotated[Path | None, typer.Option(help="Write every event, decision and command here.")] = None,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Run a workload through the scheduler in virtual time."""
     if cluster is None and not nodes:
@@ -109,7 +109,7 @@ def demo() -> None:
         choice = choose_policies([name])[name]
         setup = with_policy(choose_setup(samples.CLUSTER, (), cadence, None), choice)
         results[name] = _result(simulate(setup, arrivals))
-    _print_results(results, Format.TABLE)
+    _print_results(results, OutputFormat.TABLE)
 
 
 def _policies(setup: Setup) -> str:
@@ -127,8 +127,8 @@ def _result(run: Run) -> _Result:
     return _Result(measure(run.log), left_over)
 
 
-def _print_results(results: dict[str, _Result], output: Format) -> None:
-    if output is Format.JSON:
+def _print_results(results: dict[str, _Result], output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
         print(json.dumps({name: result.metrics.plain() for name, result in results.items()}, indent=2))
     else:
         console().print(_table(results))
@@ -137,7 +137,7 @@ def _print_results(results: dict[str, _Result], output: Format) -> None:
     if len(lines) > REASONS_MAX:
         lines[REASONS_MAX:] = [f"and {len(lines) - REASONS_MAX:,} more"]
     for line in lines:
-        print(printable(line), file=sys.stderr if output is Format.JSON else sys.stdout)
+        print(printable(line), file=sys.stderr if output is OutputFormat.JSON else sys.stdout)
 
 
 def _table(results: dict[str, _Result]) -> Table:

@@ -11,12 +11,13 @@ from typing import Annotated
 
 import typer
 
-from horae.cli.output import Data, Format, Output, need_data, printable
-from horae.cli.rows import named_options, pairs, tell_rows
+from horae.cli.output import Data, Output, OutputFormat, need_data, printable
+from horae.cli.rows import tell_rows
+from horae.experiments.inputs import named_options, pairs
 from horae.model.errors import InputError
 from horae.traces import speed_tables
 from horae.traces.formats import FORMATS, detect, read_trace, write_trace
-from horae.traces.generators import Gavel, Generator, make_generator
+from horae.traces.generators import GavelWorkload, Generator, make_generator
 from horae.traces.generators.gavel import reference_speeds
 from horae.traces.summary import TraceSummary, run_seconds, summarise
 from horae.traces.trace import Trace, no_jobs
@@ -50,12 +51,12 @@ def info(
     mapping: Mapping = None,
     where: Where = None,
     strict: Strict = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Tell how many jobs there are, how long and how large, and what is wrong with the file."""
     trace = read(file, format_name, mapping, where, strict)
     summary = summarise(trace)
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print(json.dumps(_plain(trace, summary), indent=2))
         return
     known_as = "by its mapping" if mapping else format_name or detect(file)
@@ -148,7 +149,7 @@ def generate(
 def generator_of(text: str, data: Path | None, field: str = "KIND") -> Generator:
     """The generator of `name={options}`."""
     name, options = named_options(text, field)
-    if name == Gavel.name and "reference" not in options:
+    if name == GavelWorkload.name and "reference" not in options:
         measured = speed_tables.read_gavel_csv(need_data(data))
         options = {**options, "reference": reference_speeds(measured, "v100")}
     return make_generator(name, options)

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from horae.cli.output import Format, Output
-from horae.experiments.explain_journal import Hindsight, look_back
+from horae.cli.output import Output, OutputFormat
+from horae.experiments.explain_journal import JournalExplanation, explain_journal
 from horae.model.decisions import Limit
 from horae.model.errors import InputError
 from horae.model.explanations import Explanation, Holder, ShapeShare, ShareExplanation, Solve, TypeWorth
@@ -30,11 +30,11 @@ def why(
     job: Annotated[str, typer.Argument(help="The id of a job.")],
     journal: Annotated[Path, typer.Option(help="A file made with --journal.")],
     at: Annotated[str, typer.Option(help="The moment, in seconds or as 10m, 2h, 1d; else the journal's end.")] = "",
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Tell what blocked a job at some moment, by which jobs, and what would unblock it."""
-    hindsight = look_back(journal, job, _moment(at))
-    if output is Format.JSON:
+    hindsight = explain_journal(journal, job, _moment(at))
+    if output is OutputFormat.JSON:
         print(json.dumps(_plain(hindsight), indent=2))
     else:
         print("\n".join(describe(hindsight)))
@@ -48,7 +48,7 @@ def _moment(text: str) -> float:
         raise InputError(problem, field="--at", remedy=remedy) from None
 
 
-def describe(hindsight: Hindsight) -> list[str]:
+def describe(hindsight: JournalExplanation) -> list[str]:
     """The answer, one line per item."""
     item = hindsight.explanation
     lines = [_headline(item)]
@@ -119,7 +119,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _plain(hindsight: Hindsight) -> object:
+def _plain(hindsight: JournalExplanation) -> object:
     item = hindsight.explanation
     plain = to_plain(item)
     plain["status"] = item.status.name.lower()

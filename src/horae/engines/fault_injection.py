@@ -87,11 +87,11 @@ class FaultyEngine:
     def _lie(self) -> Event:
         """An event that cannot be true: about an unknown job, about a lease that ended long ago,
         or with invalid numbers."""
-        old = self._random.choice(self._seen) if self._seen else JobStarted(self._now, "nobody", 0)
+        old = self._random.choice(self._seen) if self._seen else JobStarted(self._now, "no-such-job", 0)
         stale = self._random.choice((old.epoch - 1, old.epoch + 1_000_000))
         return self._random.choice(
             (
-                JobEnded(self._now, "nobody", old.epoch, Ending.FINISHED, 1.0),
+                JobEnded(self._now, "no-such-job", old.epoch, Ending.FINISHED, 1.0),
                 JobEnded(self._now, old.job_id, stale, Ending.FINISHED, 1e12),
                 JobStarted(self._now, old.job_id, stale),
                 JobProgressed(self._now, old.job_id, old.epoch, self._random.choice((nan, -1.0, inf))),

@@ -31,13 +31,13 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Goal:
+class QueueingGoal:
     queueing_seconds: float  # mean
     weight: float = 1.0  # relative importance
 
 
 @dataclass(frozen=True)
-class Site:
+class PlanningSite:
     """The hardware of which cells can be reserved: identical nodes."""
 
     node: Node
@@ -71,7 +71,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Curve:
+class WaitingCurve:
     """A tenant's mean waiting time by the number of its cells."""
 
     tenant: str
@@ -111,7 +111,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PlanOutcome:
     """The result of a plan on weeks that were not used for it."""
 
     waiting_seconds: Mapping[str, float]  # by tenant: mean
@@ -139,7 +139,7 @@ def _history(tenant: str, arrivals: Sequence[Arrival], begins_at: float, ends_at
     return History(tenant, tuple(mine), begins_at, ends_at)
 
 
-def curve_of(history: History, site: Site, policy: PoolSpec, caution: float) -> Curve:
+def curve_of(history: History, site: PlanningSite, policy: PoolSpec, caution: float) -> WaitingCurve:
     """Runs the history on a growing number of cells, until more of them change nothing."""
     level, size = _cell_for(history, site)
     least = ceil(history.largest_gang / size)
@@ -154,7 +154,7 @@ def curve_of(history: History, site: Site, policy: PoolSpec, caution: float) -> 
             break
     falling = np.minimum.accumulate(np.array(waits))
     deviation = caution * _deviation(history)
-    return Curve(history.tenant, level, size, least, np.array(cells), falling, deviation, len(history.arrivals))
+    return WaitingCurve(history.tenant, level, size, least, np.array(cells), falling, deviation, len(history.arrivals))
 
 
 def _deviation(history: History) -> float:
@@ -165,12 +165,12 @@ def _deviation(history: History) -> float:
     return min(float(np.std(np.log(np.maximum(full, full.mean() / 20)))), _DEVIATION_MAX)
 
 
-def _cell_for(history: History, site: Site) -> tuple[str, int]:
+def _cell_for(history: History, site: PlanningSite) -> tuple[str, int]:
     """The smallest cell that holds the tenant's largest gang; nodes for gangs of several."""
     return next(((level, gpus) for level, gpus in site.levels() if gpus >= history.largest_gang), site.levels()[-1])
 
 
-def _cluster(site: Site, level: str, size: int, count: int) -> Cluster:
+def _cluster(site: PlanningSite, level: str, size: int, count: int) -> Cluster:
     node = site.node
     levels = tuple(each for each in node.levels if each[1] <= size)
     nodes = [Node(f"{level}{index}", node.accelerator, size, levels=levels) for index in range(count)]
@@ -185,7 +185,7 @@ def mean_wait(history: History, cluster: Cluster, policy: PoolSpec) -> float:
     return float(waits.mean())
 
 
-def divide(curves: Sequence[Curve], goals: Mapping[str, Goal], gpus: int) -> list[Share] | None:
+def divide(curves: Sequence[WaitingCurve], goals: Mapping[str, QueueingGoal], gpus: int) -> list[Share] | None:
     """The division of these GPUs that misses the goals by the least; None if the largest gangs do not fit."""
     best = np.zeros(gpus + 1)
     choices: list[Ints] = []
@@ -215,7 +215,7 @@ def divide(curves: Sequence[Curve], goals: Mapping[str, Goal], gpus: int) -> lis
     return shares[::-1]
 
 
-def in_proportion(curves: Sequence[Curve], histories: Sequence[History], gpus: int) -> list[Share]:
+def in_proportion(curves: Sequence[WaitingCurve], histories: Sequence[History], gpus: int) -> list[Share]:
     """The conventional division: by demand in GPU-hours, in whole cells, at least what the largest gang needs."""
     demand = np.array([history.gpu_seconds for history in histories])
     sizes = np.array([curve.cell_gpus for curve in curves])
@@ -234,8 +234,12 @@ def in_proportion(curves: Sequence[Curve], histories: Sequence[History], gpus: i
 
 
 def outcome_of(
-    shares: Sequence[Share], histories: Sequence[History], goals: Mapping[str, Goal], site: Site, policy: PoolSpec
-) -> Outcome:
+    shares: Sequence[Share],
+    histories: Sequence[History],
+    goals: Mapping[str, QueueingGoal],
+    site: PlanningSite,
+    policy: PoolSpec,
+) -> PlanOutcome:
     """Runs the weeks that the plan was not made from."""
     waits: dict[str, float] = {}
     total = weights = 0.0
@@ -258,4 +262,4 @@ def outcome_of(
         weight = goals[history.tenant].weight * len(fits)
         total, weights = total + weight * mean, weights + weight
     met = sum(mean <= goals[tenant].queueing_seconds for tenant, mean in waits.items())
-    return Outcome(waits, total / max(weights, 1e-9), met, too_large)
+    return PlanOutcome(waits, total / max(weights, 1e-9), met, too_large)

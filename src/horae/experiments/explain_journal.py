@@ -19,12 +19,12 @@ from horae.scheduler import Scheduler
 
 
 @dataclass(frozen=True)
-class Hindsight:
+class JournalExplanation:
     explanation: Explanation
     story: tuple[tuple[float, str], ...]  # (seconds, what happened)
 
 
-def look_back(path: Path, job_id: str, at: float = inf) -> Hindsight:
+def explain_journal(path: Path, job_id: str, at: float = inf) -> JournalExplanation:
     """Replays the journal in a fresh scheduler up to a time (inclusive), and queries it."""
     try:
         journal = read_journal(path)
@@ -42,7 +42,7 @@ def look_back(path: Path, job_id: str, at: float = inf) -> Hindsight:
     explanation = scheduler.explain(job_id)
     if explanation is None:
         raise _nobody(path, job_id, at, known)
-    return Hindsight(replace(explanation, at=at if at < inf else explanation.at), tuple(story.lines))
+    return JournalExplanation(replace(explanation, at=at if at < inf else explanation.at), tuple(story.lines))
 
 
 def _nobody(path: Path, job_id: str, at: float, known: list[str]) -> InputError:

@@ -32,7 +32,7 @@ from horae.model.events import (
 )
 from horae.model.jobs import Job
 from horae.model.shapes import Option, Shape
-from horae.speed.estimator import Cell, Estimator, Key, family_of, key_of
+from horae.speed.estimator import Estimator, Key, MeasuredSpeed, family_of, key_of
 
 Profile = Callable[[Job, Shape], float]  # the true speed, which a profiler measures with noise
 Asked = tuple[str, Shape]  # a model in a shape
@@ -433,7 +433,7 @@ def _allows(asked: Shape, obtained: Shape, levels: Sequence[str]) -> bool:
     return is_same_gang and levels.index(obtained.level) <= levels.index(asked.level)
 
 
-def _differs(cell: Cell, before: Cell, threshold: float) -> bool:
+def _differs(cell: MeasuredSpeed, before: MeasuredSpeed, threshold: float) -> bool:
     return abs(cell.log_speed - before.log_speed) > threshold / 3.0 or cell.variance < before.variance / 4.0
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Protocol
 
-from horae.experiments.compare.run_spec import Task
+from horae.experiments.compare.run_spec import RunSpec
 from horae.model.events import Event, JobEnded
 from horae.model.plans import Reaction
 
@@ -18,7 +18,7 @@ class Progress(Protocol):
 
     watches_jobs: bool  # whether `advanced` is wanted; counting jobs costs a little
 
-    def begins(self, tasks: Sequence[Task], missing: Sequence[int], jobs: int) -> None:
+    def begins(self, tasks: Sequence[RunSpec], missing: Sequence[int], jobs: int) -> None:
         """Announces the runs still to be made, with about this many jobs each."""
         ...
 
@@ -32,7 +32,7 @@ class Progress(Protocol):
 class Silent:
     watches_jobs = False
 
-    def begins(self, tasks: Sequence[Task], missing: Sequence[int], jobs: int) -> None: ...
+    def begins(self, tasks: Sequence[RunSpec], missing: Sequence[int], jobs: int) -> None: ...
 
     def started(self, index: int) -> None: ...
 

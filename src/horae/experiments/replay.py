@@ -10,8 +10,8 @@ from pathlib import Path
 
 from horae.journal import (
     EffectsReader,
-    Entry,
-    Journal,
+    JournalEntry,
+    JournalFile,
     JournalWriter,
     parse_journal,
     read_journal,
@@ -32,7 +32,7 @@ class Replay:
     difference: str  # the first line that differs; empty: identical, bit for bit
 
 
-def replay(journal: Journal) -> Replay:
+def replay(journal: JournalFile) -> Replay:
     """Calls the policies again. That is a test; `recover` does not depend on what they decide today."""
     scheduler = Scheduler(journal.setup)
     page = io.StringIO()
@@ -63,7 +63,7 @@ class Recovery:
     unsent: tuple[Command, ...]  # commands that may not have been sent, and a survey
 
 
-def fold(journal: Journal) -> tuple[Scheduler, list[Entry], EffectsReader, tuple[Command, ...], int]:
+def fold(journal: JournalFile) -> tuple[Scheduler, list[JournalEntry], EffectsReader, tuple[Command, ...], int]:
     """Rebuilds a scheduler from recorded effects, without its last event if the effects of that are incomplete.
 
     Returns that event, the commands of the last complete one, and the number of lines up to there.
@@ -112,7 +112,7 @@ def recover(path: Path) -> Recovery:
     return Recovery(scheduler, writer, (*unsent, Survey()))
 
 
-def _difference(entry: Entry, replayed: list[str]) -> str:
+def _difference(entry: JournalEntry, replayed: list[str]) -> str:
     for number, (was, now) in enumerate(zip_longest(entry.lines, replayed, fillvalue="nothing"), start=entry.line + 1):
         if was != now:
             return f"line {number}: recorded {was.strip()}, replayed {now.strip()}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import horae
-from horae.experiments.compare.run_spec import Task
+from horae.experiments.compare.run_spec import RunSpec
 from horae.model.errors import InputError
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.serialization import from_plain, to_plain
@@ -100,7 +100,7 @@ _job_fields = attrgetter(*Job.__dataclass_fields__)
 _truth_fields = attrgetter(*Truth.__dataclass_fields__)
 
 
-def key(task: Task, workload_digest: str) -> str:
+def key(task: RunSpec, workload_digest: str) -> str:
     """The key of a task's result. The label is not part of it, because it does not affect the result."""
     names = sorted({pool.policy for pool in task.setup.pools})
     return result_key(

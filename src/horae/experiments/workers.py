@@ -41,7 +41,7 @@ class RunLost(InputError):
     """A run has no result, for a reason other than its input."""
 
 
-class Errand(NamedTuple, Generic[Task]):
+class WorkerTask(NamedTuple, Generic[Task]):
     number: int
     task: Task  # its text is its name
 
@@ -60,7 +60,7 @@ class _Advanced(NamedTuple):
     amount: float
 
 
-class Trade(NamedTuple, Generic[Luggage, Task, Result]):
+class WorkerSpec(NamedTuple, Generic[Luggage, Task, Result]):
     """How a worker is made: in every process `open_shop`, a module-level function,
     turns the luggage into the worker."""
 
@@ -71,7 +71,7 @@ class Trade(NamedTuple, Generic[Luggage, Task, Result]):
 def serve(connection: Connection, trade_file: Path) -> None:
     """Runs one task after the other until there are none left, or the parent has gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent process
-    trade: Trade[Any, Any, Any] = pickle.loads(trade_file.read_bytes())
+    trade: WorkerSpec[Any, Any, Any] = pickle.loads(trade_file.read_bytes())
     work = trade.open_shop(trade.luggage)
     try:
         while True:
@@ -105,12 +105,12 @@ class Worker(Generic[Task]):
     def __init__(self, trade_file: Path) -> None:
         context = get_context("spawn")
         self.connection, far_end = context.Pipe()
-        self.errand: Errand[Task] | None = None
+        self.errand: WorkerTask[Task] | None = None
         self._process: SpawnProcess = context.Process(target=serve, args=(far_end, trade_file), daemon=True)
         self._process.start()
         far_end.close()  # otherwise the pipe would not close with the worker
 
-    def send(self, errand: Errand[Task]) -> None:
+    def send(self, errand: WorkerTask[Task]) -> None:
         self.errand = errand
         try:
             self.connection.send(errand.task)
@@ -136,12 +136,12 @@ class Worker(Generic[Task]):
         return lost(self.errand, _manner(self._process.exitcode))
 
 
-def lost(errand: Errand[Any], how: str) -> RunLost:
+def lost(errand: WorkerTask[Any], how: str) -> RunLost:
     return RunLost(f"the run of {errand.task} {how}", remedy="if memory is short, use fewer --workers")
 
 
 def run_in_processes(
-    errands: Sequence[Errand[Task]], trade: Trade[Luggage, Task, Result], workers: int, watcher: Watcher
+    errands: Sequence[WorkerTask[Task]], trade: WorkerSpec[Luggage, Task, Result], workers: int, watcher: Watcher
 ) -> Results[Result]:
     """Yields each result with its number, in order of completion."""
     crew: list[Worker[Task]] = []
@@ -160,7 +160,7 @@ def run_in_processes(
                 worker.dismiss()
 
 
-def _dispatch(errands: Sequence[Errand[Task]], crew: Sequence[Worker[Task]], watcher: Watcher) -> Results[Any]:
+def _dispatch(errands: Sequence[WorkerTask[Task]], crew: Sequence[Worker[Task]], watcher: Watcher) -> Results[Any]:
     waiting = deque(errands)
     busy: dict[Connection, Worker[Task]] = {}
 

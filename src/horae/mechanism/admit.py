@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horae.mechanism.pass_input import Ground, Placer
+from horae.mechanism.pass_input import PassInput, PlacementSearch
 from horae.mechanism.pass_rules import (
     STAYS,
     TAKEN,
@@ -54,7 +54,7 @@ _NO_PAIRS: Ints = np.empty(0, dtype=np.int64)
 _NO_JOBS: Bools = np.empty(0, dtype=bool)
 
 
-def admit(claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> RoundPlan:
+def admit(claims: Claims, jobs: JobColumns, ground: PassInput, placer: PlacementSearch) -> RoundPlan:
     if claims.option is not None:
         placer.hasten()  # shares make jobs move every round
     if claims.is_by_turns and not jobs.bundles and ground.quota_left is None and ground.barred is None:
@@ -84,7 +84,7 @@ def admit(claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> R
     return found.run(extensions)
 
 
-def _survey(claims: Claims, jobs: JobColumns, ground: Ground) -> tuple[Bools, Ints]:
+def _survey(claims: Claims, jobs: JobColumns, ground: PassInput) -> tuple[Bools, Ints]:
     """The claims that want something new, and the standings: compiled, for the usual case of shares."""
     assert claims.option is not None
     from horae.mechanism.turns_kernel import survey  # noqa: PLC0415  numba is slow to import
@@ -100,7 +100,7 @@ def _moves(claims: Claims) -> Bools:
 
 
 def _at_once(
-    claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer, waiting: Bools, standing: Ints
+    claims: Claims, jobs: JobColumns, ground: PassInput, placer: PlacementSearch, waiting: Bools, standing: Ints
 ) -> RoundPlan | None:
     """Run the whole pass as one compiled search; None where the placer has none."""
     assert claims.option is not None
@@ -200,7 +200,13 @@ class _Room(NamedTuple):
 
 class _Pass:
     def __init__(
-        self, claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer, standing: Ints, waiting: Bools
+        self,
+        claims: Claims,
+        jobs: JobColumns,
+        ground: PassInput,
+        placer: PlacementSearch,
+        standing: Ints,
+        waiting: Bools,
     ) -> None:
         self.claims = claims
         self.jobs = jobs

@@ -11,7 +11,7 @@ from horae.model.plans import Contest, Riders, Settlement, Spot, Turns
 from horae.model.shapes import Demand, Shape
 
 
-class Placer(Protocol):
+class PlacementSearch(Protocol):
     """The placement interface that the pass uses."""
 
     def hasten(self) -> None: ...
@@ -33,7 +33,7 @@ class Placer(Protocol):
     def sharing(self, gpus: Ints, holder: Ints) -> set[int]: ...
 
 
-class Ground(NamedTuple):
+class PassInput(NamedTuple):
     """The GPUs of one pool at the start of the pass."""
 
     pool: str

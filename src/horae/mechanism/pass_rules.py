@@ -29,7 +29,7 @@ class Sides(NamedTuple):
     holder: Ints  # by GPU: the epoch of the lease
 
 
-class Pass(NamedTuple):
+class PassState(NamedTuple):
     """The state that changes during a pass."""
 
     free: Bools  # by GPU
@@ -41,10 +41,12 @@ class Pass(NamedTuple):
     cause: Ints  # by job: the claim for which it leaves: its own if it moves
 
 
-def new_pass(jobs: int, free: Bools, standing: Ints, waiting: Bools) -> Pass:
+def new_pass(jobs: int, free: Bools, standing: Ints, waiting: Bools) -> PassState:
     refused, won = np.zeros(len(waiting), np.bool_), np.zeros(jobs, np.bool_)
     departing = jobs if len(standing) else 0
-    return Pass(free, standing, waiting, refused, won, np.zeros(departing, np.int64), np.zeros(departing, np.int64))
+    return PassState(
+        free, standing, waiting, refused, won, np.zeros(departing, np.int64), np.zeros(departing, np.int64)
+    )
 
 
 # Before the pass
@@ -90,7 +92,7 @@ def standings(contestable: Bools, epoch: Ints, keep: Ints, holder: Ints, usable:
 # The pass
 
 
-def next_claim(state: Pass, sides: Sides, position: int) -> int:
+def next_claim(state: PassState, sides: Sides, position: int) -> int:
     """The first claim after this one that is to be tried, for jobs that have not won yet; -1: none."""
     row, partner, waiting, won = sides.row, sides.partner, state.waiting, state.won
     while position + 1 < len(waiting):
@@ -102,14 +104,14 @@ def next_claim(state: Pass, sides: Sides, position: int) -> int:
     return -1
 
 
-def refuse(state: Pass, kind: Ints, position: int) -> None:
+def refuse(state: PassState, kind: Ints, position: int) -> None:
     """Mark a claim as failed, and all that ask for the same: what a claim may use only shrinks during a pass."""
     alike = kind == kind[position]
     state.refused[alike] = True
     state.waiting[alike] = False
 
 
-def win(state: Pass, sides: Sides, position: int, winners: Ints, gpus: Ints, leaving: Iterable[int]) -> None:
+def win(state: PassState, sides: Sides, position: int, winners: Ints, gpus: Ints, leaving: Iterable[int]) -> None:
     """Give the winners these GPUs, end the leases on them, and free what the winners held before."""
     state.free[gpus] = False
     state.won[winners] = True
@@ -125,7 +127,7 @@ def win(state: Pass, sides: Sides, position: int, winners: Ints, gpus: Ints, lea
             _depart(state, sides, position, winner)
 
 
-def _displace(state: Pass, sides: Sides, position: int, epoch: int) -> None:
+def _displace(state: PassState, sides: Sides, position: int, epoch: int) -> None:
     """End a lease: its jobs may try their later claims elsewhere."""
     later = position + 1
     for job in (sides.epoch == epoch).nonzero()[0]:
@@ -139,7 +141,7 @@ def _displace(state: Pass, sides: Sides, position: int, epoch: int) -> None:
         state.waiting[later:] |= mine & ~state.refused[later:]
 
 
-def _depart(state: Pass, sides: Sides, position: int, job: int) -> None:
+def _depart(state: PassState, sides: Sides, position: int, job: int) -> None:
     """Free what the job held, except for what another has won already; a displaced job may still win and move."""
     state.cause[job] = position
     if state.departure[job] != STAYS:
@@ -150,7 +152,7 @@ def _depart(state: Pass, sides: Sides, position: int, job: int) -> None:
     state.free[left] = True
 
 
-def leavers(state: Pass) -> Ints:
+def leavers(state: PassState) -> Ints:
     """The jobs that leave, in the order in which that was decided."""
     jobs = (state.departure != STAYS).nonzero()[0]
     return jobs[np.argsort(state.departure[jobs])]

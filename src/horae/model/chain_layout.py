@@ -20,7 +20,7 @@ from horae.model.reserved_cells import NamedCells, Pinning, cells_named
 _NONE: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
 
-class Layout(NamedTuple):
+class ChainLayout(NamedTuple):
     territory: Territory
     gpus: tuple[Ints, ...]  # by chain: the cluster's numbers of its GPUs
     pattern: tuple[Node, ...]  # by chain: a node like all of its nodes
@@ -46,7 +46,7 @@ class _Top(NamedTuple):
 
 def layout_of(
     cluster: Cluster, reserved: Mapping[str, Mapping[str, int]], pinned: Mapping[str, Mapping[str, str]] = _NONE
-) -> Layout:
+) -> ChainLayout:
     """Returns the chains of a cluster, with the reservations in them.
 
     `reserved` gives, by tenant, the number of cells of each kind: {"A100.node": 6}; `pinned`, by tenant, the places of
@@ -67,7 +67,7 @@ def layout_of(
         Reservation(tenant, _total(named.get(tenant, {})), tuple(f"{tenant}/{name}" for name in pinned.get(tenant, {})))
         for tenant in dict.fromkeys((*reserved, *pinned))
     )
-    return Layout(Territory(chains, reservations, pins), gpus, tuple(kind.node for kind in tops), named)
+    return ChainLayout(Territory(chains, reservations, pins), gpus, tuple(kind.node for kind in tops), named)
 
 
 def _total(named: NamedCells) -> dict[CellKind, int]:
@@ -138,7 +138,7 @@ def _chain(cluster: Cluster, kind: _Kind, name: str, nodes: Sequence[int]) -> Ch
     )
 
 
-def private_nodes(layout: Layout, tenant: int) -> list[tuple[CellKind, int, list[Node]]]:
+def private_nodes(layout: ChainLayout, tenant: int) -> list[tuple[CellKind, int, list[Node]]]:
     """A tenant's cells as separate nodes: kind, index among the tenant's cells of that kind,
     and the nodes of the cell."""
     reservation = layout.territory.reservations[tenant]
@@ -151,7 +151,7 @@ def private_nodes(layout: Layout, tenant: int) -> list[tuple[CellKind, int, list
     return found
 
 
-def pinned_nodes(layout: Layout, tenant: int) -> list[tuple[Pin, list[Node]]]:
+def pinned_nodes(layout: ChainLayout, tenant: int) -> list[tuple[Pin, list[Node]]]:
     """A tenant's pinned cells as separate nodes."""
     territory = layout.territory
     reservation = territory.reservations[tenant]
@@ -186,7 +186,7 @@ def _groups_of(chain: Chain, level: int, name: str, index: int) -> tuple[tuple[s
     return (*inside, (chain.types[level], name))
 
 
-def private_cluster(layout: Layout, tenant: int, restart_seconds: float = 0.0) -> Cluster:
+def private_cluster(layout: ChainLayout, tenant: int, restart_seconds: float = 0.0) -> Cluster:
     """The cluster a tenant would have if its cells, including pinned ones, were a private cluster."""
     nodes = [node for _, _, nodes in private_nodes(layout, tenant) for node in nodes]
     nodes += [node for _, nodes in pinned_nodes(layout, tenant) for node in nodes]

@@ -9,7 +9,7 @@ PRIORITY_MAX = 1000
 
 
 @dataclass(frozen=True)
-class Gang:
+class HivedGang:
     """A gang, scheduled all or nothing: a number of members, each on GPUs of one node."""
 
     name: str

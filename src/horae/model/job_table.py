@@ -277,9 +277,9 @@ class JobColumns:
     def isolated_seconds(self) -> Floats:
         """Seconds that the steps so far would have taken on an isolated share,
         as estimated by the shares in force at the time."""
-        reckoned = self.isolated_speed > 0
-        fresh = (self.steps_done - self.isolated_mark) / np.where(reckoned, self.isolated_speed, 1.0)
-        return self.isolated_base + np.where(reckoned, fresh, 0.0)
+        known = self.isolated_speed > 0
+        fresh = (self.steps_done - self.isolated_mark) / np.where(known, self.isolated_speed, 1.0)
+        return self.isolated_base + np.where(known, fresh, 0.0)
 
     @_Lazy
     def seconds_total(self) -> Floats:
@@ -297,7 +297,7 @@ def _or_endless(seconds: Floats) -> Floats:
     )  # several times as fast as nan_to_num, and called in every round of decisions
 
 
-class Entry(NamedTuple):
+class JobNumbers(NamedTuple):
     """The numbers that the scheduler assigns to a new job."""
 
     app: int
@@ -394,7 +394,7 @@ class JobTable:
                 self._read_only[name] = column.view()
                 self._read_only[name].flags.writeable = False
 
-    def add(self, serial: int, job: Job, entry: Entry) -> None:
+    def add(self, serial: int, job: Job, entry: JobNumbers) -> None:
         """Append a pending job."""
         shapes = entry.shapes
         if self.count == self._capacity or len(shapes) > self._options:

@@ -31,7 +31,7 @@ THEMIS_PAPER = "themis-paper"
 Scalar: TypeAlias = Callable[[int, float, int, int], float]
 
 
-class Field(NamedTuple):
+class Contention(NamedTuple):
     """The jobs that contend at a decision, and the GPUs they contend for."""
 
     apps: Ints  # the numbers of the apps
@@ -57,7 +57,7 @@ def check_variant(variant: str, own: str | tuple[str, ...], lease_seconds: float
         raise PolicyError(f"a lease of {lease_seconds} seconds", field="lease_seconds", remedy="give a positive number")
 
 
-def field_of(view: View) -> Field:
+def field_of(view: View) -> Contention:
     jobs = view.jobs
     apps, app = np.unique(jobs.app, return_inverse=True)
     accelerator = view.shape_accelerator[jobs.shape]
@@ -69,10 +69,10 @@ def field_of(view: View) -> Field:
     keeps = jobs.on_gpus & ~jobs.contestable
     app_gpus = np.bincount(app[keeps], jobs.held_gpus[keeps], minlength=len(apps))
     left = gpus_left(view, jobs.contestable)
-    return Field(apps, app, jobs.pending | jobs.contestable, offers, left.tolist(), app_gpus.tolist())
+    return Contention(apps, app, jobs.pending | jobs.contestable, offers, left.tolist(), app_gpus.tolist())
 
 
-def by_app(view: View, field: Field, amount: Floats | Ints) -> Floats:
+def by_app(view: View, field: Contention, amount: Floats | Ints) -> Floats:
     """By app: the sum of an amount over its jobs, added in an order that does not depend on the order of rows."""
     order = np.argsort(view.jobs.serial)
     return np.bincount(field.app[order], amount[order], minlength=len(field.apps)).astype(np.float64)
@@ -84,7 +84,7 @@ def longest_first(view: View) -> Ints:
     return np.lexsort((jobs.serial, -jobs.seconds_left, ~jobs.running))
 
 
-def greedy(view: View, field: Field, scalar: Scalar, order: Ints, lease_seconds: float) -> Grants:
+def greedy(view: View, field: Contention, scalar: Scalar, order: Ints, lease_seconds: float) -> Grants:
     """Allocate gang by gang to the app with the largest scalar.
 
     `order` has all rows; within an app they are served in this order.
@@ -113,7 +113,7 @@ def greedy(view: View, field: Field, scalar: Scalar, order: Ints, lease_seconds:
 class _Run:
     """The GPUs and contenders left during allocation; plain numbers are fastest for a few hundred small steps."""
 
-    def __init__(self, view: View, field: Field, contenders: Ints, first: Ints) -> None:
+    def __init__(self, view: View, field: Contention, contenders: Ints, first: Ints) -> None:
         jobs, shape = view.jobs, view.jobs.shape[contenders]
         self.offers = field.offers[contenders]
         self.kind, self.size = view.shape_accelerator[shape], view.shape_gpus[shape]
@@ -160,7 +160,7 @@ class _Run:
         return -1
 
 
-def _rest(field: Field, scalar: Scalar, order: Ints, run: _Run) -> Ints:
+def _rest(field: Contention, scalar: Scalar, order: Ints, run: _Run) -> Ints:
     """All rows by the final scalars of their apps, each for its next gang that has not won."""
     won = np.zeros(len(order), dtype=bool)
     won[[win.row for win in run.wins]] = True
@@ -182,7 +182,7 @@ def _next_gangs(run: _Run, won: Bools) -> list[int]:
     ]
 
 
-def grants(view: View, field: Field, wins: list[Win], rest: Ints, lease_seconds: float) -> Grants:
+def grants(view: View, field: Contention, wins: list[Win], rest: Ints, lease_seconds: float) -> Grants:
     """Grants for the winners in turn, then for all rows.
 
     A winner is listed with the shape that had room and then with its less preferred ones.

@@ -16,7 +16,7 @@ from horae.model.cluster import NODE
 from horae.model.decisions import Grants
 from horae.model.errors import bounded
 from horae.model.view import View
-from horae.policies.app_greedy import Field, Win, field_of, grants
+from horae.policies.app_greedy import Contention, Win, field_of, grants
 
 
 def best_placements_first(view: View, lease_seconds: float) -> Grants:
@@ -38,7 +38,7 @@ def best_placements_first(view: View, lease_seconds: float) -> Grants:
     return grants(view, field, [win for _, win in wins], order, lease_seconds)
 
 
-def _tightest(view: View, field: Field, accelerator: int, rows: Ints, gangs: Ints) -> list[tuple[int, Win]]:
+def _tightest(view: View, field: Contention, accelerator: int, rows: Ints, gangs: Ints) -> list[tuple[int, Win]]:
     """The winning gangs of one GPU type in order, with their levels. Rows come with the largest gang first."""
     jobs, name = view.jobs, view.accelerators[accelerator]
     levels = _accepted_levels(view, field, accelerator, rows)
@@ -68,7 +68,7 @@ def _tightest(view: View, field: Field, accelerator: int, rows: Ints, gangs: Int
     return wins
 
 
-def _accepted_levels(view: View, field: Field, accelerator: int, rows: Ints) -> Ints:
+def _accepted_levels(view: View, field: Contention, accelerator: int, rows: Ints) -> Ints:
     """By row and option: the level of an option on offer on this GPU type, -1 elsewhere."""
     shape = view.jobs.shape[rows]
     there: Bools = field.offers[rows] & (view.shape_accelerator[shape] == accelerator)

@@ -19,7 +19,7 @@ from horae.model.decisions import Decision, Grants, Pairs, Ranking, Shares
 from horae.model.errors import PolicyError
 from horae.model.job_table import JobColumns
 from horae.model.view import Policy, View
-from horae.policies.example_views import Case, cases
+from horae.policies.example_views import ExampleView, cases
 
 _TOLERANCE = 1e-6
 
@@ -53,7 +53,7 @@ def check_policy(policy: Policy | Callable[[], Policy], seed: int = 0) -> None:
 class _Trial:
     """One policy on one case of the suite."""
 
-    def __init__(self, policy: Policy, case: Case) -> None:
+    def __init__(self, policy: Policy, case: ExampleView) -> None:
         self.policy = policy
         self.case = case
 

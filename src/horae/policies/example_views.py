@@ -9,7 +9,7 @@ from math import inf, nan
 import numpy as np
 
 from horae.model.cluster import CLUSTER, GPU, NODE
-from horae.model.job_table import Entry, JobTable
+from horae.model.job_table import JobNumbers, JobTable
 from horae.model.jobs import Job
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
@@ -28,7 +28,7 @@ SHAPES = tuple(
 
 
 @dataclass(frozen=True)
-class Case:
+class ExampleView:
     """A pool at one moment; the same case can be presented with its jobs in any order of rows."""
 
     name: str
@@ -99,7 +99,9 @@ class Case:
         shapes = tuple(SHAPES.index(option.shape) for option in job.options)
         apps = sorted({job.app_id for job, _ in self.jobs})
         tenant = TENANTS.index(job.tenant)
-        entry = Entry(apps.index(job.app_id), tenant, tenant, serial % 3, shapes, job.submitted_at, 0.0, serial % 3)
+        entry = JobNumbers(
+            apps.index(job.app_id), tenant, tenant, serial % 3, shapes, job.submitted_at, 0.0, serial % 3
+        )
         table.add(serial, job, entry)
         if runs:
             columns, row = table.columns, table.row[serial]
@@ -112,16 +114,16 @@ class Case:
             columns["run_base"][row] = 100.0 * serial / job.gpus
 
 
-def cases(seed: int = 0, crowds: int = 4) -> list[Case]:
+def cases(seed: int = 0, crowds: int = 4) -> list[ExampleView]:
     random = np.random.default_rng(seed)
     job = _job(random, 0, 1000.0)
     some = [
-        Case("an empty pool", 1000.0, (8, 8), ()),
-        Case("one job that waits", 1000.0, (8, 8), ((job, False),)),
-        Case("one job that runs", 1000.0, (8, 8), ((job, True),)),
-        Case("one job, just arrived", job.submitted_at, (8, 8), ((job, False),)),
-        Case("jobs that are all alike", 2000.0, (2, 2), tuple((_alike(index), False) for index in range(6))),
-        Case("a pool whose nodes are all down", 1000.0, (0, 0), ((job, False),)),
+        ExampleView("an empty pool", 1000.0, (8, 8), ()),
+        ExampleView("one job that waits", 1000.0, (8, 8), ((job, False),)),
+        ExampleView("one job that runs", 1000.0, (8, 8), ((job, True),)),
+        ExampleView("one job, just arrived", job.submitted_at, (8, 8), ((job, False),)),
+        ExampleView("jobs that are all alike", 2000.0, (2, 2), tuple((_alike(index), False) for index in range(6))),
+        ExampleView("a pool whose nodes are all down", 1000.0, (0, 0), ((job, False),)),
     ]
     for number in range(crowds):
         now = float(10 ** (4 + number % 3))
@@ -133,7 +135,7 @@ def _alike(index: int) -> Job:
     return Job(f"twin-{index}", 1000.0, (Option(Shape("V100", 2, NODE), 1.0),), tenant="blue", steps_total=500.0)
 
 
-def _crowd(name: str, random: np.random.Generator, now: float, count: int, seed: int) -> Case:
+def _crowd(name: str, random: np.random.Generator, now: float, count: int, seed: int) -> ExampleView:
     """A case with jobs of all kinds, of which the running ones leave some room, or none."""
     capacity = (int(random.integers(4, 33)), int(random.integers(4, 33)))
     left = list(capacity)
@@ -145,7 +147,7 @@ def _crowd(name: str, random: np.random.Generator, now: float, count: int, seed:
         runs = bool(random.random() < 0.6) and left[chain] >= shape.gpus
         left[chain] -= shape.gpus * runs
         jobs.append((job, runs))
-    return Case(name, now, capacity, tuple(jobs), seed)
+    return ExampleView(name, now, capacity, tuple(jobs), seed)
 
 
 def _job(random: np.random.Generator, index: int, now: float) -> Job:

@@ -13,7 +13,7 @@ import numpy as np
 from horae.model.decisions import Shares
 from horae.model.view import View
 from horae.solvers.classes import collapse
-from horae.solvers.levels.objectives import Progress, finish_time_fairness, isolated_speed
+from horae.solvers.levels.objectives import ClassProgress, finish_time_fairness, isolated_speed
 from horae.solvers.solution import evidence_of
 from horae.solvers.space_sharing.objectives import share_finish_time
 from horae.solvers.type_blind import speeds_of, spread_evenly
@@ -34,7 +34,7 @@ class FinishTimeFairness:
         state = np.column_stack([view.now - jobs.submitted_at, jobs.steps_left, jobs.isolated_seconds])
         classes = collapse(view, speed, state)
         alone = isolated_speed(classes)
-        progress = Progress(*state[classes.first].T)
+        progress = ClassProgress(*state[classes.first].T)
         answer = finish_time_fairness(classes, progress, alone)
         if not self.aware:
             answer = answer._replace(fraction=spread_evenly(classes, answer.fraction))

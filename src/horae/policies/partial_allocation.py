@@ -19,7 +19,7 @@ from horae.model.arrays import Bools, Floats
 from horae.model.decisions import Shares
 from horae.model.view import View
 from horae.solvers.classes import Classes, collapse
-from horae.solvers.nash_welfare import Market, Optimum, Point, half_way, largest_welfare
+from horae.solvers.nash_welfare import InteriorPoint, Market, Optimum, half_way, largest_welfare
 from horae.solvers.solution import Answer, evidence_of
 
 _OBJECTIVE = "the geometric mean speed of all jobs, of their equal shares, before each gives back its part"
@@ -52,7 +52,7 @@ class PartialAllocation:
         return Shares(classes.by_job(fraction), evidence=evidence)
 
 
-def kept_parts(market: Market, jobs: Floats, best: Optimum, start: Point) -> Floats:
+def kept_parts(market: Market, jobs: Floats, best: Optimum, start: InteriorPoint) -> Floats:
     """By class: the fraction of its shares that a job keeps; leaving out any one job of a class is the same."""
     own = market.weight * np.log(market.pace(best.point.fraction)[0])
     without = np.empty(len(jobs))
@@ -62,7 +62,7 @@ def kept_parts(market: Market, jobs: Floats, best: Optimum, start: Point) -> Flo
         left_out = np.arange(first, min(first + batch, len(jobs)))
         others = np.repeat(jobs[None, :], len(left_out), axis=0)
         others[np.arange(len(left_out)), left_out] -= 1
-        points = Point(*(np.repeat(part, len(left_out), axis=0) for part in start))
+        points = InteriorPoint(*(np.repeat(part, len(left_out), axis=0) for part in start))
         points = points._replace(gpus_left=market.capacity - market.given(others, points.fraction))
         without[left_out] = largest_welfare(market, others, points, market.weight[left_out]).value
     # Other jobs never gain from a job's presence; a positive difference is rounding.

@@ -12,7 +12,7 @@ from horae.reports.run_log import ENDINGS, OUTCOMES, RunLog
 
 
 def jobs_frame(log: RunLog) -> pl.DataFrame:
-    """One row per job. Times are seconds from the start of the run; a job that never started or ended has null there."""
+    """One row per job. Times are seconds from the start of the run, null where a job never started or ended."""
     jobs = log.jobs
     return pl.DataFrame(
         {

@@ -13,7 +13,7 @@ from horae.model.arrays import Floats, Ints
 from horae.model.serialization import Plain
 from horae.reports import usage
 from horae.reports.groups import Groups, Sample
-from horae.reports.rho import AppColumns, Fairness, apps, fairness
+from horae.reports.rho import AppFairness, Fairness, apps, fairness
 from horae.reports.run_log import OUTCOMES, RunLog
 
 RHOS = ("rho_paper", "rho_private", "rho_static")
@@ -94,7 +94,7 @@ class _Facts(NamedTuple):
     waiting: Sample
     lease_cost: Floats
     lost_gpu_seconds: Floats  # by lease
-    apps: AppColumns
+    apps: AppFairness
     rho: Mapping[str, Sample]
 
 

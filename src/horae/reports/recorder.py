@@ -32,9 +32,9 @@ from horae.reports.run_log import (
     OUTCOMES,
     REFUSED,
     UNFINISHED,
-    ClusterColumns,
-    JobColumns,
-    LeaseColumns,
+    ClusterLog,
+    JobLog,
+    LeaseLog,
     RunLog,
 )
 
@@ -80,7 +80,7 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JobRecord:
     job_id: str
     tenant: str
     app: str
@@ -237,7 +237,7 @@ class Recorder:
         row_of_job = np.empty(self._submitted_count, dtype=np.int64)
         row_of_job[columns.pop("serial")] = np.arange(len(self._ids) + len(live))
         return RunLog(
-            jobs=JobColumns(id=(*self._ids, *(life.job.id for life in live)), **columns),
+            jobs=JobLog(id=(*self._ids, *(life.job.id for life in live)), **columns),
             leases=self._lease_columns(row_of_job),
             cluster=self._site.columns,
             users=tuple(self._users),
@@ -249,7 +249,7 @@ class Recorder:
             kept_together_max=self._site.kept_together_max,
         )
 
-    def _lease_columns(self, row_of_job: Ints) -> LeaseColumns:
+    def _lease_columns(self, row_of_job: Ints) -> LeaseLog:
         running = [(life, life.start) for life in self.live.values() if life.start is not None]
         rows = [self._lease_row(life, start, _RUNNING, self._now) for life, start in running]
         columns = self._lease_form.columns(b"".join((self._leases, *rows)))
@@ -257,11 +257,11 @@ class Recorder:
         # A copy: an array that lends its memory could not grow.
         now = [gpu for _, start in running for gpu in self._site.positions(start.gpus)]
         gpu = np.array([*self._gpus, *now] if running else self._gpus)
-        return LeaseColumns(
+        return LeaseLog(
             job=row_of_job[columns.pop("serial")], **columns, offset=offset, gpu=gpu.astype(np.int64, copy=False)
         )
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[JobRecord]:
         """One record per job that ended, in the order of their ends."""
         log, count = self.log(), self.ended_count
         jobs = log.jobs
@@ -271,7 +271,9 @@ class Recorder:
         )  # fmt: skip
         rows = zip(*(column if isinstance(column, tuple) else column[:count].tolist() for column in columns))  # noqa: B905
         return [
-            Record(job_id, log.tenants[tenant], log.apps[app] if app >= 0 else job_id, gpus, OUTCOMES[outcome], *rest)
+            JobRecord(
+                job_id, log.tenants[tenant], log.apps[app] if app >= 0 else job_id, gpus, OUTCOMES[outcome], *rest
+            )
             for job_id, tenant, app, gpus, outcome, *rest in rows
         ]
 
@@ -322,7 +324,7 @@ class Site:
         accelerator = np.array([self.accelerator[each.accelerator] for each in cluster.nodes])[node]
         pool = np.array([owner.get(each.name, rest) for each in cluster.nodes])[node]
         counts = self._counts(setup, accelerator, pool)
-        self.columns = ClusterColumns(
+        self.columns = ClusterLog(
             accelerators=cluster.accelerators,
             pools=tuple(each.name for each in setup.pools),
             accelerator=accelerator,

@@ -14,7 +14,7 @@ TOLERANCE = 1e-6  # beyond that, rho is over 1; the length of a minute in Unix t
 
 
 @dataclass(frozen=True)
-class AppColumns:
+class AppFairness:
     """One row per app in its pool, of the apps that were accepted."""
 
     first_job: Ints  # row of the first of its jobs
@@ -32,7 +32,7 @@ class AppColumns:
     rho_static: Floats  # T_id = W / min(C, gangs) x static contention
 
 
-def apps(log: RunLog) -> AppColumns:
+def apps(log: RunLog) -> AppFairness:
     jobs = log.jobs
     rows = np.flatnonzero((jobs.outcome != REFUSED) & (jobs.pool >= 0))
     app, count = _number_apps(log, rows)
@@ -53,7 +53,7 @@ def apps(log: RunLog) -> AppColumns:
     counted = (np.bincount(app, ~whole, minlength=count) == 0) & (work > 0)
     shared, at_most = ended - submitted, np.minimum(pool_gpus, gangs)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return AppColumns(
+        return AppFairness(
             first_job, pool, submitted, ended, work, gangs, average, static, pool_gpus, counted,
             rho_paper=shared / (work / at_most * average),
             rho_private=shared / (work / np.minimum(pool_gpus / average, gangs)),

@@ -12,7 +12,7 @@ from horae.model.arrays import Bools, Floats, Ints
 from horae.reports import array_archive
 from horae.reports.groups import sums_by
 
-# The numbers in `JobColumns.outcome` and `LeaseColumns.ending` point here.
+# The numbers in `JobLog.outcome` and `LeaseLog.ending` point here.
 OUTCOMES = ("finished", "failed", "cancelled", "unfinished", "refused")
 FINISHED, FAILED, CANCELLED, UNFINISHED, REFUSED = range(len(OUTCOMES))
 ENDINGS = ("finished", "failed", "stopped", "lost", "running", "cancelled")
@@ -20,7 +20,7 @@ _STOPPED, _RUNNING = ENDINGS.index("stopped"), ENDINGS.index("running")
 
 
 @dataclass(frozen=True)
-class JobColumns:
+class JobLog:
     """One row per job: first those that ended, in the order of their ends,
     then the others in the order of submission."""
 
@@ -45,7 +45,7 @@ class JobColumns:
 
 
 @dataclass(frozen=True)
-class LeaseColumns:
+class LeaseLog:
     """One row per lease, in the order of their ends. Those that still run are last and end with the log."""
 
     job: Ints  # row of its job
@@ -96,7 +96,7 @@ class LeaseColumns:
 
 
 @dataclass(frozen=True)
-class ClusterColumns:
+class ClusterLog:
     """One row per GPU."""
 
     accelerators: tuple[str, ...]
@@ -122,9 +122,9 @@ class ClusterColumns:
 
 @dataclass(frozen=True)
 class RunLog:
-    jobs: JobColumns
-    leases: LeaseColumns
-    cluster: ClusterColumns
+    jobs: JobLog
+    leases: LeaseLog
+    cluster: ClusterLog
     users: tuple[str, ...]
     tenants: tuple[str, ...]
     apps: tuple[str, ...]

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from horae.cells.pool_layout import Pools
+from horae.cells.pool_layout import PoolLayout
 from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.errors import ClusterError, InputError, PolicyError
 from horae.model.events import (
@@ -34,7 +34,7 @@ from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
 from horae.scheduler.intake import Intake
 from horae.scheduler.interning import Interned
-from horae.scheduler.jobs import Jobs, is_loan
+from horae.scheduler.jobs import JobRegistry, is_loan
 from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
 from horae.scheduler.placer import Placer
@@ -52,7 +52,7 @@ class Administration:
         ledger: GpuLedger,
         placer: Placer,
         interned: Interned,
-        jobs: Jobs,
+        jobs: JobRegistry,
         leases: Leases,
         holds: Holds,
         intake: Intake,
@@ -296,8 +296,8 @@ class Administration:
         cluster = self._ledger.real_cluster
         return Cluster(cluster.name, tuple(nodes), cluster.restart_seconds)
 
-    def _layout(self, cluster: Cluster, specs: list[PoolSpec]) -> Pools:
-        return Pools(cluster, specs, static_binding=self._static_binding)
+    def _layout(self, cluster: Cluster, specs: list[PoolSpec]) -> PoolLayout:
+        return PoolLayout(cluster, specs, static_binding=self._static_binding)
 
     def _beyond(self, before: Node, after: Node) -> list[str]:
         """Jobs on GPUs that the changed node would lack, or have of another type."""
@@ -310,7 +310,7 @@ class Administration:
         epochs, _ = self._ledger.on(gpus)
         return [self._jobs.id_of[serial] for epoch in epochs.tolist() for serial in self._leases.by_epoch[epoch].bundle]
 
-    def _move(self, layout: Pools, now: float) -> None:
+    def _move(self, layout: PoolLayout, now: float) -> None:
         """Transfers all leases, on their GPUs, to another layout;
         jobs no longer covered by their cells become preemptible."""
         self.has_moved = True
@@ -359,7 +359,7 @@ class Administration:
         pool.mask_options(serial, shapes, pool.fitting(number, self._interned.demands.all[number], self._placer))
 
 
-def _find(layout: Pools, spec: PoolSpec, job: Job, gpus: tuple[Gpu, ...]) -> tuple[np.ndarray, bool]:
+def _find(layout: PoolLayout, spec: PoolSpec, job: Job, gpus: tuple[Gpu, ...]) -> tuple[np.ndarray, bool]:
     """The position of a lease in a layout: in its tenant's cells if they cover it, otherwise on the real GPUs."""
     real = layout.real.positions(gpus)
     if layout.tenancy is None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from horae.mechanism.admit import admit
 from horae.mechanism.claims import claim, next_contest_at, rotates, tries_everything
-from horae.mechanism.pass_input import Ground
+from horae.mechanism.pass_input import PassInput
 from horae.model.arrays import Bools
 from horae.model.commands import CallForBids, Survey
 from horae.model.decisions import Decision
@@ -46,7 +46,7 @@ from horae.scheduler.administration import Administration
 from horae.scheduler.auctions import Auctions, hear, heard
 from horae.scheduler.dry_run import prospect_of
 from horae.scheduler.dump import dump, restore, setup_of
-from horae.scheduler.engine_events import EngineFacts
+from horae.scheduler.engine_events import EngineEvents
 from horae.scheduler.execution import Execution
 from horae.scheduler.explain import Scene, blocker, explain
 from horae.scheduler.gpu_ledger import GpuLedger
@@ -54,7 +54,7 @@ from horae.scheduler.holds import Holds
 from horae.scheduler.intake import Intake
 from horae.scheduler.interning import Interned, KeptSpeeds
 from horae.scheduler.invariants import check_plan
-from horae.scheduler.jobs import Jobs
+from horae.scheduler.jobs import JobRegistry
 from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
 from horae.scheduler.newcomers import newcomers_first
@@ -64,7 +64,7 @@ from horae.scheduler.pool_set import PoolSet
 from horae.scheduler.recorded_decisions import Record, Rejected
 from horae.scheduler.surveys import Surveys
 from horae.scheduler.unacknowledged import Outbox, Unacknowledged
-from horae.scheduler.user_requests import Requests
+from horae.scheduler.user_requests import UserRequests
 
 _NOTHING = Reaction((), ())
 
@@ -81,7 +81,7 @@ class Scheduler:
         self.interned = Interned(layout.cluster, setup.tenant_weights)
         sharing = SharingTable(setup.sharing)
         self._kept = KeptSpeeds(sharing)
-        self.jobs = Jobs()
+        self.jobs = JobRegistry()
         self.unacknowledged = Unacknowledged(setup.acknowledge_seconds, setup.survey_seconds)
         self._outbox = Outbox(self.unacknowledged)
         self.leases = Leases(self.ledger, self.jobs, self._outbox, self.interned.demands, sharing, setup.incarnation)
@@ -112,7 +112,7 @@ class Scheduler:
         )
         self.administration.absent(setup.absent_nodes)
         self.pools.count_capacity(self.ledger)
-        self._facts = EngineFacts(
+        self._facts = EngineEvents(
             self.pools,
             self.jobs,
             self.leases,
@@ -125,7 +125,7 @@ class Scheduler:
             start_seconds=setup.start_seconds,
             acknowledge_seconds=setup.acknowledge_seconds,
         )
-        requests = Requests(
+        requests = UserRequests(
             self.pools, self.jobs, self.leases, self.holds, self.loans, self._intake, self.administration
         )
         # Handlers by event. They return whether it took effect, or was late, duplicated or about an unknown job.
@@ -223,7 +223,7 @@ class Scheduler:
             raise Rejected(DecisionRejected(pool.spec.name, pool.policy.name, str(error), is_bug)) from error
         return decision, plan
 
-    def _ground(self, pool: Pool, usable: Bools) -> Ground:
+    def _ground(self, pool: Pool, usable: Bools) -> PassInput:
         ledger = self.ledger
         where = pool.spec.name, usable, ledger.holder, ledger.loads()
         held = self.holds.contested(pool) if self.holds else {}
@@ -232,7 +232,7 @@ class Scheduler:
         if ledger.squatters or self.jobs.retry_at:
             barred = self.jobs.barred(pool, {job_id for job_id, _ in ledger.squatters}, self.now)
         limits = pool.quota_left(ledger), leaving, held, barred
-        return Ground(*where, self.interned.demands.all, pool.table.ids, *limits)
+        return PassInput(*where, self.interned.demands.all, pool.table.ids, *limits)
 
     def _admit_newcomers(self, pool: Pool) -> None:
         """Starts newly submitted jobs on free GPUs between two rounds; nothing else changes."""

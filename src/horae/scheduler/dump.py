@@ -24,7 +24,7 @@ from horae.model.setup import Setup
 from horae.model.shapes import Demand, Shape
 from horae.model.status import Status
 from horae.scheduler.auctions import Auction
-from horae.scheduler.jobs import Ended, Suspended, is_loan
+from horae.scheduler.jobs import Ended, SuspendedJob, is_loan
 from horae.scheduler.pool import Pool
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _unacknowledged(scheduler: Scheduler) -> Plain:
     return {"open": rows, "survey_at": to_plain(box.survey_at)}
 
 
-def _suspended(each: Suspended) -> Plain:
+def _suspended(each: SuspendedJob) -> Plain:
     carried = {name: array_to_plain(values) for name, values in each.carried.items()}
     return [to_plain(each.job), each.serial, carried]
 
@@ -287,7 +287,7 @@ def _restore_jobs(scheduler: Scheduler, plain: Plain) -> None:
     jobs.retry_at = dict(plain["retry_at"])
     for job, serial, carried in plain["suspended"]:
         columns = {name: _carried(name, values) for name, values in carried.items()}
-        each = Suspended(from_plain(Job, job), serial, columns)
+        each = SuspendedJob(from_plain(Job, job), serial, columns)
         jobs.suspended[each.job.id] = each
         jobs.id_of[serial] = each.job.id
 

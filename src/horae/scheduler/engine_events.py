@@ -22,7 +22,7 @@ from horae.model.reasons import Overdue
 from horae.model.status import FINAL, PENDING, STARTING, STOPPING, Signal, Status
 from horae.scheduler.administration import Administration
 from horae.scheduler.holds import Holds
-from horae.scheduler.jobs import Jobs, home_of, is_loan
+from horae.scheduler.jobs import JobRegistry, home_of, is_loan
 from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
 from horae.scheduler.pool import Pool
@@ -31,13 +31,13 @@ from horae.scheduler.surveys import Surveys
 from horae.scheduler.unacknowledged import Unacknowledged
 
 
-class EngineFacts:
+class EngineEvents:
     """Handlers that return whether the event took effect; otherwise its lease has ended or is unknown."""
 
     def __init__(
         self,
         pools: PoolSet,
-        jobs: Jobs,
+        jobs: JobRegistry,
         leases: Leases,
         holds: Holds,
         loans: Loans,

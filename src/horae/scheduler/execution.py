@@ -8,14 +8,14 @@ from horae.model.reasons import Preempted
 from horae.model.status import HOLDING, RUNNING, STARTING
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
-from horae.scheduler.jobs import Jobs, home_of, is_loan, loan_of
+from horae.scheduler.jobs import JobRegistry, home_of, is_loan, loan_of
 from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
 from horae.scheduler.pool import Pool
 
 
 class Execution:
-    def __init__(self, ledger: GpuLedger, jobs: Jobs, leases: Leases, holds: Holds, loans: Loans) -> None:
+    def __init__(self, ledger: GpuLedger, jobs: JobRegistry, leases: Leases, holds: Holds, loans: Loans) -> None:
         self._ledger = ledger
         self._jobs = jobs
         self._leases = leases

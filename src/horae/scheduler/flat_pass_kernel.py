@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from horae.compiling import kernel, part
-from horae.mechanism.pass_rules import Pass, Sides, leavers, new_pass, next_claim, refuse, win
+from horae.mechanism.pass_rules import PassState, Sides, leavers, new_pass, next_claim, refuse, win
 from horae.model.arrays import Bools, Ints
 from horae.placement.fit_rules import NOWHERE
 from horae.placement.flat_kernel import place, place_over
@@ -29,7 +29,7 @@ class Sizes(NamedTuple):
     starts: Ints  # by node: its first GPU, and the end
 
 
-class Won(NamedTuple):
+class FlatWin(NamedTuple):
     """Of the claims that won, in their order; of the jobs that leave; and by demand, its first rejected claim."""
 
     position: Ints
@@ -44,7 +44,9 @@ class Won(NamedTuple):
 
 
 @njit(error_model="numpy")
-def _search(state: Pass, holder: Ints, sizes: Sizes, position: int, demand: int, option: int) -> tuple[int, Ints, Ints]:
+def _search(
+    state: PassState, holder: Ints, sizes: Sizes, position: int, demand: int, option: int
+) -> tuple[int, Ints, Ints]:
     """The level, the GPUs, and the leases that must end: free GPUs first, then those of other jobs."""
     none = np.zeros(0, np.int64)
     level, gpus, chain = sizes.level[demand, option], sizes.gpus[demand, option], sizes.chain[demand, option]
@@ -62,7 +64,7 @@ def _search(state: Pass, holder: Ints, sizes: Sizes, position: int, demand: int,
 
 
 @njit(error_model="numpy")
-def _free_of(state: Pass, sizes: Sizes, chain: int) -> int:
+def _free_of(state: PassState, sizes: Sizes, chain: int) -> int:
     if chain < 0:
         return 0
     return state.free[sizes.starts[sizes.first_node[chain]] : sizes.starts[sizes.first_node[chain + 1]]].sum()
@@ -72,13 +74,13 @@ def _free_of(state: Pass, sizes: Sizes, chain: int) -> int:
 def run_pass(
     row: Ints, option: Ints, waiting: Bools, demand: Ints, epoch: Ints, holder: Ints, free: Bools, standing: Ints,
     sizes: Sizes,
-) -> Won:  # fmt: skip
+) -> FlatWin:  # fmt: skip
     """Trial placement of all waiting claims, best first: the same as `admit`, claim by claim."""
     jobs, gpu_count = len(epoch), len(holder)
     sides = Sides(row, np.zeros(0, np.int64), np.zeros(0, np.bool_), epoch, holder)
     state = _new_pass(jobs, free, standing, waiting)
     kind = demand[row] * sizes.gpus.shape[1] + option
-    out = Won(
+    out = FlatWin(
         np.empty(jobs, np.int64), np.empty(jobs, np.int64), np.empty(gpu_count, np.int64),
         np.empty(gpu_count, np.int64), np.zeros(jobs, np.int64), np.empty(0, np.int64), np.empty(0, np.int64),
         np.full(len(sizes.gpus), -1), np.zeros(len(sizes.gpus), np.int64),
@@ -100,7 +102,7 @@ def run_pass(
             _win(state, sides, position, row[position : position + 1], gpus, leaving)
         position = _next_claim(state, sides, position)
     left = _leavers(state)
-    return Won(
+    return FlatWin(
         out.position[:wins], out.level[:wins], out.gpus[:given], out.leaving[:asked], out.leaving_count[:wins],
         left, state.cause[left], out.refused, out.free,
     )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from horae.cells.binding import Tenancy
+from horae.cells.binding import CellBinding
 from horae.model.arrays import Bools, Ints
 from horae.model.cluster import Cluster, Gpu
 from horae.model.events import GpuState, Health
@@ -16,9 +16,9 @@ from horae.model.shapes import Demand
 
 
 class GpuLedger:
-    """All GPUs of the cluster as columns. Where tenants have cells, their GPUs are separate columns (see `Tenancy`)."""
+    """All GPUs of the cluster as columns. Where tenants have cells, these have columns of their own (`CellBinding`)."""
 
-    def __init__(self, real: Cluster, cluster: Cluster, tenancy: Tenancy | None = None) -> None:
+    def __init__(self, real: Cluster, cluster: Cluster, tenancy: CellBinding | None = None) -> None:
         self.health: dict[str, Health] = {}  # by real node, where it is not healthy
         self.gpu_states: dict[Gpu, GpuState] = {}  # where it is not usable
         self.closing: set[str] = set()  # nodes to be removed or changed: they take no new jobs
@@ -26,7 +26,7 @@ class GpuLedger:
         self.riding = False  # whether any job ever asked for CPUs or memory
         self.move(real, cluster, tenancy)
 
-    def move(self, real: Cluster, cluster: Cluster, tenancy: Tenancy | None) -> None:
+    def move(self, real: Cluster, cluster: Cluster, tenancy: CellBinding | None) -> None:
         """Switches to another cluster or other cells: no GPU has a holder, and broken GPUs stay broken."""
         self.real_cluster = real
         self.cluster = cluster

@@ -12,13 +12,13 @@ from horae.model.job_table import NONE
 from horae.model.plans import Hold, Placement
 from horae.model.status import HOLDING, PENDING, Signal
 from horae.scheduler.gpu_ledger import GpuLedger
-from horae.scheduler.jobs import Jobs
+from horae.scheduler.jobs import JobRegistry
 from horae.scheduler.leases import Leases
 from horae.scheduler.pool import Pool
 
 
 class Holds:
-    def __init__(self, ledger: GpuLedger, jobs: Jobs, leases: Leases, acknowledge_seconds: float) -> None:
+    def __init__(self, ledger: GpuLedger, jobs: JobRegistry, leases: Leases, acknowledge_seconds: float) -> None:
         self._ledger = ledger
         self._jobs = jobs
         self._leases = leases

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from horae.model.job_table import Entry
+from horae.model.job_table import JobNumbers
 from horae.model.jobs import Job
 from horae.model.reasons import Never
 from horae.scheduler.interning import Interned
-from horae.scheduler.jobs import CARRIED, Jobs, Suspended, is_loan
+from horae.scheduler.jobs import CARRIED, JobRegistry, SuspendedJob, is_loan
 from horae.scheduler.placer import Placer
 from horae.scheduler.pool import Pool
 
 
 class Intake:
-    def __init__(self, interned: Interned, placer: Placer, jobs: Jobs) -> None:
+    def __init__(self, interned: Interned, placer: Placer, jobs: JobRegistry) -> None:
         self._interned = interned
         self._placer = placer
         self._jobs = jobs
@@ -35,7 +35,7 @@ class Intake:
         tenant, user = interned.tenants.number(job.tenant), interned.users.number(job.owner)
         model = interned.models.number(job.model)
         shapes = pool.option_shapes(demand, interned.demands.all[demand], interned.shapes, self._placer)
-        entry = Entry(app.number, tenant, user, demand, shapes, app.submitted_at, app.integral, model)
+        entry = JobNumbers(app.number, tenant, user, demand, shapes, app.submitted_at, app.integral, model)
         pool.table.add(serial, job, entry)
         pool.unsettled += 1
         if not is_loan(serial):
@@ -51,7 +51,7 @@ class Intake:
         number = self._interned.demands.number(job.demand)
         return pool.never(number, self._interned.demands.all[number], self._placer)
 
-    def reenter(self, pool: Pool, withdrawn: Suspended, now: float) -> None:
+    def reenter(self, pool: Pool, withdrawn: SuspendedJob, now: float) -> None:
         """Enters a job that was in a pool before into this one, with its history."""
         self.enter(pool, withdrawn.job, withdrawn.serial, now)
         row = pool.table.row[withdrawn.serial]

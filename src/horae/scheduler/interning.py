@@ -15,7 +15,7 @@ from horae.model.speeds import SharingTable
 _UNKNOWN = -2  # distinct from NONE, which stands for no shape at all
 
 
-class Names:
+class InternedNames:
     """Tenants, users or models, each with its weight."""
 
     def __init__(self, weights: Mapping[str, float] | None = None) -> None:
@@ -47,7 +47,7 @@ class Names:
         return self._weights
 
 
-class Shapes:
+class InternedShapes:
     def __init__(self, cluster: Cluster) -> None:
         self._number: dict[Shape, int] = {}
         self.all: tuple[Shape, ...] = ()
@@ -88,7 +88,7 @@ class Shapes:
             column.flags.writeable = False
 
 
-class Demands:
+class InternedDemands:
     def __init__(self) -> None:
         self._number: dict[Demand, int] = {}
         self.all: list[Demand] = []
@@ -123,8 +123,8 @@ class Interned:
     """All numberings of one scheduler."""
 
     def __init__(self, cluster: Cluster, weights: Mapping[str, float]) -> None:
-        self.shapes = Shapes(cluster)
-        self.demands = Demands()
-        self.tenants = Names(weights)
-        self.users = Names()
-        self.models = Names()
+        self.shapes = InternedShapes(cluster)
+        self.demands = InternedDemands()
+        self.tenants = InternedNames(weights)
+        self.users = InternedNames()
+        self.models = InternedNames()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from horae.cells.pool_layout import Pools
+from horae.cells.pool_layout import PoolLayout
 from horae.model.arrays import Bools, Ints
 from horae.model.decisions import Decision, Grants, Pairs, Shares
 from horae.model.errors import BrokenInvariant, PolicyError
@@ -51,7 +51,7 @@ def _check_pairs(pairs: Pairs, view: View, policy: str) -> None:
         )
 
 
-def check_plan(plan: RoundPlan, pool: Pool, pools: Pools, ledger: GpuLedger, usable: Bools) -> None:
+def check_plan(plan: RoundPlan, pool: Pool, pools: PoolLayout, ledger: GpuLedger, usable: Bools) -> None:
     """Checks capacity, gang atomicity, tenant safety, and that there is no preemption without a winner."""
     if not plan.placements:
         if plan.departures:

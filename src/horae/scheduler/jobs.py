@@ -48,7 +48,7 @@ class Ended(NamedTuple):
     at: float
 
 
-class Suspended(NamedTuple):
+class SuspendedJob(NamedTuple):
     """A job suspended by its owner: it is in no pool, so that no policy plans for it."""
 
     job: Job
@@ -56,11 +56,11 @@ class Suspended(NamedTuple):
     carried: dict[str, NDArray[Any]]  # by column
 
 
-class Jobs:
+class JobRegistry:
     def __init__(self) -> None:
         self.live: dict[str, tuple[Pool, int]] = {}  # by id: its pool and serial
         self.id_of: dict[int, str] = {}  # by serial, of live and suspended jobs
-        self.suspended: dict[str, Suspended] = {}
+        self.suspended: dict[str, SuspendedJob] = {}
         self.to_suspend: set[int] = set()  # serials of jobs to be suspended as soon as they have left their GPUs
         self.ended: dict[str, Ended] = {}
         self._end_order: deque[str] = deque()  # ids of ended jobs, earliest end first
@@ -179,7 +179,7 @@ class Jobs:
         self.ended[job_id] = ended
         self._end_order.append(job_id)
 
-    def withdraw(self, pool: Pool, serial: int, now: float) -> Suspended:
+    def withdraw(self, pool: Pool, serial: int, now: float) -> SuspendedJob:
         """Removes a pending job from its pool, and returns it with its history."""
         table, row = pool.table, pool.table.row[serial]
         job = table.jobs[row]
@@ -187,7 +187,7 @@ class Jobs:
         pool.unsettled -= 1
         self._leave(pool, serial, now, is_finished=False)
         del self.live[job.id]
-        return Suspended(job, serial, carried)
+        return SuspendedJob(job, serial, carried)
 
     def suspend(self, pool: Pool, serial: int, now: float) -> None:
         self.to_suspend.discard(serial)

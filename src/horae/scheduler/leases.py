@@ -10,8 +10,8 @@ from horae.model.shapes import Demand
 from horae.model.speeds import SharingTable
 from horae.model.status import CANCELLING, STARTING, STOPPING, Signal
 from horae.scheduler.gpu_ledger import GpuLedger
-from horae.scheduler.interning import Demands
-from horae.scheduler.jobs import Jobs
+from horae.scheduler.interning import InternedDemands
+from horae.scheduler.jobs import JobRegistry
 from horae.scheduler.pool import Pool
 from horae.scheduler.unacknowledged import Outbox
 
@@ -20,7 +20,13 @@ _INCARNATION_BITS = 40  # an epoch is unique over all incarnations of a log, and
 
 class Leases:
     def __init__(
-        self, ledger: GpuLedger, jobs: Jobs, outbox: Outbox, demands: Demands, sharing: SharingTable, incarnation: int
+        self,
+        ledger: GpuLedger,
+        jobs: JobRegistry,
+        outbox: Outbox,
+        demands: InternedDemands,
+        sharing: SharingTable,
+        incarnation: int,
     ) -> None:
         self._ledger = ledger
         self._jobs = jobs

@@ -23,7 +23,7 @@ from horae.model.status import HOLDING, ON_GPUS, PENDING, RUNNING, STARTING, Sig
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
 from horae.scheduler.intake import Intake
-from horae.scheduler.jobs import Jobs, home_of, loan_of
+from horae.scheduler.jobs import JobRegistry, home_of, loan_of
 from horae.scheduler.leases import Leases
 from horae.scheduler.pool import Pool
 from horae.scheduler.pool_set import PoolSet
@@ -36,7 +36,7 @@ class Loans:
         self,
         pools: PoolSet,
         ledger: GpuLedger,
-        jobs: Jobs,
+        jobs: JobRegistry,
         leases: Leases,
         holds: Holds,
         intake: Intake,

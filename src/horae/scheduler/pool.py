@@ -23,7 +23,7 @@ from horae.model.view import Auctioneer, Policy, View
 from horae.scheduler.apps import AppLedger
 from horae.scheduler.auctions import Auction
 from horae.scheduler.gpu_ledger import GpuLedger
-from horae.scheduler.interning import Shapes
+from horae.scheduler.interning import InternedShapes
 from horae.scheduler.invariants import check_decision
 from horae.scheduler.placer import Placer
 from horae.solvers.solution import Unsolved
@@ -84,7 +84,7 @@ class Pool:
         self.cpus = float(cluster.node_cpus[is_open].sum())
         self.memory_bytes = float(cluster.node_memory_bytes[is_open].sum())
 
-    def accelerator_of(self, shapes: Shapes) -> Ints:
+    def accelerator_of(self, shapes: InternedShapes) -> Ints:
         """By shape: its accelerator, NONE where the pool now has too few GPUs of it."""
         if self._sized != (len(shapes.all), self._counted):
             known = shapes.accelerator != NONE
@@ -163,7 +163,7 @@ class Pool:
             return False
         return placer.could_ever_fit(self.gpus, demand, shape)
 
-    def option_shapes(self, number: int, demand: Demand, shapes: Shapes, placer: Placer) -> tuple[int, ...]:
+    def option_shapes(self, number: int, demand: Demand, shapes: InternedShapes, placer: Placer) -> tuple[int, ...]:
         """By option of a demand: the number of its shape, NONE where the pool can never hold it."""
         found = self._option_shapes.get(number)
         if found is None:

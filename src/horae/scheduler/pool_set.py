@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from horae.cells.pool_layout import Pools
+from horae.cells.pool_layout import PoolLayout
 from horae.model.jobs import Job
 from horae.model.setup import PoolSpec, Setup
 from horae.policies.registry import make_policy
@@ -14,7 +14,7 @@ from horae.scheduler.pool import Pool
 
 class PoolSet:
     def __init__(self, setup: Setup) -> None:
-        self.layout = Pools(setup.cluster, setup.pools, static_binding=setup.static_binding)
+        self.layout = PoolLayout(setup.cluster, setup.pools, static_binding=setup.static_binding)
         self.all = [self._pool(index, spec) for index, spec in enumerate(setup.pools)]
         self.has_cells = self.layout.tenancy is not None
         self.has_quotas = any(pool.spec.quota for pool in self.all)
@@ -44,7 +44,7 @@ class PoolSet:
     def named(self, name: str) -> Pool | None:
         return next((pool for pool in self.all if pool.spec.name == name), None)
 
-    def move(self, layout: Pools, ledger: GpuLedger, now: float) -> None:
+    def move(self, layout: PoolLayout, ledger: GpuLedger, now: float) -> None:
         """Gives the same pools other GPUs or other cells; a new pool has no jobs yet."""
         self.layout = layout
         self.has_cells = layout.tenancy is not None

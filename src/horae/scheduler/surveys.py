@@ -7,7 +7,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
-from horae.cells.binding import Tenancy
+from horae.cells.binding import CellBinding
 from horae.model.arrays import Ints
 from horae.model.cluster import Gpu
 from horae.model.commands import Stop
@@ -32,7 +32,7 @@ from horae.model.shapes import Shape
 from horae.model.status import Signal
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
-from horae.scheduler.jobs import Jobs, loan_of
+from horae.scheduler.jobs import JobRegistry, loan_of
 from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
 from horae.scheduler.pool import Pool
@@ -48,7 +48,7 @@ class Surveys:
         self,
         pools: PoolSet,
         ledger: GpuLedger,
-        jobs: Jobs,
+        jobs: JobRegistry,
         leases: Leases,
         holds: Holds,
         loans: Loans,
@@ -255,7 +255,9 @@ class Surveys:
         partner = (found[1][1], options[1]) if len(found) > 1 else (NONE, NONE)
         return Placement(found[0][1], options[0], shape, positions, (), 0.0, Won(0), *partner)
 
-    def _outrank(self, pool: Pool, job: Job, tenancy: Tenancy, adopt: Callable[[], Ints | None], now: float) -> bool:
+    def _outrank(
+        self, pool: Pool, job: Job, tenancy: CellBinding, adopt: Callable[[], Ints | None], now: float
+    ) -> bool:
         """Downgrades jobs of lower priority, which keep running, if the tenant's cells can cover this job instead."""
         table = pool.table
         lower = [

@@ -8,19 +8,19 @@ from horae.model.status import CANCELLING, STOPPING, Signal, Status
 from horae.scheduler.administration import Administration
 from horae.scheduler.holds import Holds
 from horae.scheduler.intake import Intake
-from horae.scheduler.jobs import Jobs
+from horae.scheduler.jobs import JobRegistry
 from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
 from horae.scheduler.pool_set import PoolSet
 
 
-class Requests:
+class UserRequests:
     """Handlers that return whether the event took effect; otherwise it was late, duplicated or about an unknown job."""
 
     def __init__(
         self,
         pools: PoolSet,
-        jobs: Jobs,
+        jobs: JobRegistry,
         leases: Leases,
         holds: Holds,
         loans: Loans,

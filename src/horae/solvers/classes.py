@@ -55,7 +55,7 @@ def collapse(view: View, speed: Floats, state: Floats | None = None) -> Classes:
     `state`: by job and column, further properties that distinguish jobs.
     """
     # Not at the top: numba is slow to import.
-    from horae.solvers.classes_kernel import Alike, Shapes, sort_out  # noqa: PLC0415
+    from horae.solvers.classes_kernel import Alike, ClassShapes, sort_out  # noqa: PLC0415
 
     jobs = view.jobs
     capacity = view.capacity.astype(np.float64)
@@ -64,7 +64,7 @@ def collapse(view: View, speed: Floats, state: Floats | None = None) -> Classes:
     found = sort_out(
         Alike(jobs.shape.copy(), speed.copy(), np.hstack([weight] if state is None else [weight, state])),
         jobs.serial.copy(),
-        Shapes(view.shape_accelerator.copy(), view.shape_gpus.copy(), view.shape_level.copy(), capacity),
+        ClassShapes(view.shape_accelerator.copy(), view.shape_gpus.copy(), view.shape_level.copy(), capacity),
     )
     return Classes(
         member=found.member,

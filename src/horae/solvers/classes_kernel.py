@@ -24,7 +24,7 @@ class Alike(NamedTuple):
     state: Floats  # by column, further properties that distinguish jobs
 
 
-class Shapes(NamedTuple):
+class ClassShapes(NamedTuple):
     """Properties by number of a shape, and the GPUs available."""
 
     accelerator: Ints  # -1: none that the pool has
@@ -33,7 +33,7 @@ class Shapes(NamedTuple):
     capacity: Floats  # by accelerator
 
 
-class Found(NamedTuple):
+class CollapsedClasses(NamedTuple):
     """The fields of `Classes` that `sort_out` computes."""
 
     first: Ints
@@ -110,7 +110,7 @@ def sorted_out(bits: Marks, serial: Ints) -> tuple[Ints, Ints]:
 
 
 @njit(error_model="numpy")
-def _is_superfluous(shapes: Shapes, shape: Ints, speed: Floats, choice: Bools, one: int) -> bool:
+def _is_superfluous(shapes: ClassShapes, shape: Ints, speed: Floats, choice: Bools, one: int) -> bool:
     """Whether another option of its type and size is as fast and easier to place.
 
     A gang that may be anywhere also runs where it is close together; if it is no faster there, requesting both would
@@ -129,7 +129,7 @@ def _is_superfluous(shapes: Shapes, shape: Ints, speed: Floats, choice: Bools, o
 
 
 @kernel(error_model="numpy")
-def sort_out(alike: Alike, serial: Ints, shapes: Shapes) -> Found:
+def sort_out(alike: Alike, serial: Ints, shapes: ClassShapes) -> CollapsedClasses:
     first, member = sorted_out(_bits_of(alike), serial)
     classes, options = len(first), alike.speed.shape[1]
     jobs, gpus, speed = np.zeros(classes), np.zeros((classes, options)), np.zeros((classes, options))
@@ -151,7 +151,7 @@ def sort_out(alike: Alike, serial: Ints, shapes: Shapes) -> Found:
             if able[row, option] and not _is_superfluous(shapes, shape, speeds, able[row], option):
                 choice[row, option] = True
                 speed[row, option] = speeds[option]
-    return Found(first, member, jobs, gpus, accelerator, choice, speed)
+    return CollapsedClasses(first, member, jobs, gpus, accelerator, choice, speed)
 
 
 @kernel(error_model="numpy")

@@ -12,7 +12,7 @@ import numpy as np
 
 from horae.model.arrays import Floats
 from horae.solvers.classes import Classes
-from horae.solvers.milp import ENDLESS, Found, Grid, Program, Triplets, grid_of, solve
+from horae.solvers.milp import ENDLESS, Grid, LinearProgram, ProgramSolution, Triplets, grid_of, solve
 from horae.solvers.solution import Unsolved
 
 SLACK = 1e-8  # relative: an integer search is less exact than a linear program
@@ -30,7 +30,7 @@ class _Counting(NamedTuple):
     grid: Grid
     floor: Floats
 
-    def program(self, kept_cost: Floats, other_cost: Floats, count_cost: float, kept_min: float) -> Program:
+    def program(self, kept_cost: Floats, other_cost: Floats, count_cost: float, kept_min: float) -> LinearProgram:
         shares, types, cells = len(self.floor), len(self.classes.capacity), len(self.grid.row)
         grid, every, counts = self.grid, np.arange(shares), 2 * len(self.grid.row) + np.arange(shares)
         column, time = np.arange(cells), np.ones(cells)
@@ -54,7 +54,7 @@ class _Counting(NamedTuple):
         upper = np.concatenate([np.full(2 * cells, ENDLESS), np.where(self.floor > 0, self.classes.jobs, 0.0)])
         whole = np.arange(2 * cells + shares) >= 2 * cells
         cost = np.concatenate([kept_cost, other_cost, np.full(shares, count_cost)])
-        return Program(cost, triplets, np.concatenate(low), np.concatenate(high), upper, whole)
+        return LinearProgram(cost, triplets, np.concatenate(low), np.concatenate(high), upper, whole)
 
     def _part(self) -> Floats:
         """By class and option: its speed as a fraction of the floor."""
@@ -74,7 +74,7 @@ def keep_most(classes: Classes, value: Floats, floor: Floats) -> Kept:
     return Kept(np.round(best.columns[2 * len(nothing) :]), best.bound)
 
 
-def _solved(problem: str, program: Program) -> Found:
+def _solved(problem: str, program: LinearProgram) -> ProgramSolution:
     found = solve(problem, program)
     if found is None:  # meeting no deadline is always feasible, and so is the count just found
         raise Unsolved(problem, "rows that cannot contradict do")

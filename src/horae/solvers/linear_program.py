@@ -26,7 +26,7 @@ _OPTIONS = {
 }
 
 
-class Row(NamedTuple):
+class ProgramRow(NamedTuple):
     """A constraint: low <= coefficients x columns <= high."""
 
     columns: Ints
@@ -41,12 +41,12 @@ class Solved(NamedTuple):
     row_price: Floats  # by row: what the value gains where its side is raised by one
 
 
-class Cells(NamedTuple):
+class ClassColumns(NamedTuple):
     """The choices of all classes as columns of a program."""
 
     row: Ints  # class
     option: Ints
-    share_rows: tuple[Row, ...]  # a class has at most all of its time, an accelerator at most its GPUs
+    share_rows: tuple[ProgramRow, ...]  # a class has at most all of its time, an accelerator at most its GPUs
 
     def spread(self, classes: Classes, columns: Floats) -> Floats:
         """The first columns of a program as an allocation by class and option."""
@@ -55,22 +55,22 @@ class Cells(NamedTuple):
         return fraction
 
 
-def cells_of(classes: Classes) -> Cells:
+def cells_of(classes: Classes) -> ClassColumns:
     row, option = np.nonzero(classes.choice)
     cells = np.arange(len(row))
     rows = []
     for number in range(len(classes.jobs)):
         mine = cells[row == number]
-        rows.append(Row(mine, np.ones(len(mine)), -_ENDLESS, 1.0))
+        rows.append(ProgramRow(mine, np.ones(len(mine)), -_ENDLESS, 1.0))
     accelerator = classes.accelerator[row, option]
     used = (classes.jobs[:, None] * classes.gpus)[row, option]
     for number, gpus in enumerate(classes.capacity):
         mine = cells[accelerator == number]
-        rows.append(Row(mine, used[mine], -_ENDLESS, float(gpus)))
-    return Cells(row, option, tuple(rows))
+        rows.append(ProgramRow(mine, used[mine], -_ENDLESS, float(gpus)))
+    return ClassColumns(row, option, tuple(rows))
 
 
-def maximise(problem: str, cost: Floats, rows: tuple[Row, ...]) -> Solved:
+def maximise(problem: str, cost: Floats, rows: tuple[ProgramRow, ...]) -> Solved:
     """Maximise a linear objective over columns of at least 0; anything but an optimum is an error."""
     program = highspy.HighsLp()
     program.sense_ = highspy.ObjSense.kMaximize

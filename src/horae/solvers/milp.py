@@ -41,7 +41,7 @@ class Triplets(NamedTuple):
     value: Floats
 
 
-class Program(NamedTuple):
+class LinearProgram(NamedTuple):
     """Maximise cost x columns; low <= coefficients x columns <= high, 0 <= columns <= upper."""
 
     cost: Floats
@@ -52,7 +52,7 @@ class Program(NamedTuple):
     whole: Bools | None = None  # by column: must be a whole number
 
 
-class Found(NamedTuple):
+class ProgramSolution(NamedTuple):
     columns: Floats
     value: float
     bound: float  # no columns have a better value
@@ -92,7 +92,7 @@ def grid_of(classes: Classes) -> Grid:
     return Grid(row, option, time, Triplets(len(classes.jobs) + classes.accelerator[row, option], columns, used))
 
 
-def solve(problem: str, program: Program, start: highspy.HighsBasis | None = None) -> Found | None:
+def solve(problem: str, program: LinearProgram, start: highspy.HighsBasis | None = None) -> ProgramSolution | None:
     """The optimal columns, or None where the rows are infeasible."""
     import highspy  # noqa: PLC0415 (slow to load)
 
@@ -111,10 +111,10 @@ def solve(problem: str, program: Program, start: highspy.HighsBasis | None = Non
     solution, info = solver.getSolution(), solver.getInfo()
     value = info.objective_function_value
     bound = value if program.whole is None else info.mip_dual_bound
-    return Found(np.array(solution.col_value), value, bound, np.array(solution.row_dual), solver.getBasis())
+    return ProgramSolution(np.array(solution.col_value), value, bound, np.array(solution.row_dual), solver.getBasis())
 
 
-def _as_lp(program: Program) -> highspy.HighsLp:
+def _as_lp(program: LinearProgram) -> highspy.HighsLp:
     import highspy  # noqa: PLC0415
 
     row, column, value = (np.concatenate(parts) for parts in zip(*program.triplets, strict=True))

@@ -65,7 +65,7 @@ class Market(NamedTuple):
         return pace
 
 
-class Point(NamedTuple):
+class InteriorPoint(NamedTuple):
     """Shares, slacks and prices, all positive, by market and then by class, option or type.
 
     Slacks are carried along, because the difference of capacity and allocation would soon be only rounding.
@@ -80,7 +80,7 @@ class Point(NamedTuple):
 
 
 class Optimum(NamedTuple):
-    point: Point
+    point: InteriorPoint
     value: Floats  # by market
     gap: Floats  # by market: no allocation is better by more
 
@@ -89,7 +89,7 @@ class Optimum(NamedTuple):
         return self.value + self.gap
 
 
-def start_of(market: Market, jobs: Floats) -> Point:
+def start_of(market: Market, jobs: Floats) -> InteriorPoint:
     """An interior start: every job has a little of everything, and there is room; `jobs`: by market and class."""
     options = np.maximum(market.choice.sum(axis=1, keepdims=True), 1)
     even = np.where(market.choice, 0.5 / options, 0.0)
@@ -101,10 +101,10 @@ def start_of(market: Market, jobs: Floats) -> Point:
     gpus_left = market.capacity - market.given(jobs, fraction)
     target = float(np.mean(market.weight))
     nothing = np.where(market.choice, target / fraction, 1.0)
-    return Point(fraction, time_left, gpus_left, nothing, target / time_left, target * _crowd(jobs) / gpus_left)
+    return InteriorPoint(fraction, time_left, gpus_left, nothing, target / time_left, target * _crowd(jobs) / gpus_left)
 
 
-def largest_welfare(market: Market, jobs: Floats, start: Point, weight: Floats) -> Optimum:
+def largest_welfare(market: Market, jobs: Floats, start: InteriorPoint, weight: Floats) -> Optimum:
     """The optimum of each market. `jobs`: by market and class; `weight`: by market, the unit of its gap."""
     best = now = _judged(market, jobs, start)
     length, idle = np.ones(len(jobs)), np.zeros(len(jobs), dtype=np.int64)
@@ -123,7 +123,7 @@ def largest_welfare(market: Market, jobs: Floats, start: Point, weight: Floats) 
     return best
 
 
-def half_way(market: Market, jobs: Floats, distance: float) -> Point:
+def half_way(market: Market, jobs: Floats, distance: float) -> InteriorPoint:
     """A point near the optimum of one market, and thus of similar ones, but not too near to the walls."""
     start = start_of(market, jobs)
     best, length = _judged(market, jobs, start), np.ones(1)
@@ -136,16 +136,16 @@ def half_way(market: Market, jobs: Floats, distance: float) -> Point:
 
 def _closer(market: Market, jobs: Floats, best: Optimum, going: Bools, length: Floats) -> tuple[Optimum, Floats]:
     """One step in each of these markets; and its possible length, which determines the aim of the next."""
-    point, crew = Point(*(part[going] for part in best.point)), jobs[going]
+    point, crew = InteriorPoint(*(part[going] for part in best.point)), jobs[going]
     # After a short step the next one moves away from the walls.
     ahead = np.where(length < _SHORT, _CENTRED_AFTER_SHORT, _CENTRED)
     moved, length = _step(market, crew, point, ahead * _distance(market, crew, point))
     judged = _judged(market, crew, moved)
-    points = Point(*(_put(part, going, new) for part, new in zip(best.point, moved, strict=True)))
+    points = InteriorPoint(*(_put(part, going, new) for part, new in zip(best.point, moved, strict=True)))
     return Optimum(points, _put(best.value, going, judged.value), _put(best.gap, going, judged.gap)), length
 
 
-def _judged(market: Market, jobs: Floats, point: Point) -> Optimum:
+def _judged(market: Market, jobs: Floats, point: InteriorPoint) -> Optimum:
     return Optimum(point, welfare(market, jobs, point), gap_of(market, jobs, point))
 
 
@@ -153,16 +153,16 @@ def _chosen(one: Optimum, other: Optimum, second: Bools) -> Optimum:
     """By market, the first or the second of two optima."""
     points = (_put(part, second, new[second]) for part, new in zip(one.point, other.point, strict=True))
     value, gap = _put(one.value, second, other.value[second]), _put(one.gap, second, other.gap[second])
-    return Optimum(Point(*points), value, gap)
+    return Optimum(InteriorPoint(*points), value, gap)
 
 
-def welfare(market: Market, jobs: Floats, point: Point) -> Floats:
+def welfare(market: Market, jobs: Floats, point: InteriorPoint) -> Floats:
     speed = market.pace(point.fraction)
     value: Floats = (jobs * market.weight * np.log(speed)).sum(axis=1)
     return value
 
 
-def gap_of(market: Market, jobs: Floats, point: Point) -> Floats:
+def gap_of(market: Market, jobs: Floats, point: InteriorPoint) -> Floats:
     """By how much the bound proved by the prices of this point exceeds its value.
 
     A part of it is the price of what is left over, or was over-allocated by rounding. Another is what a job spends on
@@ -183,7 +183,7 @@ def gap_of(market: Market, jobs: Floats, point: Point) -> Floats:
     return gap
 
 
-def _drift(market: Market, jobs: Floats, point: Point) -> tuple[Floats, Floats]:
+def _drift(market: Market, jobs: Floats, point: InteriorPoint) -> tuple[Floats, Floats]:
     """Accumulated rounding: time and GPUs that are neither allocated nor left; below 0, both."""
     time = 1 - np.where(market.choice, point.fraction, 0.0).sum(axis=2) - point.time_left
     return time, market.capacity - market.given(jobs, point.fraction) - point.gpus_left
@@ -201,7 +201,7 @@ def _crowd(jobs: Floats) -> Floats:
     return crowd
 
 
-def _distance(market: Market, jobs: Floats, point: Point) -> Floats:
+def _distance(market: Market, jobs: Floats, point: InteriorPoint) -> Floats:
     """By market: the mean product of a price and its slack, which is zero at the optimum."""
     choices = market.choice.sum(axis=1)
     products = (np.where(market.choice, point.fraction * point.nothing_price, 0.0)).sum(axis=2)
@@ -212,7 +212,7 @@ def _distance(market: Market, jobs: Floats, point: Point) -> Floats:
     return distance
 
 
-def _step(market: Market, jobs: Floats, point: Point, target: Floats) -> tuple[Point, Floats]:
+def _step(market: Market, jobs: Floats, point: InteriorPoint, target: Floats) -> tuple[InteriorPoint, Floats]:
     """A step of Newton's method towards prices whose products with their slacks are the target; and its length."""
     try:
         move = _direction(market, jobs, point, target)
@@ -221,7 +221,7 @@ def _step(market: Market, jobs: Floats, point: Point, target: Floats) -> tuple[P
     length = _TO_THE_WALL * _to_the_wall(point, move)
     before = _residual(market, jobs, point, target, point.fraction)
     for halving in range(_HALVINGS_MAX + 1):
-        moved = Point(*(part + _along(length, change) for part, change in zip(point, move, strict=True)))
+        moved = InteriorPoint(*(part + _along(length, change) for part, change in zip(point, move, strict=True)))
         # Near the end residuals are rounding; then a step that does no harm is good enough.
         after = _residual(market, jobs, moved, target, point.fraction)
         short = ~(after <= (1 - 0.01 * length) * before + _RESIDUAL_MIN)
@@ -235,7 +235,7 @@ def _along(length: Floats, change: Floats) -> Floats:
     return length.reshape(-1, *([1] * (change.ndim - 1))) * change
 
 
-def _to_the_wall(point: Point, move: Point) -> Floats:
+def _to_the_wall(point: InteriorPoint, move: InteriorPoint) -> Floats:
     """By market: how long a step may be before a share, a slack or a price becomes negative; at most 1."""
     longest = np.full(len(point.fraction), 1.0 / _TO_THE_WALL)
     for now, change in zip(point, move, strict=True):
@@ -244,7 +244,7 @@ def _to_the_wall(point: Point, move: Point) -> Floats:
     return longest
 
 
-def _direction(market: Market, jobs: Floats, point: Point, target: Floats) -> Point:
+def _direction(market: Market, jobs: Floats, point: InteriorPoint, target: Floats) -> InteriorPoint:
     """The direction of a step: solve for the shares given a change of the prices, then for the prices, then combine."""
     fraction, time_left, gpus_left, nothing_price, time_price, gpu_price = point
     aim, crowd = target[:, None], target[:, None] * _crowd(jobs)
@@ -273,10 +273,12 @@ def _direction(market: Market, jobs: Floats, point: Point, target: Floats) -> Po
     here = jobs > 0
     change, nothing_change = np.where(here[:, :, None], change, 0.0), np.where(here[:, :, None], nothing_change, 0.0)
     left_change, time_change = np.where(here, left_change, 0.0), np.where(here, time_change, 0.0)
-    return Point(change, left_change, gpus_change, nothing_change, time_change, gpu_change)
+    return InteriorPoint(change, left_change, gpus_change, nothing_change, time_change, gpu_change)
 
 
-def _responses(market: Market, point: Point, aim: Floats, drift: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+def _responses(
+    market: Market, point: InteriorPoint, aim: Floats, drift: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
     """How shares, and then the price of a job's time, respond to prices of GPUs: constant part, and decrease per unit.
 
     In units of the shares themselves, and with the changes of a job's slope and of the price of its time as separate
@@ -304,7 +306,7 @@ def _responses(market: Market, point: Point, aim: Floats, drift: Floats) -> tupl
     return shares[..., 0], shares[..., 1:], time[..., 0], time[..., 1:]
 
 
-def _residual(market: Market, jobs: Floats, point: Point, target: Floats, scale: Floats) -> Floats:
+def _residual(market: Market, jobs: Floats, point: InteriorPoint, target: Floats, scale: Floats) -> Floats:
     """By market: the residual of the equations that the step solves.
 
     `scale`: by choice, the same throughout a step.

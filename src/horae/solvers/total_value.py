@@ -11,7 +11,7 @@ import numpy as np
 
 from horae.model.arrays import Floats
 from horae.solvers.classes import Classes
-from horae.solvers.milp import ENDLESS, Program, Triplets, grid_of, solve
+from horae.solvers.milp import ENDLESS, LinearProgram, Triplets, grid_of, solve
 from horae.solvers.solution import Answer
 
 ROUNDING = 1e-10  # relative: a floor that can just be reached must not fail by rounding
@@ -36,7 +36,7 @@ def largest_total(
     floors = Triplets(
         shares + types + np.searchsorted(wishes, grid.row[cells]), grid.time.column[cells], grid.over(part)[cells]
     )
-    program = Program(
+    program = LinearProgram(
         cost=grid.over(value * classes.jobs[:, None]),
         triplets=(grid.time, grid.gpus, floors),
         low=np.concatenate([np.full(shares + types, -ENDLESS), np.full(len(wishes), 1.0 - slack)]),

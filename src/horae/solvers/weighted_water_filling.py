@@ -19,7 +19,7 @@ import numpy as np
 from horae.model.arrays import Bools, Floats
 from horae.model.errors import bounded
 from horae.solvers.classes import Classes
-from horae.solvers.milp import ENDLESS, Found, Grid, Program, Triplets, grid_of, solve
+from horae.solvers.milp import ENDLESS, Grid, LinearProgram, ProgramSolution, Triplets, grid_of, solve
 from horae.solvers.solution import Answer, Unsolved
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ Pace = Callable[[Bools], Floats]  # by class: how fast levels rise, given which 
 
 
 class _Stage(NamedTuple):
-    found: Found
+    found: ProgramSolution
     rise: float  # t
     prices: Floats  # by accelerator
     pull: Floats  # by class: the price of its floor
@@ -52,7 +52,7 @@ class _Ladder(NamedTuple):
         common = Triplets(shares + types + rising, np.full(len(rising), cells), -pace[rising])
         cost = np.zeros(cells + 1)
         cost[cells] = 1.0
-        program = Program(
+        program = LinearProgram(
             cost=cost,
             triplets=(self.grid.time, self.grid.gpus, level, common),
             low=np.concatenate([np.full(shares + types, -ENDLESS), floor * (1 - _SLACK)]),

@@ -23,7 +23,17 @@ from horae.model.cluster import NODE
 from horae.model.errors import InputError
 from horae.model.shapes import Shape
 from horae.model.speeds import Measurement
-from horae.speed.gaussian_model import Cells, Posterior, Structure, condition, fit, leaning, make_cells, predict, prior
+from horae.speed.gaussian_model import (
+    DesignMatrix,
+    Posterior,
+    Structure,
+    condition,
+    fit,
+    leaning,
+    make_cells,
+    predict,
+    prior,
+)
 
 Name = TypeVar("Name")
 
@@ -33,7 +43,7 @@ NOISE_MIN = 0.005  # lower limit for any duration, so that a speed that changes 
 MEASURED, COMPLETED, BY_FAMILY, BY_OTHERS = "measured", "other shapes", "its family", "other models"
 
 
-class Estimate(NamedTuple):
+class SpeedEstimate(NamedTuple):
     steps_per_second: float  # median: as likely too low as too high
     uncertainty: float  # standard deviation of its logarithm: about the relative error
     source: str
@@ -43,7 +53,7 @@ class Estimate(NamedTuple):
         return self.steps_per_second * exp(-caution * self.uncertainty)
 
 
-class Column(NamedTuple):
+class ShapeColumn(NamedTuple):
     accelerator: str  # in lower case
     level: str
 
@@ -51,10 +61,10 @@ class Column(NamedTuple):
 class Key(NamedTuple):
     model: str
     gpus: int
-    column: Column
+    column: ShapeColumn
 
 
-class Cell(NamedTuple):
+class MeasuredSpeed(NamedTuple):
     """A measured speed: its logarithm, and the variance of that."""
 
     log_speed: float
@@ -69,7 +79,7 @@ class Likeness(NamedTuple):
 def key_of(model: str, shape: Shape) -> Key:
     """The key of a cell; one GPU is never spread, whatever level a shape states."""
     level = shape.level if shape.gpus > 1 else NODE
-    return Key(model, shape.gpus, Column(shape.accelerator.casefold(), level))
+    return Key(model, shape.gpus, ShapeColumn(shape.accelerator.casefold(), level))
 
 
 def family_of(model: str) -> str:
@@ -87,8 +97,8 @@ def batch_size_of(model: str) -> int:
 class Estimator:
     """An immutable estimator: a measurement gives a new one, with the same structure until it is `refitted`."""
 
-    columns: tuple[Column, ...] = ()
-    cells: Mapping[Key, Cell] = field(default_factory=dict)
+    columns: tuple[ShapeColumn, ...] = ()
+    cells: Mapping[Key, MeasuredSpeed] = field(default_factory=dict)
     structure: Structure | None = None  # None: the prior
 
     @staticmethod
@@ -109,7 +119,7 @@ class Estimator:
                 remedy="give a positive number of steps, and noise of at least 0",
             )
         key = key_of(model, shape)
-        cell = Cell(log(steps_per_second), max(noise, NOISE_MIN) ** 2)
+        cell = MeasuredSpeed(log(steps_per_second), max(noise, NOISE_MIN) ** 2)
         known = self.cells.get(key)
         return replace(self._covering([key.column]), cells={**self.cells, key: _joined(known, cell) if known else cell})
 
@@ -134,10 +144,10 @@ class Estimator:
         structure = fit(prior(self._types), self._measured, self._log_speed, self._variance)
         return replace(self, structure=structure)
 
-    def estimate(self, model: str, shape: Shape) -> Estimate:
+    def estimate(self, model: str, shape: Shape) -> SpeedEstimate:
         return self.estimates([(model, shape)])[0]
 
-    def estimates(self, asked: Sequence[tuple[str, Shape]]) -> list[Estimate]:
+    def estimates(self, asked: Sequence[tuple[str, Shape]]) -> list[SpeedEstimate]:
         """Many estimates at once, which is much faster than one by one."""
         covering = self.knowing(shape for _, shape in asked)
         return covering._estimates([key_of(model, shape) for model, shape in asked]) if asked else []
@@ -157,7 +167,7 @@ class Estimator:
 
     # The table as arrays
 
-    def _covering(self, columns: Iterable[Column]) -> Estimator:
+    def _covering(self, columns: Iterable[ShapeColumn]) -> Estimator:
         fresh = set(columns) - set(self.columns)
         if not fresh:
             return self
@@ -186,11 +196,11 @@ class Estimator:
         return np.array([self.cells[key].variance for key in self._keys])
 
     @cached_property
-    def _measured(self) -> Cells:
+    def _measured(self) -> DesignMatrix:
         return self._as_cells(self._keys)
 
     @cached_property
-    def _numbers(self) -> tuple[Mapping[str, int], Mapping[str, int], Mapping[Column, int]]:
+    def _numbers(self) -> tuple[Mapping[str, int], Mapping[str, int], Mapping[ShapeColumn, int]]:
         """The numbers of families, models and columns."""
         models = sorted({key.model for key in self.cells})
         families = sorted({family_of(model) for model in models})
@@ -203,12 +213,12 @@ class Estimator:
 
     @cached_property
     def _complete(self) -> set[str]:
-        seen: dict[str, set[Column]] = {}
+        seen: dict[str, set[ShapeColumn]] = {}
         for key in self.cells:
             seen.setdefault(key.model, set()).add(key.column)
         return {model for model, columns in seen.items() if len(columns) == len(self.columns)}
 
-    def _as_cells(self, keys: Sequence[Key]) -> Cells:
+    def _as_cells(self, keys: Sequence[Key]) -> DesignMatrix:
         """The cells as arrays; families and models never measured have the number -1, which matches no other."""
         families, models, columns = self._numbers
         gangs = np.log(np.array([key.gpus for key in keys], dtype=np.float64))
@@ -218,13 +228,13 @@ class Estimator:
         model = np.array([models.get(key.model, -1) for key in keys], dtype=np.int64)
         return make_cells(column, len(columns), (gangs, batches), family, model)
 
-    def _estimates(self, keys: Sequence[Key]) -> list[Estimate]:
+    def _estimates(self, keys: Sequence[Key]) -> list[SpeedEstimate]:
         asked = self._as_cells(keys)
         same = np.array([self._row.get(key, -1) for key in keys], dtype=np.int64)
         mean, variance = predict(self._posterior, asked, same)
         speeds, uncertainties = np.exp(mean).tolist(), np.sqrt(variance).tolist()
         sources = [self._source(key) for key in keys]
-        return [Estimate(*found) for found in zip(speeds, uncertainties, sources, strict=True)]
+        return [SpeedEstimate(*found) for found in zip(speeds, uncertainties, sources, strict=True)]
 
     def _source(self, key: Key) -> str:
         families, models, _ = self._numbers
@@ -246,11 +256,11 @@ def _numbered(names: Iterable[Name]) -> Mapping[Name, int]:
     return {name: number for number, name in enumerate(names)}
 
 
-def _joined(known: Cell, fresh: Cell) -> Cell:
+def _joined(known: MeasuredSpeed, fresh: MeasuredSpeed) -> MeasuredSpeed:
     """Both measurements combined by precision, with an uncertainty that later measurements can still change."""
     precision = 1.0 / known.variance + 1.0 / fresh.variance
     log_speed = (known.log_speed / known.variance + fresh.log_speed / fresh.variance) / precision
-    return Cell(log_speed, max(1.0 / precision, NOISE_MIN**2))
+    return MeasuredSpeed(log_speed, max(1.0 / precision, NOISE_MIN**2))
 
 
 def _cosine(left: Floats, right: Floats) -> float:

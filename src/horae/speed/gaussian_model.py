@@ -61,7 +61,7 @@ class Structure(NamedTuple):
     residual: float  # variance
 
 
-class Cells(NamedTuple):
+class DesignMatrix(NamedTuple):
     """Cells of the table, one per row."""
 
     terms: Floats  # by cell: the column, and the column times either logarithm
@@ -74,17 +74,17 @@ class Posterior(NamedTuple):
     """The posterior given the measured cells, ready to predict others."""
 
     structure: Structure
-    cells: Cells
+    cells: DesignMatrix
     inverse: Floats  # of the covariance of the measurements
     weights: Floats  # the same, times the deviation of each from the expectation
 
 
-def make_cells(column: Ints, columns: int, logs: tuple[Floats, Floats], family: Ints, model: Ints) -> Cells:
+def make_cells(column: Ints, columns: int, logs: tuple[Floats, Floats], family: Ints, model: Ints) -> DesignMatrix:
     """Cells from columns and numbers; `logs` are those of gang and relative batch size."""
     one = np.zeros((len(column), columns))
     one[np.arange(len(column)), column] = 1.0
     expected = sum((slope * values for slope, values in zip(SLOPES, logs, strict=True)), np.zeros(len(column)))
-    return Cells(np.hstack([one, *(one * values[:, None] for values in logs)]), family, model, expected)
+    return DesignMatrix(np.hstack([one, *(one * values[:, None] for values in logs)]), family, model, expected)
 
 
 def prior(types: Sequence[int]) -> Structure:
@@ -103,7 +103,7 @@ def _spread(deviations: Deviations, same_type: Floats) -> Floats:
     return np.block([[intercept, zero, zero], [zero, gang, zero], [zero, zero, batch]])
 
 
-def fit(start: Structure, cells: Cells, log_speed: Floats, variance: Floats) -> Structure:
+def fit(start: Structure, cells: DesignMatrix, log_speed: Floats, variance: Floats) -> Structure:
     """Expectation maximisation from the prior; the same cells give the same answer, whatever was known before."""
     structure = start
     for _ in range(ITERATIONS_MAX if len(log_speed) else 0):
@@ -114,7 +114,7 @@ def fit(start: Structure, cells: Cells, log_speed: Floats, variance: Floats) -> 
     return structure
 
 
-def condition(structure: Structure, cells: Cells, log_speed: Floats, variance: Floats) -> Posterior:
+def condition(structure: Structure, cells: DesignMatrix, log_speed: Floats, variance: Floats) -> Posterior:
     """Condition on the measurements; each has the variance of its own noise."""
     covariance = _covariance(structure, cells, cells)
     covariance[np.diag_indices(len(covariance))] += structure.residual + variance
@@ -122,7 +122,7 @@ def condition(structure: Structure, cells: Cells, log_speed: Floats, variance: F
     return Posterior(structure, cells, inverse, inverse @ (log_speed - cells.expected))
 
 
-def predict(posterior: Posterior, asked: Cells, same: Ints) -> tuple[Floats, Floats]:
+def predict(posterior: Posterior, asked: DesignMatrix, same: Ints) -> tuple[Floats, Floats]:
     """Mean and variance of the log speeds asked for; `same` is where such a cell was measured itself, or -1."""
     structure = posterior.structure
     between = _covariance(structure, asked, posterior.cells)
@@ -144,7 +144,7 @@ def leaning(posterior: Posterior, family: int, model: int) -> Floats:
     return found
 
 
-def _covariance(structure: Structure, left: Cells, right: Cells) -> Floats:
+def _covariance(structure: Structure, left: DesignMatrix, right: DesignMatrix) -> Floats:
     common = left.terms @ structure.common @ right.terms.T
     family = left.terms @ structure.family @ right.terms.T
     model = left.terms @ structure.model @ right.terms.T

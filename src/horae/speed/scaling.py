@@ -35,7 +35,7 @@ ITERATIONS_MAX, HALVINGS_MAX = 200, 30  # a dozen, and one or two, are usual
 LATENCY_SIZES_MIN = 4  # with fewer gang sizes, latency would only follow their noise
 
 
-class Point(NamedTuple):
+class ScalingPoint(NamedTuple):
     """One measurement as input of the fit."""
 
     gpus: int
@@ -43,14 +43,14 @@ class Point(NamedTuple):
     seconds: float  # per step
 
 
-class Curve(NamedTuple):
+class ScalingCurve(NamedTuple):
     work: float
     exchange: float
     latency: float
     spread: float
     spread_work: float
     error_max: float  # the largest relative error of a speed, over the rows that the curve was fitted to
-    points: tuple[Point, ...]
+    points: tuple[ScalingPoint, ...]
 
     def seconds(self, gpus: int, *, is_spread: bool) -> float:
         """The seconds per step by the formula."""
@@ -71,7 +71,7 @@ class Curve(NamedTuple):
         return self.seconds(gpus, is_spread=is_spread) * float(np.exp(height))
 
 
-def fit_curve(points: Sequence[Point]) -> Curve | None:
+def fit_curve(points: Sequence[ScalingPoint]) -> ScalingCurve | None:
     """The curve through these rows; None where all have one gang size, because then nothing is known of scaling."""
     points = sorted(points)  # so that rounding does not depend on the order of a file
     gpus = np.array([point.gpus for point in points], dtype=float)
@@ -86,7 +86,7 @@ def fit_curve(points: Sequence[Point]) -> Curve | None:
     fitted = terms @ coefficients
     error_max = float(np.max(np.abs(seconds / fitted - 1.0)))
     work, exchange, latency, spread, spread_work = coefficients.tolist()
-    return Curve(work, exchange, latency, spread, spread_work, error_max, tuple(points))
+    return ScalingCurve(work, exchange, latency, spread, spread_work, error_max, tuple(points))
 
 
 def _terms(gpus: Floats, is_spread: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Floats:

@@ -17,13 +17,13 @@ from horae.model.cluster import CLUSTER, NODE
 from horae.model.errors import InputError
 from horae.model.shapes import Shape
 from horae.model.speeds import Measurement
-from horae.speed.scaling import Curve, Point, fit_curve
+from horae.speed.scaling import ScalingCurve, ScalingPoint, fit_curve
 
 GANG_FACTOR_MAX = 4  # how far beyond the measured gangs a curve is used
 _SPREAD_LEVELS = ("rack", CLUSTER)  # all others are within a node
 
 
-class Estimate(NamedTuple):
+class TableSpeed(NamedTuple):
     steps_per_second: float  # 0: does not fit
     source: str
     fitted: bool  # not measured in this shape
@@ -66,12 +66,12 @@ class SpeedBook:
         estimate = self.lookup(model, shape)
         return None if estimate is None else estimate.steps_per_second
 
-    def lookup(self, model: str, shape: Shape) -> Estimate | None:
+    def lookup(self, model: str, shape: Shape) -> TableSpeed | None:
         if (model, shape) not in self._estimates:
             self._estimates[model, shape] = self._look_up(model, shape)
         return self._estimates[model, shape]
 
-    def curve(self, model: str, accelerator: str) -> Curve | None:
+    def curve(self, model: str, accelerator: str) -> ScalingCurve | None:
         """The scaling curve of a model on a GPU type, with its error; None where there is too little data for one."""
         key = _Key(model, accelerator.casefold())
         if key not in self._curves:
@@ -79,7 +79,7 @@ class SpeedBook:
             self._curves[key] = fit_curve([_point(row) for row in rows if row.steps_per_second > 0])
         return self._curves[key]
 
-    def rows(self) -> tuple[tuple[str, Shape, Estimate], ...]:
+    def rows(self) -> tuple[tuple[str, Shape, TableSpeed], ...]:
         """All measurements, by model, GPU type, gang and level."""
         found = [row for rows in self._tables.values() for row in rows.values()]
         found.sort(key=lambda row: (row.model, row.shape))
@@ -94,21 +94,21 @@ class SpeedBook:
         return tables
 
     @cached_property
-    def _curves(self) -> dict[_Key, Curve | None]:
+    def _curves(self) -> dict[_Key, ScalingCurve | None]:
         return {}  # filled on demand, because a book has hundreds of curves and a run needs a few
 
     @cached_property
-    def _estimates(self) -> dict[tuple[str, Shape], Estimate | None]:
+    def _estimates(self) -> dict[tuple[str, Shape], TableSpeed | None]:
         return {}  # a trace looks up a few shapes a hundred thousand times
 
-    def _look_up(self, model: str, shape: Shape) -> Estimate | None:
+    def _look_up(self, model: str, shape: Shape) -> TableSpeed | None:
         key = _Key(model, shape.accelerator.casefold())
         rows = self._tables.get(key)
         if rows is None:
             return None
         return _measured(rows, shape) or _does_not_fit(rows, shape.gpus) or self._fitted(key, rows, shape)
 
-    def _fitted(self, key: _Key, rows: Rows, shape: Shape) -> Estimate | None:
+    def _fitted(self, key: _Key, rows: Rows, shape: Shape) -> TableSpeed | None:
         curve = self.curve(*key)
         if curve is None:
             return None
@@ -131,15 +131,15 @@ def _is_spread(shape: Shape) -> bool:
     return shape.gpus > 1 and shape.level in _SPREAD_LEVELS
 
 
-def _point(row: Measurement) -> Point:
-    return Point(row.shape.gpus, _is_spread(row.shape), 1.0 / row.steps_per_second)
+def _point(row: Measurement) -> ScalingPoint:
+    return ScalingPoint(row.shape.gpus, _is_spread(row.shape), 1.0 / row.steps_per_second)
 
 
-def _as_measured(row: Measurement) -> Estimate:
-    return Estimate(row.steps_per_second, row.source, fitted=False)
+def _as_measured(row: Measurement) -> TableSpeed:
+    return TableSpeed(row.steps_per_second, row.source, fitted=False)
 
 
-def _measured(rows: Rows, shape: Shape) -> Estimate | None:
+def _measured(rows: Rows, shape: Shape) -> TableSpeed | None:
     """The row for this shape, or one that also holds for it."""
     exact = rows.get(_place(shape))
     if exact is not None:
@@ -150,10 +150,10 @@ def _measured(rows: Rows, shape: Shape) -> Estimate | None:
     cluster = rows.get((shape.gpus, CLUSTER))
     if cluster is None:
         return None
-    return Estimate(cluster.steps_per_second, f"as in one cluster: {cluster.source}", fitted=True)
+    return TableSpeed(cluster.steps_per_second, f"as in one cluster: {cluster.source}", fitted=True)
 
 
-def _does_not_fit(rows: Rows, gpus: int) -> Estimate | None:
+def _does_not_fit(rows: Rows, gpus: int) -> TableSpeed | None:
     """Memory does not depend on where the GPUs are: a gang does not fit if its measured neighbours in size do not."""
     sizes = {size for size, _ in rows}
     nearest = [size for size in (_below(sizes, gpus), _above(sizes, gpus)) if size is not None]
@@ -161,7 +161,7 @@ def _does_not_fit(rows: Rows, gpus: int) -> Estimate | None:
     if not nearest or not all(size in misfits for size in nearest):
         return None
     named = " and ".join(str(size) for size in dict.fromkeys(nearest))
-    return Estimate(0.0, f"{named} GPUs do not fit: {misfits[nearest[0]].source}", fitted=True)
+    return TableSpeed(0.0, f"{named} GPUs do not fit: {misfits[nearest[0]].source}", fitted=True)
 
 
 def _below(sizes: set[int], gpus: int) -> int | None:
@@ -172,7 +172,7 @@ def _above(sizes: set[int], gpus: int) -> int | None:
     return min((size for size in sizes if size >= gpus), default=None)
 
 
-def _from_curve(curve: Curve, rows: Rows, gpus: int, *, is_spread: bool) -> Estimate | None:
+def _from_curve(curve: ScalingCurve, rows: Rows, gpus: int, *, is_spread: bool) -> TableSpeed | None:
     """The curve's estimate for this gang, if a gang close enough in size was measured in this locality."""
     multiple = [point.gpus for point in curve.points if point.gpus > 1 and point.is_spread == is_spread]
     if not multiple or _one_side_misfits(rows, gpus):
@@ -180,7 +180,7 @@ def _from_curve(curve: Curve, rows: Rows, gpus: int, *, is_spread: bool) -> Esti
     smallest = min(point.gpus for point in curve.points if point.gpus == 1 or point.is_spread == is_spread)
     if not smallest <= gpus <= GANG_FACTOR_MAX * max(multiple):
         return None
-    return Estimate(1.0 / curve.bent_seconds(gpus, is_spread=is_spread), _fit_source(curve, rows), fitted=True)
+    return TableSpeed(1.0 / curve.bent_seconds(gpus, is_spread=is_spread), _fit_source(curve, rows), fitted=True)
 
 
 def _one_side_misfits(rows: Rows, gpus: int) -> bool:
@@ -190,13 +190,13 @@ def _one_side_misfits(rows: Rows, gpus: int) -> bool:
     return _below(sizes, gpus) in misfits or _above(sizes, gpus) in misfits
 
 
-def _lower_bound(curve: Curve, rows: Rows, gpus: int) -> Estimate | None:
+def _lower_bound(curve: ScalingCurve, rows: Rows, gpus: int) -> TableSpeed | None:
     """A lower bound: a gang that was only measured spread is at least as fast in one node."""
     spread = _from_curve(curve, rows, gpus, is_spread=True)
     return None if spread is None else spread._replace(source=f"at least as when spread: {spread.source}")
 
 
-def _fit_source(curve: Curve, rows: Rows) -> str:
+def _fit_source(curve: ScalingCurve, rows: Rows) -> str:
     sizes = [point.gpus for point in curve.points]
     sources = "; ".join(dict.fromkeys(row.source for row in rows.values()))
     return f"fitted to {len(sizes)} rows of {min(sizes)} to {max(sizes)} GPUs ({sources})"

@@ -23,7 +23,7 @@ class Speeds(Protocol):
         """The speed of a model in a shape. None: unknown. 0: it does not fit there."""
 
 
-class Wish(NamedTuple):
+class RequestedShapes(NamedTuple):
     """Everything that determines a job's shapes, from its row; None where the row has no value."""
 
     gpus: int
@@ -38,7 +38,7 @@ class Wish(NamedTuple):
     model: str | None = None
 
 
-class Shapes(NamedTuple):
+class JobShapes(NamedTuple):
     believed: tuple[Option, ...]
     true: tuple[Option, ...]
     member_gpus: int
@@ -47,7 +47,7 @@ class Shapes(NamedTuple):
     unknown_model: str  # a model without known speeds; all speeds are then 1, which is right for run times only
 
 
-def shapes(wish: Wish, cluster: Cluster, speeds: Speeds | None, whole_nodes: bool) -> Shapes:
+def shapes(wish: RequestedShapes, cluster: Cluster, speeds: Speeds | None, whole_nodes: bool) -> JobShapes:
     """The shapes of a job; errors name the field that asks for something the cluster does not have."""
     row = _row(wish)
     true = None if row.true_speed is None else _by_type(row.true_speed, cluster, "true_speed")
@@ -61,10 +61,10 @@ def shapes(wish: Wish, cluster: Cluster, speeds: Speeds | None, whole_nodes: boo
     true_options = believed if true is None else _options(row, cluster, types, true, "true_speed")
     member_gpus = row.member_gpus if wish.member_gpus or not whole_nodes else _whole_nodes(row, cluster, types)
     members, nodes = tuple(row.members), _nodes(row, cluster)
-    return Shapes(believed, true_options, member_gpus, members, nodes, "" if is_known or wish.speed else row.model)
+    return JobShapes(believed, true_options, member_gpus, members, nodes, "" if is_known or wish.speed else row.model)
 
 
-def _row(wish: Wish) -> JobRow:
+def _row(wish: RequestedShapes) -> JobRow:
     given = {name: value for name, value in wish._asdict().items() if value is not None}
     try:
         return JobRow.model_validate({"submit": 0, **given})

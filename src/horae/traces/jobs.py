@@ -14,7 +14,7 @@ from horae.model.cluster import Cluster
 from horae.model.errors import JobError
 from horae.model.jobs import Arrival, Job, Truth
 from horae.traces.job_row import JobRow
-from horae.traces.job_shapes import Shapes, Speeds, Wish, shapes
+from horae.traces.job_shapes import JobShapes, RequestedShapes, Speeds, shapes
 from horae.traces.readers import native
 from horae.traces.trace import Fault, Trace, no_jobs, too_large
 
@@ -32,12 +32,12 @@ def arrivals(
     With `whole_nodes`, gangs larger than a node take whole nodes, as production clusters allocate them.
     """
     table = trace.table
-    known: dict[tuple[Any, ...], Shapes | JobError] = {}
+    known: dict[tuple[Any, ...], JobShapes | JobError] = {}
     made: list[Arrival] = []
     faults: list[Fault] = []
     rows = zip(
         _group(table, {"line": 0, "id": "", "submit": 0.0, "steps": None, "duration": None}),
-        _group(table, dict.fromkeys(Wish._fields)),
+        _group(table, dict.fromkeys(RequestedShapes._fields)),
         _group(table, _LABELS),
         _group(table, _LIMITS | {"restart": cluster.restart_seconds}),
         _group(table, _NEEDS),
@@ -46,7 +46,7 @@ def arrivals(
     for (line, name, submit, steps, duration), wish, labels, limits, needs in rows:
         found = known.get(wish)
         if found is None:
-            found = known[wish] = _shapes(Wish(*wish), cluster, speeds, whole_nodes)
+            found = known[wish] = _shapes(RequestedShapes(*wish), cluster, speeds, whole_nodes)
         if isinstance(found, JobError):
             faults.append(_fault(line, found))
             continue
@@ -77,7 +77,7 @@ def _fault(line: int, error: JobError) -> Fault:
     return Fault(line, error.field, error.problem, error.remedy)
 
 
-def _shapes(wish: Wish, cluster: Cluster, speeds: Speeds | None, whole_nodes: bool) -> Shapes | JobError:
+def _shapes(wish: RequestedShapes, cluster: Cluster, speeds: Speeds | None, whole_nodes: bool) -> JobShapes | JobError:
     try:
         return shapes(wish, cluster, speeds, whole_nodes)
     except JobError as error:

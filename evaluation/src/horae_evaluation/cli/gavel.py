@@ -12,7 +12,7 @@ import typer
 from horae.cli.output import Data
 
 
-class Format(Enum):
+class GavelFormat(Enum):
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
@@ -48,7 +48,7 @@ class GavelRequest:
     workers: int | None = None
     cache: Path | None = None
     plot: Path | None = None
-    output: Format = Format.TABLE
+    output: GavelFormat = GavelFormat.TABLE
     quiet: bool = False
 
 
@@ -84,7 +84,7 @@ CacheOption = Annotated[
     Path | None, typer.Option("--cache", help="Where finished runs are kept; ~/.cache/horae/reproduce by default.")
 ]
 Plot = Annotated[Path | None, typer.Option(help="Draw it into this file (PNG).")]
-Output = Annotated[Format, typer.Option("-o", "--output", help="How to print the result.")]
+Output = Annotated[GavelFormat, typer.Option("-o", "--output", help="How to print the result.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Nothing on standard error but errors.")]
 
 
@@ -102,7 +102,7 @@ def gavel_command(
     workers: Workers = None,
     cache: CacheOption = None,
     plot: Plot = None,
-    output: Output = Format.TABLE,
+    output: Output = GavelFormat.TABLE,
     quiet: Quiet = False,
 ) -> None:
     """Gavel's simulations (OSDI'20) on 36 V100, 36 P100 and 36 K80, beside the authors' figures.

@@ -16,16 +16,15 @@ from rich.table import Column, Table
 
 from horae import __version__
 from horae.cli.compare_output import PIPED_WIDTH
-from horae.cli.inputs import positive
 from horae.cli.kernels import tell_of_compiling
 from horae.cli.output import need_data
-from horae.cli.rows import named_options
 from horae.experiments.compare.run_spec import PolicyChoice
+from horae.experiments.inputs import named_options, positive
 from horae.experiments.result_store import ResultStore, sources_digest
 from horae.model.errors import InputError, PolicyError
 from horae.model.serialization import Plain, to_plain
 from horae.policies.registry import make_policy
-from horae_evaluation.cli.gavel import Format, GavelRequest
+from horae_evaluation.cli.gavel import GavelFormat, GavelRequest
 from horae_evaluation.gavel.ablation import ladder
 from horae_evaluation.gavel.published import AWARE_MAX_MIN, MAKESPAN_JOBS, Published, read_published
 from horae_evaluation.gavel.results import results_folder, run_cases, runs_digest
@@ -38,10 +37,10 @@ from horae_evaluation.gavel.rows import (
     missing_policies,
     rows,
 )
-from horae_evaluation.gavel.setup import COMPATIBLE, FIRST, LAST, OURS, ROUND_SECONDS, Case, read_tables
+from horae_evaluation.gavel.setup import COMPATIBLE, FIRST, LAST, OURS, ROUND_SECONDS, GavelCase, read_tables
 from horae_evaluation.gavel.sweeps import SWEEPS, run_sweep
 from horae_evaluation.gavel.tables import Sheet, as_csv, as_json, sheet_of_ladder, sheet_of_rows, sheet_of_sweep
-from horae_evaluation.progress import Bar, Lines, Progress
+from horae_evaluation.progress import Bar, ReproductionLines, ReproductionProgress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 128 + signal.SIGINT  # as shells have it
 
 
-class Outcome(NamedTuple):
+class GavelOutput(NamedTuple):
     sheet: Sheet
     draw: Callable[[], Figure]
 
@@ -83,7 +82,7 @@ def reproduce_gavel(request: GavelRequest) -> int:
     return 1 if outcome.sheet.failures else 0
 
 
-def _case(request: GavelRequest) -> Case:
+def _case(request: GavelRequest) -> GavelCase:
     """The parameters common to all runs."""
     if (request.makespan, request.ladder, request.sweep is not None).count(True) > 1:
         raise InputError("--makespan, --ladder and --sweep are experiments of their own", remedy="give one of them")
@@ -95,12 +94,12 @@ def _case(request: GavelRequest) -> Case:
     if request.makespan and (request.rates or request.workloads):
         raise InputError("--makespan has one workload and no rate", remedy="leave out --workload and --rate")
     rules = COMPATIBLE if request.compatible else OURS
-    return Case("single", 0.0, "max-min", first=first, last=last, rules=rules)
+    return GavelCase("single", 0.0, "max-min", first=first, last=last, rules=rules)
 
 
 def _experiment(
-    request: GavelRequest, like: Case, published: Published, solve: Solve, tell: Callable[[str], None]
-) -> Outcome:
+    request: GavelRequest, like: GavelCase, published: Published, solve: Solve, tell: Callable[[str], None]
+) -> GavelOutput:
     if request.ladder or request.sweep is not None:
         return _without_figures(request, like, solve)
     rates = _rates(request, RATES)
@@ -118,10 +117,10 @@ def _experiment(
 
         return figures.makespan_figure(found) if request.makespan else figures.rates_figure(found, published)
 
-    return Outcome(sheet_of_rows(found, "makespan" if request.makespan else "mean completion"), draw)
+    return GavelOutput(sheet_of_rows(found, "makespan" if request.makespan else "mean completion"), draw)
 
 
-def _without_figures(request: GavelRequest, like: Case, solve: Solve) -> Outcome:
+def _without_figures(request: GavelRequest, like: GavelCase, solve: Solve) -> GavelOutput:
     """Runs experiments for which no numbers were published."""
     like = _with_policy(like, request.policies)
     rates = _rates(request, {workload: each[:1] for workload, each in RATES.items()})
@@ -133,7 +132,7 @@ def _without_figures(request: GavelRequest, like: Case, solve: Solve) -> Outcome
 
             return ladder_figure(rungs)
 
-        return Outcome(sheet_of_ladder(rungs), draw_ladder)
+        return GavelOutput(sheet_of_ladder(rungs), draw_ladder)
     assert request.sweep is not None
     sweep = SWEEPS[request.sweep]
     steps = run_sweep(sweep, rates, like, request.seeds, solve)
@@ -143,14 +142,14 @@ def _without_figures(request: GavelRequest, like: Case, solve: Solve) -> Outcome
 
         return sweep_figure(steps, sweep)
 
-    return Outcome(sheet_of_sweep(steps, sweep), draw_sweep)
+    return GavelOutput(sheet_of_sweep(steps, sweep), draw_sweep)
 
 
-def _with_policy(like: Case, texts: Sequence[str]) -> Case:
+def _with_policy(like: GavelCase, texts: Sequence[str]) -> GavelCase:
     if len(texts) > 1:
         raise InputError("is of one policy", field="--policy", remedy="name one policy")
     (choice,) = _checked(choices_of(_named(texts) or [(AWARE_MAX_MIN, {})], makespan=False)).values()
-    return Case(**{**vars(like), "policy": choice.name, "options": choice.options})
+    return GavelCase(**{**vars(like), "policy": choice.name, "options": choice.options})
 
 
 def _rates(request: GavelRequest, defaults: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
@@ -191,19 +190,19 @@ def _tell(line: str) -> None:
 def _silence(line: str) -> None: ...
 
 
-def _progress(request: GavelRequest) -> Progress:
+def _progress(request: GavelRequest) -> ReproductionProgress:
     if request.quiet:
-        return Lines(_silence)
-    return Bar(Console(stderr=True)) if sys.stderr.isatty() else Lines(_tell)
+        return ReproductionLines(_silence)
+    return Bar(Console(stderr=True)) if sys.stderr.isatty() else ReproductionLines(_tell)
 
 
-def _print(sheet: Sheet, request: GavelRequest, like: Case) -> None:
+def _print(sheet: Sheet, request: GavelRequest, like: GavelCase) -> None:
     match request.output:
-        case Format.TABLE:
+        case GavelFormat.TABLE:
             _print_table(sheet, _caption(request, like))
-        case Format.JSON:
+        case GavelFormat.JSON:
             sys.stdout.write(as_json(sheet, _parameters(request, like)))
-        case Format.CSV:
+        case GavelFormat.CSV:
             sys.stdout.write(as_csv(sheet))
 
 
@@ -223,7 +222,7 @@ def _print_table(sheet: Sheet, caption: str) -> None:
         shown.print(escape(note), soft_wrap=True, highlight=False)
 
 
-def _caption(request: GavelRequest, like: Case) -> str:
+def _caption(request: GavelRequest, like: GavelCase) -> str:
     place = f"36 V100, 36 P100 and 36 K80; rounds of {ROUND_SECONDS:g} s unless said otherwise"
     if request.makespan:
         return f"{place}; {min(MAKESPAN_JOBS, like.last)} jobs that are all there at the beginning."
@@ -232,7 +231,7 @@ def _caption(request: GavelRequest, like: Case) -> str:
     return f"{place}; a look at jobs {like.first:,} to {like.last:,}, which says little of {FIRST:,} to {LAST:,}."
 
 
-def _parameters(request: GavelRequest, like: Case) -> dict[str, Plain]:
+def _parameters(request: GavelRequest, like: GavelCase) -> dict[str, Plain]:
     return {
         "horae": __version__,
         "sources": [sources_digest(), runs_digest()],
@@ -256,7 +255,7 @@ def _check_plot(path: Path) -> None:
         raise InputError(problem, file=str(path), field="--plot", remedy="name a file of yours") from None
 
 
-def _draw(outcome: Outcome, path: Path, tell: Callable[[str], None]) -> None:
+def _draw(outcome: GavelOutput, path: Path, tell: Callable[[str], None]) -> None:
     from horae_evaluation.gavel.figures import save  # noqa: PLC0415  (matplotlib takes a second to import)
 
     tell(f"drew {save(outcome.draw(), path)}")

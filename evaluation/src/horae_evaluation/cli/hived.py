@@ -13,10 +13,18 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from horae.cli.output import Data, Format, Output, console, need_data, right
-from horae.experiments.workers import Errand, Tell, Trade, Work, run_in_processes
+from horae.cli.output import Data, Output, OutputFormat, console, need_data, right
+from horae.experiments.workers import Tell, Work, WorkerSpec, WorkerTask, run_in_processes
 from horae.model.errors import InputError
-from horae_evaluation.hived.experiment import POLICIES, Affinity, Case, Result, Workload, read_workloads, run_case
+from horae_evaluation.hived.experiment import (
+    POLICIES,
+    Affinity,
+    HivedCase,
+    HivedResult,
+    HivedWorkload,
+    read_workloads,
+    run_case,
+)
 from horae_evaluation.hived.rows import (
     GuestRow,
     LoanRow,
@@ -29,7 +37,7 @@ from horae_evaluation.hived.rows import (
 )
 
 
-class Placement(Enum):
+class QuotaPlacement(Enum):
     PACK = "pack"
     SPREAD = "spread"
 
@@ -52,13 +60,14 @@ def hived_command(
         float, typer.Option(help="Part of the jobs that have no guarantee; 0: leave that out.")
     ] = 0.5,
     placement: Annotated[
-        list[Placement], typer.Option(help="By quota: pack jobs on the fullest nodes, or spread them; again for both.")
-    ] = [Placement.PACK, Placement.SPREAD],  # noqa: B006
+        list[QuotaPlacement],
+        typer.Option(help="By quota: pack jobs on the fullest nodes, or spread them; again for both."),
+    ] = [QuotaPlacement.PACK, QuotaPlacement.SPREAD],  # noqa: B006
     borrow: Annotated[bool, typer.Option(help="Also with jobs that borrow spare GPUs.")] = False,
     workers: Annotated[int, typer.Option(min=0, help="Processes at a time; 0: as many as there are processors.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="Draw the waiting times into this PNG file.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Tell nothing on the way.")] = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Queueing of tenants on private clusters, by quotas of GPUs and with cells, also beside opportunistic work."""
     folder = need_data(data)
@@ -72,13 +81,13 @@ def hived_command(
         for each in policy:
             for kind in affinity:
                 for how in placement:
-                    rows += tenant_rows(name, each, kind, how is Placement.SPREAD, crew)
+                    rows += tenant_rows(name, each, kind, how is QuotaPlacement.SPREAD, crew)
             if opportunistic:
                 guests += guest_rows(name, each, opportunistic, crew)
             if borrow:
                 loans += loan_rows(name, each, crew)
     wrong = failures(rows)
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         found = {"tenants": as_plain(rows), "guests": as_plain(guests), "loans": as_plain(loans), "failures": wrong}
         print(json.dumps(found, indent=2))
     else:
@@ -108,8 +117,8 @@ def _check(workloads: Sequence[str], policies: Sequence[str], opportunistic: flo
         raise InputError(f"is {str(plot)!r}", field="--plot", remedy="name a file that ends in .png")
 
 
-def open_shop(workloads: Mapping[str, Workload]) -> Work[Case, Result]:
-    def work(case: Case, tell: Tell) -> Result:
+def open_shop(workloads: Mapping[str, HivedWorkload]) -> Work[HivedCase, HivedResult]:
+    def work(case: HivedCase, tell: Tell) -> HivedResult:
         return run_case(case, workloads[case.workload])
 
     return work
@@ -118,15 +127,15 @@ def open_shop(workloads: Mapping[str, Workload]) -> Work[Case, Result]:
 class _Crew:
     """Runs the requested cases, each once, and reports progress."""
 
-    def __init__(self, workloads: Mapping[str, Workload], workers: int, *, quiet: bool) -> None:
-        self._trade = Trade(open_shop, workloads)
+    def __init__(self, workloads: Mapping[str, HivedWorkload], workers: int, *, quiet: bool) -> None:
+        self._trade = WorkerSpec(open_shop, workloads)
         self._workers = workers
         self._quiet = quiet
-        self._known: dict[Case, Result] = {}
+        self._known: dict[HivedCase, HivedResult] = {}
 
-    def __call__(self, cases: Sequence[Case]) -> Mapping[Case, Result]:
+    def __call__(self, cases: Sequence[HivedCase]) -> Mapping[HivedCase, HivedResult]:
         missing = [case for case in cases if case not in self._known]
-        errands = [Errand(number, case) for number, case in enumerate(missing)]
+        errands = [WorkerTask(number, case) for number, case in enumerate(missing)]
         for number, result in run_in_processes(errands, self._trade, self._workers, self):
             self._known[missing[number]] = result
             if not self._quiet:

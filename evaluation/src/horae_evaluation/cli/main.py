@@ -33,7 +33,7 @@ TOLERANCE = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PhillyComparison:
     vc: str
     policy: str
     jobs: int
@@ -49,7 +49,7 @@ class Comparison:
         return abs(self.difference) <= TOLERANCE
 
 
-def reproduce_philly(data: Path) -> list[Comparison]:
+def reproduce_philly(data: Path) -> list[PhillyComparison]:
     """Runs each virtual cluster alone on its nodes: all four in one run, as pools that own their nodes."""
     nodes, published = philly.philly_nodes(data), philly.published_completion(data)
     jobs = philly.philly_jobs(data)
@@ -62,7 +62,7 @@ def reproduce_philly(data: Path) -> list[Comparison]:
         recorder = simulate(setup, made).recorder
         for vc in PHILLY_VCS:
             mean, count = _mean_completion(recorder, vc)
-            comparisons.append(Comparison(vc, policy, count, mean, published[vc, policy]))
+            comparisons.append(PhillyComparison(vc, policy, count, mean, published[vc, policy]))
     return sorted(comparisons, key=lambda item: (PHILLY_VCS.index(item.vc), item.policy))
 
 

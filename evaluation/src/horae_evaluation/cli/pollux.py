@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from horae.cli.output import Data, Format, Output, console, need_data, right
-from horae_evaluation.pollux.experiment import Case, read_source
-from horae_evaluation.pollux.rows import Row, as_plain, rows
+from horae.cli.output import Data, Output, OutputFormat, console, need_data, right
+from horae_evaluation.pollux.experiment import PolluxCase, read_source
+from horae_evaluation.pollux.rows import PolluxRow, as_plain, rows
 
 
 def pollux_command(
@@ -25,13 +25,13 @@ def pollux_command(
     workload: Annotated[int, typer.Option(min=1, help="Which of the set's workloads.")] = 6,
     variants: Annotated[bool, typer.Option(help="One change at a time, too.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", help="Tell nothing on the way.")] = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Tiresias and Optimus on 16 nodes of 4 T4, beside the published mean completion times."""
     source = read_source(need_data(data))
-    base = Case("", set_name=set_name, workload=workload)
+    base = PolluxCase("", set_name=set_name, workload=workload)
     found = rows(source, policy, base, with_variants=variants, told=_silent if quiet else _told)
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print(json.dumps(as_plain(found), indent=2))
     else:
         _print(found)
@@ -44,7 +44,7 @@ def _told(policy: str, change: str) -> None:
 def _silent(policy: str, change: str) -> None: ...
 
 
-def _print(found: Sequence[Row]) -> None:
+def _print(found: Sequence[PolluxRow]) -> None:
     headings = ("jobs", "mean (s)", "published", "difference", "median", "published", "p99", "published", "starts")
     table = Table("policy", "change", *right(*headings, "wait (s)", "GPU-hours"))
     for row in found:

@@ -12,15 +12,15 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from horae.cli.output import Data, Format, Output, console, need_data, right
-from horae.experiments.workers import Errand, Tell, Trade, Work, run_in_processes
+from horae.cli.output import Data, Output, OutputFormat, console, need_data, right
+from horae.experiments.workers import Tell, Work, WorkerSpec, WorkerTask, run_in_processes
 from horae.model.errors import InputError
 from horae.model.serialization import to_plain
 from horae_evaluation.gavel.results import results_folder
-from horae_evaluation.hived.experiment import Workload
+from horae_evaluation.hived.experiment import HivedWorkload
 from horae_evaluation.themis.claims import Chapter, chapters
 from horae_evaluation.themis.page import COLUMNS, PHILLY, page, philly_page, philly_values, values
-from horae_evaluation.themis.philly import POLICIES, Case, Row, read, run_case
+from horae_evaluation.themis.philly import POLICIES, PhillyCase, PhillyRow, read, run_case
 from horae_evaluation.themis.results import Answers
 
 CHAPTERS = range(1, 11)
@@ -36,7 +36,7 @@ def themis_command(
     philly: Annotated[bool, typer.Option("--philly", help="The four Philly clusters in one pool instead.")] = False,
     data: Data = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Tell nothing on the way.")] = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Fairness by auction beside Tiresias, Optimus, Gandiva and SLAQ, on W1 and W2. Exits with 1 if a claim fails."""
     tell = _silence if quiet else _tell
@@ -55,7 +55,7 @@ def themis_command(
     except KeyboardInterrupt:
         _tell(f"interrupted; finished runs are kept in {answers.store.folder}, and the same command goes on from there")
         raise typer.Exit(130) from None
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print(json.dumps(to_plain(made), indent=1))
     else:
         _print(made, seeds)
@@ -68,15 +68,15 @@ def themis_command(
         raise typer.Exit(1)
 
 
-def _philly(folder: Path, workers: int, tell: Callable[[str], None], output: Format) -> list[Row]:
-    cases = [Case(name) for name in POLICIES]
-    errands = [Errand(number, case) for number, case in enumerate(cases)]
-    rows: dict[int, Row] = {}
-    for number, row in run_in_processes(errands, Trade(open_philly, read(folder)), workers, _Watcher()):
+def _philly(folder: Path, workers: int, tell: Callable[[str], None], output: OutputFormat) -> list[PhillyRow]:
+    cases = [PhillyCase(name) for name in POLICIES]
+    errands = [WorkerTask(number, case) for number, case in enumerate(cases)]
+    rows: dict[int, PhillyRow] = {}
+    for number, row in run_in_processes(errands, WorkerSpec(open_philly, read(folder)), workers, _Watcher()):
         rows[number] = row
         tell(f"{row.policy}: {row.processor_seconds:.0f} s of processor time")
     ordered = [rows[number] for number in sorted(rows)]
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print(json.dumps(to_plain(ordered), indent=1))
         return ordered
     table = Table("policy", *right(*PHILLY))
@@ -102,8 +102,8 @@ def _write(file: Path | None, text: str) -> None:
         ) from None
 
 
-def open_philly(workload: Workload) -> Work[Case, Row]:
-    def work(case: Case, tell: Tell) -> Row:
+def open_philly(workload: HivedWorkload) -> Work[PhillyCase, PhillyRow]:
+    def work(case: PhillyCase, tell: Tell) -> PhillyRow:
         return run_case(case, workload)
 
     return work

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from horae.model.setup import RoundRules
 from horae_evaluation.gavel.rows import HOUR, Solve, Spread, by_case
-from horae_evaluation.gavel.setup import COMPATIBLE, OURS, Case
+from horae_evaluation.gavel.setup import COMPATIBLE, OURS, GavelCase
 
 RESTART_SECONDS = 60.0
 
@@ -21,7 +21,7 @@ class Rung:
     change: Spread  # of the mean completion time against the first rung, seed by seed
 
 
-def rungs(case: Case) -> dict[str, Case]:
+def rungs(case: GavelCase) -> dict[str, GavelCase]:
     """The steps of the ablation; all are compared with the first."""
     ours = replace(case, rules=OURS)
     found = {
@@ -44,7 +44,7 @@ def _one_rule_off() -> dict[str, RoundRules]:
     }
 
 
-def ladder(rates: Mapping[str, Sequence[float]], like: Case, seeds: int, solve: Solve) -> list[Rung]:
+def ladder(rates: Mapping[str, Sequence[float]], like: GavelCase, seeds: int, solve: Solve) -> list[Rung]:
     ladders = [
         rungs(replace(like, workload=workload, jobs_per_hour=rate)) for workload, each in rates.items() for rate in each
     ]

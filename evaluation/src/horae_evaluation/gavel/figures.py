@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from horae.reports.plots import style
 from horae_evaluation.gavel.ablation import Rung
 from horae_evaluation.gavel.published import Published
-from horae_evaluation.gavel.rows import Row
+from horae_evaluation.gavel.rows import GavelRow
 from horae_evaluation.gavel.sweeps import Step, Sweep
 
 TITLES: Mapping[str, str] = {"single": "single-GPU jobs", "multi": "gangs of 1, 2, 4 and 8 GPUs"}
@@ -26,20 +26,20 @@ FAMILIES = ("fifo", "max_min_fairness", "finish_time_fairness", "allox", "gandiv
 MARKERS: Mapping[str, str] = {"": "o", "_perf": "^", "_packed": "s"}  # one marker for each variant of a family
 
 
-class Look(NamedTuple):
+class PolicyStyle(NamedTuple):
     colour: str
     marker: str
 
 
-def look(policy: str) -> Look:
+def look(policy: str) -> PolicyStyle:
     """The colour and marker of a policy, the same in every figure; policies not in the paper are black."""
     for family, colour in zip(FAMILIES, style.COLOURS, strict=False):
         if policy.startswith(family) and (marker := MARKERS.get(policy.removeprefix(family))):
-            return Look(colour, marker)
-    return Look("black", "D")
+            return PolicyStyle(colour, marker)
+    return PolicyStyle("black", "D")
 
 
-def rates_figure(rows: Sequence[Row], published: Published) -> Figure:
+def rates_figure(rows: Sequence[GavelRow], published: Published) -> Figure:
     """Mean completion time by rate. Filled and solid: ours. Hollow and dashed: published."""
     workloads = list(dict.fromkeys(row.workload for row in rows))
     policies = list(dict.fromkeys(row.policy for row in rows))
@@ -64,12 +64,12 @@ def rates_figure(rows: Sequence[Row], published: Published) -> Figure:
     return figure
 
 
-def _limits(rows: Sequence[Row]) -> tuple[float, float]:
+def _limits(rows: Sequence[GavelRow]) -> tuple[float, float]:
     values = [value for row in rows for value in (row.hours.mean, row.published_hours) if not isnan(value)]
     return 0.7 * min(values), 1.2 * min(max(values), TOP_FACTOR * float(np.median(values)))
 
 
-def _draw_ours(axes: Axes, rows: Sequence[Row], aside: float) -> None:
+def _draw_ours(axes: Axes, rows: Sequence[GavelRow], aside: float) -> None:
     if not rows:
         return
     drawn = look(rows[0].policy)
@@ -91,7 +91,7 @@ def _draw_ours(axes: Axes, rows: Sequence[Row], aside: float) -> None:
             )  # fmt: skip
 
 
-def _curve(published: Published, workload: str, policy: str, rows: Sequence[Row]) -> list[tuple[float, float]]:
+def _curve(published: Published, workload: str, policy: str, rows: Sequence[GavelRow]) -> list[tuple[float, float]]:
     fastest = max(row.jobs_per_hour for row in rows)
     return sorted(
         (point.jobs_per_hour, hours)
@@ -122,7 +122,7 @@ def _legend(figure: Figure, policies: Sequence[str]) -> None:
     )
 
 
-def makespan_figure(rows: Sequence[Row]) -> Figure:
+def makespan_figure(rows: Sequence[GavelRow]) -> Figure:
     figure, (axes,) = style.side_by_side(1, width=6.4, height=3.2)
     places = np.arange(len(rows))
     errors = [np.nan_to_num(row.hours.two_standard_errors) for row in rows]

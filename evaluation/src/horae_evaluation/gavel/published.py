@@ -57,26 +57,26 @@ MAKESPAN_POLICIES: Mapping[str, PolicyChoice] = MappingProxyType(
 )
 
 
-class Point(NamedTuple):
+class PublishedPoint(NamedTuple):
     workload: str  # single or multi
     policy: str  # the authors' name
     jobs_per_hour: float
 
 
-Published = Mapping[Point, float]  # mean completion time in hours
+Published = Mapping[PublishedPoint, float]  # mean completion time in hours
 
 
-def read_published(data: Path) -> dict[Point, float]:
+def read_published(data: Path) -> dict[PublishedPoint, float]:
     """Reads `gavel/published_by_rate.csv`: the mean completion times among its metrics."""
     path = data / FILE
-    found: dict[Point, float] = {}
+    found: dict[PublishedPoint, float] = {}
     for line, row in _rows(path):
         if row["metric"] != COMPLETION:
             continue
         if row["workload"] not in WORKLOADS:
             raise _wrong(path, line, row, "workload", f"use {' or '.join(WORKLOADS)}")
         rate, hours = (_positive(path, line, row, field) for field in ("rate_jobs_per_h", "value"))
-        found[Point(WORKLOADS[row["workload"]], row["policy"], rate)] = hours
+        found[PublishedPoint(WORKLOADS[row["workload"]], row["policy"], rate)] = hours
     if not found:
         raise InputError(f"has no metric {COMPLETION!r}", file=str(path), field="metric", remedy="fetch the file again")
     return found

@@ -23,12 +23,12 @@ from horae_evaluation.gavel.published import (
     Published,
     published_hours,
 )
-from horae_evaluation.gavel.run import Result
-from horae_evaluation.gavel.setup import AT_ONCE, OURS, Case
+from horae_evaluation.gavel.run import GavelResult
+from horae_evaluation.gavel.setup import AT_ONCE, OURS, GavelCase
 
 HOUR = 3600.0
 RATES: Mapping[str, tuple[float, ...]] = {"single": (4.8, 5.6), "multi": (2.4, 2.6)}
-Solve: TypeAlias = Callable[[Sequence[Case]], Sequence[Result]]
+Solve: TypeAlias = Callable[[Sequence[GavelCase]], Sequence[GavelResult]]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Row:
+class GavelRow:
     """A policy at an arrival rate: our result, and the published one."""
 
     workload: str
@@ -75,7 +75,7 @@ class Line:
     policy: str
     choice: PolicyChoice
     published_hours: float
-    case: Case  # of any seed
+    case: GavelCase  # of any seed
 
 
 def written(choice: PolicyChoice) -> str:
@@ -101,7 +101,7 @@ def lines_by_rate(
     published: Published,
     choices: Mapping[str, PolicyChoice],
     rates: Mapping[str, Sequence[float]],
-    like: Case,
+    like: GavelCase,
     named: bool,
 ) -> list[Line]:
     """The rows to run by rate: `named` policies at every rate, others where a value was published."""
@@ -115,7 +115,7 @@ def lines_by_rate(
     return lines
 
 
-def lines_of_makespan(choices: Mapping[str, PolicyChoice], like: Case) -> list[Line]:
+def lines_of_makespan(choices: Mapping[str, PolicyChoice], like: GavelCase) -> list[Line]:
     """The rows of makespan.
 
     The authors' figures are of single-GPU jobs: the longest of 500 takes about their best makespan.
@@ -128,27 +128,27 @@ def lines_of_makespan(choices: Mapping[str, PolicyChoice], like: Case) -> list[L
     ]
 
 
-def _case(like: Case, workload: str, rate: float, choice: PolicyChoice) -> Case:
+def _case(like: GavelCase, workload: str, rate: float, choice: PolicyChoice) -> GavelCase:
     rules = RULES.get(choice.name, like.rules) if like.rules == OURS else like.rules
     return replace(like, workload=workload, jobs_per_hour=rate, policy=choice.name, options=choice.options, rules=rules)
 
 
-def rows(lines: Sequence[Line], seeds: int, solve: Solve) -> list[Row]:
+def rows(lines: Sequence[Line], seeds: int, solve: Solve) -> list[GavelRow]:
     results = by_case([line.case for line in lines], seeds, solve)
     return [_row(line, each) for line, each in zip(lines, results, strict=True)]
 
 
-def by_case(cases: Sequence[Case], seeds: int, solve: Solve) -> list[Sequence[Result]]:
+def by_case(cases: Sequence[GavelCase], seeds: int, solve: Solve) -> list[Sequence[GavelResult]]:
     """Runs seed by seed, so that an interrupted run has all rows with fewer seeds rather than a few rows."""
     order = [replace(case, seed=seed) for seed in range(seeds) for case in cases]
     results = solve(order)
     return [results[place :: len(cases)] for place in range(len(cases))]
 
 
-def _row(line: Line, results: Sequence[Result]) -> Row:
+def _row(line: Line, results: Sequence[GavelResult]) -> GavelRow:
     at_once = line.case.jobs_per_hour == AT_ONCE
     hours = [(each.last_end_seconds if at_once else each.completion_mean_seconds) / HOUR for each in results]
-    return Row(
+    return GavelRow(
         line.case.workload,
         line.case.jobs_per_hour,
         line.policy,
@@ -180,8 +180,8 @@ APART = 0.15  # published figures that differ by more have a definite order
 class Swap(NamedTuple):
     """Two policies that do not come out in the published order."""
 
-    better: Row  # as published
-    worse: Row
+    better: GavelRow  # as published
+    worse: GavelRow
 
     def __str__(self) -> str:
         better, worse = self
@@ -195,22 +195,22 @@ class Swap(NamedTuple):
         return f"{told}; seed by seed {apart.mean:+.1f} +- {apart.two_standard_errors:.1f} h"
 
 
-def _when(row: Row) -> str:
+def _when(row: GavelRow) -> str:
     return "all at once" if isinf(row.jobs_per_hour) else f"{row.jobs_per_hour:g} jobs/h"
 
 
-def is_above(row: Row) -> bool:
+def is_above(row: GavelRow) -> bool:
     """Whether a row is above the published value by more than two standard errors;
     one seed has none, and counts as is."""
     margin = row.hours.two_standard_errors
     return row.is_published and row.hours.mean - (0.0 if isnan(margin) else margin) > row.published_hours
 
 
-def too_slow(rows: Sequence[Row]) -> list[Row]:
+def too_slow(rows: Sequence[GavelRow]) -> list[GavelRow]:
     return [row for row in rows if row.policy == AWARE_MAX_MIN and is_above(row)]
 
 
-def swaps(rows: Sequence[Row]) -> list[Swap]:
+def swaps(rows: Sequence[GavelRow]) -> list[Swap]:
     """Swapped pairs at one workload and rate; equal results keep their order."""
     return [
         Swap(better, worse)
@@ -221,7 +221,7 @@ def swaps(rows: Sequence[Row]) -> list[Swap]:
     ]
 
 
-def verdict(row: Row, rows: Sequence[Row]) -> str:
+def verdict(row: GavelRow, rows: Sequence[GavelRow]) -> str:
     """The verdict in a word, for the table."""
     if not row.is_published:
         return "not published"
@@ -233,5 +233,5 @@ def verdict(row: Row, rows: Sequence[Row]) -> str:
     return ", ".join(found)
 
 
-def holds(rows: Sequence[Row]) -> bool:
+def holds(rows: Sequence[GavelRow]) -> bool:
     return not too_slow(rows) and not swaps(rows)

@@ -22,7 +22,7 @@ from horae.model.setup import Setup
 from horae.reports.recorder import Recorder
 from horae.reports.run_log import RunLog
 from horae.scheduler import Scheduler
-from horae_evaluation.gavel.setup import Case, Tables, arrivals_of, setup_of
+from horae_evaluation.gavel.setup import GavelCase, Tables, arrivals_of, setup_of
 
 PART_MAX = 0.95  # the largest fraction reported before a run has ended
 Tell = Callable[[float], None]  # reports the finished fraction of a run
@@ -32,7 +32,7 @@ def _silence(part: float) -> None: ...
 
 
 @dataclass(frozen=True)
-class Result:
+class GavelResult:
     """Results over the measured jobs, except for the last two fields."""
 
     completion_mean_seconds: float
@@ -43,7 +43,7 @@ class Result:
     processor_seconds: float  # processor time of the run
 
 
-class Window:
+class MeasuredWindow:
     """An observer that detects when the measured jobs have ended."""
 
     def __init__(self, measured: Sequence[Arrival]) -> None:
@@ -58,13 +58,13 @@ class Window:
         return not self._waited_for
 
 
-def run_case(case: Case, tables: Tables, tell: Tell = _silence) -> Result:
+def run_case(case: GavelCase, tables: Tables, tell: Tell = _silence) -> GavelResult:
     """Runs a case until all measured jobs have ended."""
     began = process_time()
     setup = setup_of(case, tables)
     feed = arrivals_of(case, tables, setup.cluster)
     head = list(islice(feed, case.last))
-    window = Window(head[case.first :])
+    window = MeasuredWindow(head[case.first :])
     # Some of the measured jobs end long after others that were submitted later.
     counter = Counter(lambda ended: tell(min(ended / case.last, PART_MAX)))
     recorder = Recorder(setup)
@@ -76,7 +76,7 @@ def run_case(case: Case, tables: Tables, tell: Tell = _silence) -> Result:
         raise PolicyError(problem, field="--policy", remedy=remedy)
     log = recorder.log()
     restarts_per_job, share = restarts(log, window.completion_seconds)
-    return Result(
+    return GavelResult(
         completion_mean_seconds=float(np.mean([window.completion_seconds[each.job.id] for each in head[case.first :]])),
         last_end_seconds=log.until,
         restarts_per_job=restarts_per_job,
@@ -86,7 +86,7 @@ def run_case(case: Case, tables: Tables, tell: Tell = _silence) -> Result:
     )
 
 
-def _around(engine: Engine, case: Case, setup: Setup) -> Engine:
+def _around(engine: Engine, case: GavelCase, setup: Setup) -> Engine:
     """Wraps the engine according to how the scheduler learns speeds."""
     if case.learning is not None:
         return LearningEngine(engine, setup.cluster.levels, replace(case.learning, seed=case.seed))

@@ -18,7 +18,7 @@ from horae.model.serialization import to_plain
 from horae.model.setup import Cadence, PoolSpec, RoundRules, Setup
 from horae.model.speeds import Measurement, Sharing
 from horae.speed.table import SpeedBook
-from horae.traces.generators.gavel import Gavel, reference_speeds
+from horae.traces.generators.gavel import GavelWorkload, reference_speeds
 from horae.traces.jobs import arrivals
 from horae.traces.sharing_table import sharing_rows
 from horae.traces.speed_tables import read_gavel_colocated, read_gavel_csv
@@ -37,7 +37,7 @@ COMPATIBLE = RoundRules(type_order=TYPES, reconsider_seconds=1920.0, fill=True, 
 
 
 @dataclass(frozen=True)
-class Case:
+class GavelCase:
     """Everything that determines a run, except for the tables."""
 
     workload: str  # single: gangs of one GPU; multi: of 1, 2, 4 and 8
@@ -91,7 +91,7 @@ def read_tables(data: Path) -> Tables:
     return Tables(measurements, sharing_rows(read_gavel_colocated(data), measurements))
 
 
-def setup_of(case: Case, tables: Tables) -> Setup:
+def setup_of(case: GavelCase, tables: Tables) -> Setup:
     nodes = tuple(
         Node(f"{kind}-{number}", kind, GPUS_PER_NODE)
         for kind in TYPES
@@ -102,7 +102,7 @@ def setup_of(case: Case, tables: Tables) -> Setup:
     return Setup(cluster, (pool,), seed=case.seed, sharing=tables.sharing)
 
 
-def arrivals_of(case: Case, tables: Tables, cluster: Cluster) -> Iterator[Arrival]:
+def arrivals_of(case: GavelCase, tables: Tables, cluster: Cluster) -> Iterator[Arrival]:
     """The arrivals: more jobs than are measured, so that the last measured ones do not run on an empty cluster."""
     made, count = 0, case.last
     while made < count:
@@ -111,9 +111,9 @@ def arrivals_of(case: Case, tables: Tables, cluster: Cluster) -> Iterator[Arriva
         made, count = count, count if isinf(case.jobs_per_hour) else min(2 * count + 1000, case.last + JOBS_AFTER_MAX)
 
 
-def _first(count: int, case: Case, tables: Tables, cluster: Cluster) -> list[Arrival]:
+def _first(count: int, case: GavelCase, tables: Tables, cluster: Cluster) -> list[Arrival]:
     is_at_once = isinf(case.jobs_per_hour)
-    generator = Gavel(
+    generator = GavelWorkload(
         tables.reference,
         jobs=count,
         jobs_per_hour=1.0 if is_at_once else case.jobs_per_hour,

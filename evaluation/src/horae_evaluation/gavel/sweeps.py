@@ -10,7 +10,7 @@ import numpy as np
 
 from horae.experiments.learning import Learning
 from horae_evaluation.gavel.rows import HOUR, Solve, Spread, by_case
-from horae_evaluation.gavel.setup import Case
+from horae_evaluation.gavel.setup import GavelCase
 
 RESTART_SECONDS = 60.0  # where rounds are varied, so that a preemption has a cost
 
@@ -20,11 +20,11 @@ class Sweep:
     name: str
     axis: str  # in words, with the unit
     values: tuple[float, ...]
-    change: Callable[[Case, float], Case]
+    change: Callable[[GavelCase, float], GavelCase]
     compared_with: str = "the first value"
-    base: Callable[[Case], Case] | None = None  # the reference; None: the first value
+    base: Callable[[GavelCase], GavelCase] | None = None  # the reference; None: the first value
 
-    def base_of(self, case: Case) -> Case:
+    def base_of(self, case: GavelCase) -> GavelCase:
         return self.base(case) if self.base else self.change(case, self.values[0])
 
 
@@ -83,7 +83,9 @@ class Step:
     restart_share: float  # of all GPU time
 
 
-def run_sweep(sweep: Sweep, rates: Mapping[str, Sequence[float]], like: Case, seeds: int, solve: Solve) -> list[Step]:
+def run_sweep(
+    sweep: Sweep, rates: Mapping[str, Sequence[float]], like: GavelCase, seeds: int, solve: Solve
+) -> list[Step]:
     loads = [(workload, rate) for workload, each in rates.items() for rate in each]
     points = [(*load, value) for load in loads for value in sweep.values]
     at = {load: replace(like, workload=load[0], jobs_per_hour=load[1]) for load in loads}

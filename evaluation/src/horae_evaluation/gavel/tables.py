@@ -12,7 +12,7 @@ from typing import Any
 
 from horae.model.serialization import Plain
 from horae_evaluation.gavel.ablation import Rung
-from horae_evaluation.gavel.rows import Row, Spread, swaps, too_slow, verdict
+from horae_evaluation.gavel.rows import GavelRow, Spread, swaps, too_slow, verdict
 from horae_evaluation.gavel.sweeps import ESTIMATES_WITHIN, Step, Sweep, too_costly
 
 
@@ -26,7 +26,7 @@ class Sheet:
     failures: tuple[str, ...] = ()  # verdicts that do not hold
 
 
-def sheet_of_rows(rows: Sequence[Row], measured: str) -> Sheet:
+def sheet_of_rows(rows: Sequence[GavelRow], measured: str) -> Sheet:
     """A table of rows; `measured` says what the hours are."""
     headings = (
         "workload", "jobs/h", "policy", "ours", "seeds", f"{measured} (h)", "+-2 s.e.", "published (h)", "difference",
@@ -63,7 +63,7 @@ def sheet_of_rows(rows: Sequence[Row], measured: str) -> Sheet:
     return Sheet(headings, (0, 2, 3, 9), lines, plain, _notes_of_rows(rows), _failures(rows))
 
 
-def _notes_of_rows(rows: Sequence[Row]) -> tuple[str, ...]:
+def _notes_of_rows(rows: Sequence[GavelRow]) -> tuple[str, ...]:
     notes = ["Published figures are one draw (seed 0) of the authors' own generator; ours are means over other draws."]
     notes += [
         f"{row.workload}, {_rate(row.jobs_per_hour)} jobs/h, {row.policy}: jobs stopped coming before all that are "
@@ -74,7 +74,7 @@ def _notes_of_rows(rows: Sequence[Row]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _failures(rows: Sequence[Row]) -> tuple[str, ...]:
+def _failures(rows: Sequence[GavelRow]) -> tuple[str, ...]:
     slow = [
         f"{row.workload}, {_rate(row.jobs_per_hour)} jobs/h: {row.policy} takes {row.hours.mean:.2f} h, beyond two "
         f"standard errors above the published {row.published_hours:.2f} h"

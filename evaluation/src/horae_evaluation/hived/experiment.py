@@ -32,7 +32,7 @@ SMALL_NODES, SMALL_GPUS = 24, 4  # the cluster of the paper's own experiments
 PHILLY_VCS = ("7f04ca", "2869ce", "0e4a51", "ee9e8c")
 
 
-class Sharing(Enum):
+class SharingKind(Enum):
     PRIVATE = "private"  # its own nodes
     QUOTA = "quota"  # a number of GPUs, anywhere
     CELLS = "cells"
@@ -51,7 +51,7 @@ POLICIES: Mapping[str, tuple[str, Cadence]] = {
 
 
 @dataclass(frozen=True)
-class Workload:
+class HivedWorkload:
     """Jobs of several tenants, and the nodes in proportion to which they share a cluster."""
 
     name: str
@@ -69,10 +69,10 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class Case:
+class HivedCase:
     workload: str
     policy: str
-    sharing: Sharing
+    sharing: SharingKind
     affinity: Affinity = Affinity.HARD
     spreads: bool = False  # with a quota, gangs go to the emptiest nodes rather than to the fullest
     opportunistic: float = 0.0  # fraction of the jobs that have no guarantee
@@ -100,7 +100,7 @@ class TenantResult:
 
 
 @dataclass(frozen=True)
-class Result:
+class HivedResult:
     tenants: tuple[TenantResult, ...]
     starts: Mapping[str, float]  # by job with a guarantee: when it first started
     ends: Mapping[str, float]  # likewise: when it ended
@@ -110,26 +110,26 @@ class Result:
     processor_seconds: float
 
 
-def read_workloads(data: Path, names: Sequence[str]) -> dict[str, Workload]:
+def read_workloads(data: Path, names: Sequence[str]) -> dict[str, HivedWorkload]:
     readers = {"philly": _philly, "itp": _itp, "small": _small}
     return {name: readers[name](data) for name in names}
 
 
-def _philly(data: Path) -> Workload:
+def _philly(data: Path) -> HivedWorkload:
     jobs = philly.philly_jobs(data)
     jobs = jobs.filter(jobs["submit_s"].is_between(*philly.WINDOW) & jobs["vc"].is_in(PHILLY_VCS))
     nodes = philly.philly_nodes(data)
     return _workload("philly", jobs, {vc: nodes[vc] for vc in PHILLY_VCS}, philly.GPUS_PER_NODE, "vc")
 
 
-def _itp(data: Path) -> Workload:
+def _itp(data: Path) -> HivedWorkload:
     jobs = philly.read_table(data, "itp/itp_jobs.csv.gz").sort("submit_s", maintain_order=True)
     pool = philly.read_columns(data, "itp/pool_1408.csv", {"cluster": None, "nodes": 1})
     nodes = dict(zip(pool["cluster"].to_list(), pool["nodes"].to_list(), strict=True))
     return _workload("itp", jobs, nodes, philly.GPUS_PER_NODE, "cluster")
 
 
-def _small(data: Path) -> Workload:
+def _small(data: Path) -> HivedWorkload:
     """A sample of Philly's jobs on 24 nodes of 4 GPUs, each tenant with its part."""
     large = _philly(data)
     total = sum(large.nodes.values())
@@ -152,39 +152,41 @@ def _shares(weights: Mapping[str, int], total: int) -> dict[str, int]:
     return given
 
 
-def _workload(name: str, jobs: pl.DataFrame, nodes: Mapping[str, int], gpus_per_node: int, tenant: str) -> Workload:
-    empty = Workload(name, nodes, gpus_per_node, ())
+def _workload(
+    name: str, jobs: pl.DataFrame, nodes: Mapping[str, int], gpus_per_node: int, tenant: str
+) -> HivedWorkload:
+    empty = HivedWorkload(name, nodes, gpus_per_node, ())
     made, _ = arrivals(philly.as_trace(jobs, tenant), empty.cluster, whole_nodes=True)
     fits = [arrival for arrival in made if arrival.job.gpus <= gpus_per_node * nodes[arrival.job.tenant]]
     return replace(empty, arrivals=tuple(fits))
 
 
-def run_case(case: Case, workload: Workload) -> Result:
+def run_case(case: HivedCase, workload: HivedWorkload) -> HivedResult:
     started = process_time()
     jobs = [_soft(each) if case.affinity is Affinity.SOFT else each for each in workload.arrivals]
     if case.opportunistic:
         every = round(1 / case.opportunistic)
         jobs = [_without_guarantee(each) if index % every == 0 else each for index, each in enumerate(jobs)]
-        if case.sharing is not Sharing.CELLS:  # a private cluster, or a quota, is for work with a guarantee
+        if case.sharing is not SharingKind.CELLS:  # a private cluster, or a quota, is for work with a guarantee
             jobs = [each for each in jobs if each.job.priority >= 0]
     run = simulate(setup_of(case, workload), jobs)
     return _result(run, workload, process_time() - started)
 
 
-def setup_of(case: Case, workload: Workload) -> Setup:
+def setup_of(case: HivedCase, workload: HivedWorkload) -> Setup:
     policy, cadence = POLICIES[case.policy]
     pools = []
     for tenant, nodes in workload.nodes.items():
         pool = PoolSpec(tenant, policy, {}, cadence, tenants=(tenant,))
         match case.sharing:
-            case Sharing.PRIVATE:
+            case SharingKind.PRIVATE:
                 pools.append(replace(pool, nodes=workload.names(tenant)))
-            case Sharing.QUOTA:
+            case SharingKind.QUOTA:
                 quota = {philly.ACCELERATOR: nodes * workload.gpus_per_node}
                 pools.append(replace(pool, quota=quota, spreads=case.spreads))
-            case Sharing.CELLS:
+            case SharingKind.CELLS:
                 pools.append(replace(pool, borrow=case.borrow, cells={f"{philly.ACCELERATOR}.node": nodes}))
-    if case.sharing is Sharing.CELLS:
+    if case.sharing is SharingKind.CELLS:
         pools.append(PoolSpec(SPARE, "fifo", {"backfill": True}))
     return Setup(workload.cluster, tuple(pools), static_binding=case.static_binding)
 
@@ -204,7 +206,7 @@ def _without_guarantee(arrival: Arrival) -> Arrival:
     return Arrival(job, replace(arrival.truth, leaving_seconds=GRACE_SECONDS))
 
 
-def _result(run: Run, workload: Workload, processor_seconds: float) -> Result:
+def _result(run: Run, workload: HivedWorkload, processor_seconds: float) -> HivedResult:
     jobs, leases = run.log.jobs, run.log.leases
     tenant_of = np.array(run.log.tenants)[jobs.tenant]
     guaranteed = np.array([pool != SPARE for pool in np.array([*run.log.cluster.pools])[jobs.pool]])
@@ -226,10 +228,10 @@ def _result(run: Run, workload: Workload, processor_seconds: float) -> Result:
     ends = {name: at for name, at, kept in zip(jobs.id, jobs.ended_at.tolist(), guaranteed, strict=True) if kept}
     owners = {name: str(owner) for name, owner, kept in zip(jobs.id, tenant_of, guaranteed, strict=True) if kept}
     preemptions = int((~guaranteed[leases.job]).sum() - (~guaranteed).sum())
-    return Result(tuple(rows), starts, ends, owners, preemptions, _fragmentation(run, workload), processor_seconds)
+    return HivedResult(tuple(rows), starts, ends, owners, preemptions, _fragmentation(run, workload), processor_seconds)
 
 
-def _fragmentation(run: Run, workload: Workload, samples: int = 400) -> float:
+def _fragmentation(run: Run, workload: HivedWorkload, samples: int = 400) -> float:
     """The mean fragmentation over evenly spaced samples of the run."""
     leases, gpus = run.log.leases, workload.gpus_per_node
     count = sum(workload.nodes.values())

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from horae.model.serialization import Plain, to_plain
-from horae_evaluation.hived.experiment import Affinity, Case, Result, Sharing, TenantResult
+from horae_evaluation.hived.experiment import Affinity, HivedCase, HivedResult, SharingKind, TenantResult
 
-Solve = Callable[[Sequence[Case]], Mapping[Case, Result]]
+Solve = Callable[[Sequence[HivedCase]], Mapping[HivedCase, HivedResult]]
 NOTICEABLE_SECONDS = 60.0  # a job that waits longer by this much counts as delayed
 
 
@@ -61,8 +61,8 @@ class LoanRow:
 
 
 def loan_rows(workload: str, policy: str, solve: Solve) -> list[LoanRow]:
-    private = Case(workload, policy, Sharing.PRIVATE)
-    lending = replace(private, sharing=Sharing.CELLS, borrow=True)
+    private = HivedCase(workload, policy, SharingKind.PRIVATE)
+    lending = replace(private, sharing=SharingKind.CELLS, borrow=True)
     found = solve([private, lending])
     one, two = found[private], found[lending]
     rows = []
@@ -76,11 +76,11 @@ def loan_rows(workload: str, policy: str, solve: Solve) -> list[LoanRow]:
 
 
 def tenant_rows(workload: str, policy: str, affinity: Affinity, spreads: bool, solve: Solve) -> list[TenantRow]:
-    cases = {sharing: Case(workload, policy, sharing, affinity) for sharing in Sharing}
-    cases[Sharing.QUOTA] = replace(cases[Sharing.QUOTA], spreads=spreads)
+    cases = {sharing: HivedCase(workload, policy, sharing, affinity) for sharing in SharingKind}
+    cases[SharingKind.QUOTA] = replace(cases[SharingKind.QUOTA], spreads=spreads)
     placement = "spread" if spreads else "pack"
     found = solve(list(cases.values()))
-    private, quota, cells = (found[cases[sharing]] for sharing in Sharing)
+    private, quota, cells = (found[cases[sharing]] for sharing in SharingKind)
     rows = []
     for one, two, three in zip(private.tenants, quota.tenants, cells.tenants, strict=True):
         names = [name for name in private.starts if private.tenant_of[name] == one.tenant]
@@ -93,8 +93,8 @@ def tenant_rows(workload: str, policy: str, affinity: Affinity, spreads: bool, s
 
 
 def guest_rows(workload: str, policy: str, part: float, solve: Solve) -> list[GuestRow]:
-    private = Case(workload, policy, Sharing.PRIVATE, opportunistic=part)
-    dynamic = replace(private, sharing=Sharing.CELLS)
+    private = HivedCase(workload, policy, SharingKind.PRIVATE, opportunistic=part)
+    dynamic = replace(private, sharing=SharingKind.CELLS)
     cases = {"dynamic": dynamic, "static": replace(dynamic, static_binding=True)}
     found = solve([private, *cases.values()])
     rows = []

@@ -30,7 +30,7 @@ WORKLOADS_FILE, PUBLISHED_FILE = "pollux/workloads.csv.gz", "pollux/published_si
 
 
 @dataclass(frozen=True)
-class Task:
+class PolluxTask:
     """One row of a workload."""
 
     name: str
@@ -44,7 +44,7 @@ class Task:
 class Source:
     """The contents of the data folder."""
 
-    tasks: Mapping[tuple[str, int], tuple[Task, ...]]  # by set and workload
+    tasks: Mapping[tuple[str, int], tuple[PolluxTask, ...]]  # by set and workload
     profiles: Mapping[str, Profile]  # by model: packed gangs, and how many steps training takes
     steps: Mapping[str, Steps]  # by model: gangs wherever they are
     noise_steps: Mapping[tuple[str, int], float]  # by model and batch size
@@ -59,7 +59,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Case:
+class PolluxCase:
     policy: str
     set_name: str = "1.0x"
     workload: int = 6
@@ -79,7 +79,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Result:
+class PolluxResult:
     jobs: int
     mean_seconds: float
     p50_seconds: float
@@ -92,9 +92,9 @@ class Result:
 
 def read_source(data: Path) -> Source:
     columns = {"set": None, "workload": 1, "name": None, "submit_s": 0, "model": None, "num_gpu": 1, "batch_size": 1}
-    tasks: dict[tuple[str, int], list[Task]] = {}
+    tasks: dict[tuple[str, int], list[PolluxTask]] = {}
     for name_of_set, number, *rest in read_columns(data, WORKLOADS_FILE, columns).iter_rows():
-        tasks.setdefault((name_of_set, number), []).append(Task(*rest))
+        tasks.setdefault((name_of_set, number), []).append(PolluxTask(*rest))
     path = data / WORKLOADS_FILE
     in_order = {key: tuple(sorted(rows, key=lambda task: task.submitted_at)) for key, rows in tasks.items()}
     return Source(in_order, read_profiles(path), read_steps(path), read_noise_steps(path), _read_published(data))
@@ -126,7 +126,7 @@ def cluster() -> Cluster:
     return Cluster("pollux", nodes)
 
 
-def run_case(case: Case, source: Source) -> Result:
+def run_case(case: PolluxCase, source: Source) -> PolluxResult:
     tasks = tasks_of(case, source)
     cut = {model: source.steps[model].in_parts_of(share) for model, share in case.share_max if model in source.steps}
     source = replace(source, steps={**source.steps, **cut})
@@ -139,7 +139,7 @@ def run_case(case: Case, source: Source) -> Result:
     run = simulate(setup_of(case), jobs, wrap=placed) if case.is_placed else simulate(setup_of(case), jobs)
     records = run.recorder.records()
     completion = np.array([record.ended_at - record.submitted_at for record in records])
-    return Result(
+    return PolluxResult(
         len(records),
         float(completion.mean()),
         float(np.quantile(completion, 0.5)),
@@ -151,7 +151,7 @@ def run_case(case: Case, source: Source) -> Result:
     )
 
 
-def tasks_of(case: Case, source: Source) -> tuple[Task, ...]:
+def tasks_of(case: PolluxCase, source: Source) -> tuple[PolluxTask, ...]:
     if (case.set_name, case.workload) not in source.tasks:
         raise InputError(
             f"has no workload {case.workload} in set {case.set_name!r}",
@@ -172,7 +172,7 @@ def tasks_of(case: Case, source: Source) -> tuple[Task, ...]:
     return tasks
 
 
-def setup_of(case: Case) -> Setup:
+def setup_of(case: PolluxCase) -> Setup:
     options: dict[str, object]
     if case.policy == "tiresias":
         options = {"limits": (case.limit_gpu_hours * 3600,), "promote_after": case.promote_after}
@@ -183,7 +183,7 @@ def setup_of(case: Case) -> Setup:
     return Setup(cluster(), (pool,))
 
 
-def arrival_of(task: Task, case: Case, source: Source) -> Arrival:
+def arrival_of(task: PolluxTask, case: PolluxCase, source: Source) -> Arrival:
     profile = source.profiles[task.model]
     counts = [task.gpus]
     if case.policy == "optimus" and case.is_elastic:
@@ -199,7 +199,7 @@ def arrival_of(task: Task, case: Case, source: Source) -> Arrival:
     return Arrival(job, Truth(steps, options))
 
 
-def _options(task: Task, gpus: int, steps: Steps) -> tuple[Option, ...]:
+def _options(task: PolluxTask, gpus: int, steps: Steps) -> tuple[Option, ...]:
     """The options of a task: in one node where it fits, otherwise over several,
     with the speed estimated for a packed gang."""
     together = Option(Shape(ACCELERATOR, gpus, NODE), 1 / steps.seconds(packed(gpus), task.batch_size))

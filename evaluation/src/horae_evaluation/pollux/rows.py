@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from horae.model.errors import InputError
-from horae_evaluation.pollux.experiment import POLICIES, Case, Published, Result, Source, run_case
+from horae_evaluation.pollux.experiment import POLICIES, PolluxCase, PolluxResult, Published, Source, run_case
 
 AS_READ, TOGETHER = "as the files have it", "these three together"
 FOUND: Mapping[str, Mapping[str, Any]] = {
@@ -47,11 +47,11 @@ OF_POLICY: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 
 
 @dataclass(frozen=True)
-class Row:
+class PolluxRow:
     policy: str
     change: str
-    case: Case
-    result: Result
+    case: PolluxCase
+    result: PolluxResult
     published: Published | None
 
     @property
@@ -59,7 +59,7 @@ class Row:
         return None if self.published is None else self.result.mean_seconds / self.published.mean_seconds - 1
 
 
-def cases(policy: str, base: Case, *, with_variants: bool) -> Iterator[tuple[str, Case]]:
+def cases(policy: str, base: PolluxCase, *, with_variants: bool) -> Iterator[tuple[str, PolluxCase]]:
     yield AS_READ, base
     together = base
     for name, change in FOUND.items():
@@ -77,11 +77,11 @@ def cases(policy: str, base: Case, *, with_variants: bool) -> Iterator[tuple[str
 def rows(
     source: Source,
     policies: Sequence[str],
-    base: Case,
+    base: PolluxCase,
     *,
     with_variants: bool = True,
     told: Callable[[str, str], None] = lambda policy, change: None,
-) -> list[Row]:
+) -> list[PolluxRow]:
     found = []
     for policy in policies:
         if policy not in POLICIES:
@@ -91,9 +91,9 @@ def rows(
                 continue  # the folder has no such set
             told(policy, change)
             published = source.published.get((case.set_name, policy, case.workload))
-            found.append(Row(policy, change, case, run_case(case, source), published))
+            found.append(PolluxRow(policy, change, case, run_case(case, source), published))
     return found
 
 
-def as_plain(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def as_plain(rows: Sequence[PolluxRow]) -> list[dict[str, Any]]:
     return [{**asdict(row), "difference": row.difference} for row in rows]

@@ -23,7 +23,7 @@ from horae.model.events import Event
 from horae.model.jobs import Arrival, Truth
 from horae.model.shapes import Option
 from horae_evaluation.pollux.profiles import Noise, read_measured, read_noise
-from horae_evaluation.pollux.workloads import Gang, Step, gang_of
+from horae_evaluation.pollux.workloads import GangProfile, Step, gang_of
 
 Key = TypeVar("Key")
 Placement = tuple[int, ...]  # GPUs on each node, most first
@@ -33,8 +33,8 @@ Placement = tuple[int, ...]  # GPUs on each node, most first
 class Steps:
     """The seconds per step of one model."""
 
-    exact: Mapping[Placement, Gang]
-    by_nodes: Mapping[int, Mapping[int, Gang]]  # by nodes and GPUs, for any distribution over the nodes
+    exact: Mapping[Placement, GangProfile]
+    by_nodes: Mapping[int, Mapping[int, GangProfile]]  # by nodes and GPUs, for any distribution over the nodes
 
     def in_parts_of(self, share_max: int) -> Steps:
         """The same, where no GPU takes more of a batch at once: the rest is accumulated."""
@@ -75,13 +75,13 @@ def read_steps(workloads: Path) -> Mapping[str, Steps]:
     }
 
 
-def _all_cut(gangs: Mapping[Key, Gang], share_max: int) -> Mapping[Key, Gang]:
+def _all_cut(gangs: Mapping[Key, GangProfile], share_max: int) -> Mapping[Key, GangProfile]:
     """The gangs with smaller shares, without those for which no such share was profiled."""
     found = {}
     for key, gang in gangs.items():
         kept = gang.shares <= share_max
         if kept.any():
-            found[key] = Gang(gang.shares[kept], gang.step_seconds[kept], gang.sync_seconds[kept])
+            found[key] = GangProfile(gang.shares[kept], gang.step_seconds[kept], gang.sync_seconds[kept])
     return found
 
 
@@ -107,7 +107,7 @@ def read_noise_steps(workloads: Path) -> Mapping[tuple[str, int], float]:
     return found
 
 
-def _mean(shares: Mapping[int, Sequence[Step]]) -> Gang:
+def _mean(shares: Mapping[int, Sequence[Step]]) -> GangProfile:
     means = {share: np.mean(steps, axis=0).tolist() for share, steps in shares.items()}
     return gang_of({share: (step, sync) for share, (step, sync) in means.items()})
 

@@ -45,7 +45,7 @@ _WHOLE = re.compile("[0-9]{1,15}")  # no more digits than a float holds exactly
 
 
 @dataclass(frozen=True)
-class Gang:
+class GangProfile:
     """The measurements of one model on one number of GPUs, by a GPU's share of the batch, smallest first."""
 
     shares: NDArray[np.float64]
@@ -64,7 +64,7 @@ class Profile:
     """One model: the length of its training, and its speed."""
 
     iterations: Mapping[int, int]  # by batch size
-    gangs: Mapping[int, Gang]  # by GPUs
+    gangs: Mapping[int, GangProfile]  # by GPUs
 
     def run_seconds(self, gpus: int, batch_size: int) -> float:
         _check_within("num_gpu", gpus, self.gangs)
@@ -166,10 +166,10 @@ def _check_within(field: str, value: int, profiled: Mapping[int, object]) -> Non
         raise JobError(f"is {value}, outside of what was profiled", field=field, remedy=remedy)
 
 
-def gang_of(steps: Mapping[int, Step]) -> Gang:
+def gang_of(steps: Mapping[int, Step]) -> GangProfile:
     shares = sorted(steps)
     seconds = np.array([steps[share] for share in shares])
-    return Gang(np.array(shares, float), seconds[:, 0], seconds[:, 1])
+    return GangProfile(np.array(shares, float), seconds[:, 0], seconds[:, 1])
 
 
 # Reading profiles; an error in them concerns all jobs of a model, so it is raised

@@ -10,18 +10,18 @@ from typing import TypeAlias
 import numpy as np
 
 from horae.model.searches import Method
-from horae_evaluation.themis.experiment import POLICIES, Case, Result
+from horae_evaluation.themis.experiment import POLICIES, ThemisCase, ThemisResult
 
-Solve: TypeAlias = Callable[[Sequence[Case]], Mapping[str, Result]]  # by a case's text
+Solve: TypeAlias = Callable[[Sequence[ThemisCase]], Mapping[str, ThemisResult]]  # by a case's text
 
 
 @dataclass(frozen=True)
-class Point:
+class ClaimPoint:
     """One configuration over all seeds."""
 
     label: str
     at: float  # its position on the axis
-    results: tuple[Result, ...]
+    results: tuple[ThemisResult, ...]
 
     def values(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         return np.array([getattr(result, name) for result in self.results])
@@ -47,15 +47,17 @@ class Chapter:
     number: int
     title: str
     axis: str
-    lines: Mapping[str, tuple[Point, ...]]  # by name: points along the axis
+    lines: Mapping[str, tuple[ClaimPoint, ...]]  # by name: points along the axis
     findings: tuple[Finding, ...]
 
 
-def points_of(solve: Solve, seeds: Sequence[int], configurations: Sequence[tuple[str, float, Case]]) -> list[Point]:
+def points_of(
+    solve: Solve, seeds: Sequence[int], configurations: Sequence[tuple[str, float, ThemisCase]]
+) -> list[ClaimPoint]:
     cases = [replace(case, seed=seed) for _, _, case in configurations for seed in seeds]
     results = solve(cases)
     return [
-        Point(label, at, tuple(results[str(replace(case, seed=seed))] for seed in seeds))
+        ClaimPoint(label, at, tuple(results[str(replace(case, seed=seed))] for seed in seeds))
         for label, at, case in configurations
     ]
 
@@ -85,8 +87,8 @@ def chapters(solve: Solve, seeds: Sequence[int], chosen: Sequence[int]) -> list[
     return [makers[number](solve, seeds) for number in chosen]
 
 
-def _by_policy(solve: Solve, seeds: Sequence[int], workload: str) -> list[Point]:
-    cases = [(name, float(at), Case(workload, name, 0)) for at, name in enumerate((*OURS, *BASELINES))]
+def _by_policy(solve: Solve, seeds: Sequence[int], workload: str) -> list[ClaimPoint]:
+    cases = [(name, float(at), ThemisCase(workload, name, 0)) for at, name in enumerate((*OURS, *BASELINES))]
     return points_of(solve, seeds, cases)
 
 
@@ -100,7 +102,7 @@ def _fairness(solve: Solve, seeds: Sequence[int]) -> Chapter:
     return Chapter(1, "Max rho by policy", "policy", lines, tuple(findings))
 
 
-def _order(workload: str, rho: str, own: Point, points: Sequence[Point]) -> list[Finding]:
+def _order(workload: str, rho: str, own: ClaimPoint, points: Sequence[ClaimPoint]) -> list[Finding]:
     others = {point.label: point.median(rho) for point in points if point.label in BASELINES}
     best, worst = min(others, key=others.__getitem__), max(others, key=others.__getitem__)
     mine = own.median(rho)
@@ -137,9 +139,9 @@ def _gpu_time(solve: Solve, seeds: Sequence[int]) -> Chapter:
 
 def _contention(solve: Solve, seeds: Sequence[int]) -> Chapter:
     divisors = (1, 2, 4)
-    lines: dict[str, tuple[Point, ...]] = {}
+    lines: dict[str, tuple[ClaimPoint, ...]] = {}
     for name in (*OURS, *BASELINES):
-        cases = [(f"1/{part}", float(part), Case("w2", name, 0, divided_by=part)) for part in divisors]
+        cases = [(f"1/{part}", float(part), ThemisCase("w2", name, 0, divided_by=part)) for part in divisors]
         lines[name] = tuple(points_of(solve, seeds, cases))
     findings = []
     for rho in RHOS:
@@ -154,7 +156,7 @@ def _contention(solve: Solve, seeds: Sequence[int]) -> Chapter:
 def _network(solve: Solve, seeds: Sequence[int]) -> Chapter:
     lines = {}
     for name in (*OURS, "gandiva"):
-        cases = [(f"{part:.0%}", part, Case("w2", name, 0, network_intensive=part)) for part in NETWORK]
+        cases = [(f"{part:.0%}", part, ThemisCase("w2", name, 0, network_intensive=part)) for part in NETWORK]
         lines[name] = tuple(points_of(solve, seeds, cases))
     findings = []
     for rho in RHOS:
@@ -171,7 +173,7 @@ def _network(solve: Solve, seeds: Sequence[int]) -> Chapter:
 def _noise(solve: Solve, seeds: Sequence[int]) -> Chapter:
     lines, findings = {}, []
     for workload, own in product(("w1", "w2"), OURS):
-        cases = [(f"{part:.0%}", part, Case(workload, own, 0, given(noise=part))) for part in NOISE]
+        cases = [(f"{part:.0%}", part, ThemisCase(workload, own, 0, given(noise=part))) for part in NOISE]
         lines[f"{workload}, {own}"] = points = tuple(points_of(solve, seeds, cases))
         for rho in RHOS:
             grown = points[-1].median(rho) / points[0].median(rho) - 1
@@ -181,15 +183,15 @@ def _noise(solve: Solve, seeds: Sequence[int]) -> Chapter:
 
 
 def _knobs(solve: Solve, seeds: Sequence[int]) -> Chapter:
-    lines: dict[str, tuple[Point, ...]] = {}
+    lines: dict[str, tuple[ClaimPoint, ...]] = {}
     findings = []
     for workload, own in product(("w1", "w2"), OURS):
         by_filter = points_of(
-            solve, seeds, [(f"f {part:g}", part, Case(workload, own, 0, given(f=part))) for part in FILTERS]
+            solve, seeds, [(f"f {part:g}", part, ThemisCase(workload, own, 0, given(f=part))) for part in FILTERS]
         )
         by_lease = points_of(
             solve, seeds,
-            [(f"{s / 60:g} min", s / 60, Case(workload, own, 0, given(lease_seconds=s))) for s in LEASES_SECONDS],
+            [(f"{s / 60:g} min", s / 60, ThemisCase(workload, own, 0, given(lease_seconds=s))) for s in LEASES_SECONDS],
         )  # fmt: skip
         lines[f"{workload}, {own}, by f"], lines[f"{workload}, {own}, by lease"] = tuple(by_filter), tuple(by_lease)
         for rho in RHOS:
@@ -231,13 +233,13 @@ WATCHED = 42  # half of the apps arrive before it
 
 def liars(solve: Solve, seeds: Sequence[int]) -> Chapter:
     """What an app gains by overstating: in its agent's bids, or already in the work it declares at submission."""
-    half = Case("w2", "themis", 0, divided_by=2, watched=WATCHED)
+    half = ThemisCase("w2", "themis", 0, divided_by=2, watched=WATCHED)
     chain = replace(half, policy="themis, chain")
 
-    def says(honest: Case, part: float) -> Case:
+    def says(honest: ThemisCase, part: float) -> ThemisCase:
         return replace(honest, options={**honest.options, "liar": WATCHED, "overstates": part}) if part else honest
 
-    lies: dict[str, list[tuple[float, Case]]] = {
+    lies: dict[str, list[tuple[float, ThemisCase]]] = {
         "said, seats too": [(part, says(replace(half, options={"poll": "said"}), part)) for part in OVERSTATES],
         "said": [(part, says(half, part)) for part in OVERSTATES],
         "said, chain": [(part, says(chain, part)) for part in OVERSTATES],
@@ -261,8 +263,8 @@ def liars(solve: Solve, seeds: Sequence[int]) -> Chapter:
 
 
 def beyond(solve: Solve, seeds: Sequence[int]) -> Chapter:
-    half = Case("w2", "themis, chain", 0, divided_by=2)
-    options: list[tuple[str, Case]] = [
+    half = ThemisCase("w2", "themis, chain", 0, divided_by=2)
+    options: list[tuple[str, ThemisCase]] = [
         ("as it is", half),
         ("no payments", replace(half, options={"payments": False})),
         ("bids as in the paper", replace(half, options={"to_the_end": True})),
@@ -275,7 +277,7 @@ def beyond(solve: Solve, seeds: Sequence[int]) -> Chapter:
         ("unknown, band 1", replace(half, options={"band": 1.0}, durations_known=False)),
     ]
     points = points_of(solve, seeds, [(label, float(at), case) for at, (label, case) in enumerate(options)])
-    one = Case("w1", "themis, chain", 0, watched=WATCHED)
+    one = ThemisCase("w1", "themis, chain", 0, watched=WATCHED)
     split = points_of(
         solve, seeds,
         [
@@ -309,7 +311,7 @@ def searches(solve: Solve, seeds: Sequence[int]) -> Chapter:
     names = ("themis", "themis, chain", "tiresias", "gandiva")
     lines, findings = {}, []
     for method in (Method.HALVING, Method.HYPERBAND, Method.CURVES, Method.GRID):
-        cases = [(name, float(at), Case("w2", name, 0, method=method.value)) for at, name in enumerate(names)]
+        cases = [(name, float(at), ThemisCase("w2", name, 0, method=method.value)) for at, name in enumerate(names)]
         lines[method.value] = points = tuple(points_of(solve, seeds, cases))
         rho = {point.label: point.median("rho_measured_max") for point in points}
         said = f"{method.value}: " + ", ".join(f"{name} {value:.2f}" for name, value in rho.items())

@@ -22,10 +22,10 @@ from horae.model.plans import Reaction
 from horae.model.searches import Method, Search, searches_of
 from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.reports.recorder import Recorder
-from horae.reports.rho import AppColumns, apps
+from horae.reports.rho import AppFairness, apps
 from horae.reports.run_log import RunLog
 from horae.scheduler import Scheduler
-from horae.traces.generators.themis import Themis, themis_cluster
+from horae.traces.generators.themis import ThemisWorkload, themis_cluster
 from horae.traces.jobs import arrivals
 from horae_evaluation.ideal_time import Shadow, rho_measured, shadow_of
 
@@ -43,7 +43,7 @@ POLICIES: Mapping[str, tuple[str, Mapping[str, object]]] = {
 
 
 @dataclass(frozen=True)
-class Case:
+class ThemisCase:
     """Everything that determines a run."""
 
     workload: str  # w1 or w2
@@ -71,7 +71,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Result:
+class ThemisResult:
     rho_paper_max: float
     rho_paper_mean: float
     rho_floor_max: float  # the least rho_paper_max of any schedule, given N
@@ -92,12 +92,12 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Workload:
+class ThemisSetting:
     arrivals: Sequence[Arrival]
     searches: Sequence[Search]
 
 
-def cluster_of(case: Case) -> Cluster:
+def cluster_of(case: ThemisCase) -> Cluster:
     """The cluster of W1 and W2, reduced to every n-th node."""
     whole = themis_cluster()
     if case.divided_by == 1:
@@ -105,8 +105,8 @@ def cluster_of(case: Case) -> Cluster:
     return Cluster("themis", whole.nodes[:: case.divided_by], whole.restart_seconds)
 
 
-def workload_of(case: Case) -> Workload:
-    generator = Themis(workload=case.workload, network_intensive=case.network_intensive, search=case.method)
+def workload_of(case: ThemisCase) -> ThemisSetting:
+    generator = ThemisWorkload(workload=case.workload, network_intensive=case.network_intensive, search=case.method)
     made, _ = arrivals(generator.trace(case.seed), themis_cluster())
     names = list(dict.fromkeys(each.job.app_id for each in made))
     if case.watched >= 0:
@@ -117,7 +117,7 @@ def workload_of(case: Case) -> Workload:
         made = [job for search in searches for job in first_jobs(search)]
     if not case.durations_known:
         made = [replace(each, job=replace(each.job, steps_total=None)) for each in made]
-    return Workload(made, searches)
+    return ThemisSetting(made, searches)
 
 
 def _of_tenant(arrival: Arrival, *, split: bool) -> Arrival:
@@ -161,7 +161,7 @@ class _Stopwatch:
                     self.withheld_gpu_seconds += missing * len(placement.gpus)
 
 
-def run_case(case: Case, shadows: dict[Any, Shadow] | None = None) -> Result:
+def run_case(case: ThemisCase, shadows: dict[Any, Shadow] | None = None) -> ThemisResult:
     """Runs a case; `shadows` caches measurements of the same workload under another policy."""
     workload, cluster = workload_of(case), cluster_of(case)
     policy, options = POLICIES[case.policy]
@@ -184,8 +184,12 @@ def run_case(case: Case, shadows: dict[Any, Shadow] | None = None) -> Result:
 
 
 def _result(
-    case: Case, log: RunLog, columns: AppColumns, seen: tuple[Floats, Shadow, _Stopwatch], took: tuple[float, float]
-) -> Result:
+    case: ThemisCase,
+    log: RunLog,
+    columns: AppFairness,
+    seen: tuple[Floats, Shadow, _Stopwatch],
+    took: tuple[float, float],
+) -> ThemisResult:
     measured, shadow, watch = seen
     completion = columns.ended_at - columns.submitted_at
     owner = np.array([_tenant(log, int(row)) for row in columns.first_job])
@@ -194,7 +198,7 @@ def _result(
     name = log.apps[int(log.jobs.app[columns.first_job[worst]])] if len(log.apps) else ""
     alone = shadow.ideal_seconds(name, inf) if name else np.nan  # with as many GPUs as it can use
     began, ended = columns.submitted_at[mine], columns.ended_at[mine]
-    return Result(
+    return ThemisResult(
         rho_paper_max=float(columns.rho_paper.max()),
         rho_paper_mean=float(columns.rho_paper.mean()),
         rho_floor_max=float(columns.rho_paper[worst] * min(alone / completion[worst], 1.0)),

@@ -12,7 +12,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from horae_evaluation.themis.claims import Chapter, Point
+from horae_evaluation.themis.claims import Chapter, ClaimPoint
 
 COLOURS = ("#1b9e77", "#d95f02", "#7570b3", "#e7298a", "#666666", "#66a61e")
 # By chapter: what is drawn, and its label. Two panels each, except for misreporting and overheads.
@@ -55,14 +55,14 @@ def _draw_one(chapter: Chapter, path: Path) -> Path:
     return path
 
 
-def _lines_of(chapter: Chapter, title: str) -> dict[str, tuple[Point, ...]]:
+def _lines_of(chapter: Chapter, title: str) -> dict[str, tuple[ClaimPoint, ...]]:
     """The lines that belong to a panel, by the suffix of its title; all lines where none has that suffix."""
     by = title.rpartition(", by ")[2]
     chosen = {name: points for name, points in chapter.lines.items() if name.endswith(f", by {by}")}
     return chosen or dict(chapter.lines)
 
 
-def _line(axis: Axes, points: Sequence[Point], name: str, label: str, colour: str) -> None:
+def _line(axis: Axes, points: Sequence[ClaimPoint], name: str, label: str, colour: str) -> None:
     at, medians = [point.at for point in points], [point.median(name) for point in points]
     axis.plot(at, medians, marker="o", label=label, color=colour, linewidth=1.5)
     ranges = [point.range(name) for point in points]

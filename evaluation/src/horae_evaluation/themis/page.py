@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from horae_evaluation.themis.claims import Chapter, Point
-from horae_evaluation.themis.philly import Row
+from horae_evaluation.themis.claims import Chapter, ClaimPoint
+from horae_evaluation.themis.philly import PhillyRow
 
 COLUMNS = (
     ("max rho", "rho_paper_max", 1.0, ".2f"),
@@ -27,11 +27,11 @@ def page(chapters: Sequence[Chapter], images: str = "../images") -> str:
     return "\n".join(line for chapter in chapters for line in _chapter(chapter, images))
 
 
-def values(point: Point, columns: Sequence[tuple[str, str, float, str]] = COLUMNS) -> list[str]:
+def values(point: ClaimPoint, columns: Sequence[tuple[str, str, float, str]] = COLUMNS) -> list[str]:
     return [f"{point.median(field) * unit:{form}}" for _, field, unit, form in columns]
 
 
-def philly_values(row: Row) -> list[str]:
+def philly_values(row: PhillyRow) -> list[str]:
     return [
         f"{row.rho_paper_max:.2f}", f"{row.rho_private_max:.2f}", f"{row.rho_private_jain:.3f}",
         f"{row.over_share:.1%}", f"{row.completion_mean_seconds / 3600:.2f}", f"{row.gpu_hours:,.0f}",
@@ -39,7 +39,7 @@ def philly_values(row: Row) -> list[str]:
     ]  # fmt: skip
 
 
-def philly_page(rows: Sequence[Row]) -> str:
+def philly_page(rows: Sequence[PhillyRow]) -> str:
     return "\n".join([*_table(["policy"], PHILLY, [[row.policy, *philly_values(row)] for row in rows]), ""])
 
 

@@ -15,7 +15,7 @@ from horae.experiments.simulate import simulate
 from horae.model.arrays import Floats
 from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.reports.rho import apps
-from horae_evaluation.hived.experiment import Workload, read_workloads
+from horae_evaluation.hived.experiment import HivedWorkload, read_workloads
 
 RESTART_SECONDS = 45.0
 ROUND_SECONDS = 360.0
@@ -35,7 +35,7 @@ POLICIES: Mapping[str, tuple[str, Mapping[str, object]]] = {
 
 
 @dataclass(frozen=True)
-class Case:
+class PhillyCase:
     policy: str
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Row:
+class PhillyRow:
     policy: str
     jobs: int
     rho_paper_max: float
@@ -56,13 +56,13 @@ class Row:
     processor_seconds: float
 
 
-def read(data: Path) -> Workload:
+def read(data: Path) -> HivedWorkload:
     workload = read_workloads(data, ["philly"])["philly"]
     jobs = [replace(each, job=replace(each.job, restart_seconds=RESTART_SECONDS)) for each in workload.arrivals]
     return replace(workload, arrivals=tuple(jobs))
 
 
-def run_case(case: Case, workload: Workload) -> Row:
+def run_case(case: PhillyCase, workload: HivedWorkload) -> PhillyRow:
     policy, options = POLICIES[case.policy]
     pool = PoolSpec("all", policy, options, Cadence.ROUNDS, ROUND_SECONDS)
     started = process_time()
@@ -71,7 +71,7 @@ def run_case(case: Case, workload: Workload) -> Row:
     completion = columns.ended_at - columns.submitted_at
     told = columns.gpu_seconds / columns.gpus >= SECONDS_MIN
     private = columns.rho_private[told]
-    return Row(
+    return PhillyRow(
         policy=case.policy,
         jobs=len(run.log.jobs),
         rho_paper_max=float(columns.rho_paper[told].max()),

@@ -10,14 +10,14 @@ from math import isfinite, isnan
 from typing import Any, NamedTuple
 
 from horae.experiments.compare.baseline_difference import CONFIDENCE, Versus
-from horae.experiments.compare.table import Comparison, Numbers, Row
+from horae.experiments.compare.table import Comparison, ComparisonRow, Numbers
 from horae.model.serialization import Plain
 from horae.reports.statistics import Difference
 
 NOTHING = "-"
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     heading: str
     rank: int  # columns of the highest rank are dropped first where there is no room
     text: Callable[[Numbers], str]
@@ -45,21 +45,21 @@ def _finished(numbers: Numbers) -> str:
 
 
 GROUP_COLUMNS = (
-    Column("finished", 0, _finished),
-    Column("completion: mean", 0, _hours("completion_mean_seconds")),
-    Column("median", 2, _hours("completion_median_seconds")),
-    Column("p99", 1, _hours("completion_p99_seconds")),
-    Column("queueing: mean", 3, _hours("queueing_mean_seconds")),
-    Column("preemptions", 4, _number_column("preemptions", ",.0f")),
-    Column("rho max", 3, _number_column("rho_paper.max", ",.2f")),
-    Column("rho > 1", 3, _percent("rho_paper.unfair_share")),
+    TableColumn("finished", 0, _finished),
+    TableColumn("completion: mean", 0, _hours("completion_mean_seconds")),
+    TableColumn("median", 2, _hours("completion_median_seconds")),
+    TableColumn("p99", 1, _hours("completion_p99_seconds")),
+    TableColumn("queueing: mean", 3, _hours("queueing_mean_seconds")),
+    TableColumn("preemptions", 4, _number_column("preemptions", ",.0f")),
+    TableColumn("rho max", 3, _number_column("rho_paper.max", ",.2f")),
+    TableColumn("rho > 1", 3, _percent("rho_paper.unfair_share")),
 )
 COLUMNS = (
     *GROUP_COLUMNS[:5],
-    Column("makespan", 4, _hours("makespan_seconds")),
-    Column("utilisation", 2, _percent("utilisation")),
+    TableColumn("makespan", 4, _hours("makespan_seconds")),
+    TableColumn("utilisation", 2, _percent("utilisation")),
     *GROUP_COLUMNS[5:],
-    Column("Jain", 5, _number_column("rho_paper.jain", ".3f")),
+    TableColumn("Jain", 5, _number_column("rho_paper.jain", ".3f")),
 )
 VERSUS_AFTER = 2  # the comparison with the baseline follows the mean that it refers to
 
@@ -101,7 +101,7 @@ def _group_lines(comparison: Comparison) -> Iterator[tuple[str, ...]]:
             yield (row.label, name, *(column.text(numbers) for column in GROUP_COLUMNS))
 
 
-def _versus_text(row: Row) -> str:
+def _versus_text(row: ComparisonRow) -> str:
     return "" if row.versus is None else difference_text(row.versus)
 
 
@@ -146,7 +146,7 @@ def as_markdown(comparison: Comparison) -> str:
     return "\n".join(_markdown(each) for each in pages)
 
 
-def _policy(row: Row, by: str) -> dict[str, Plain]:
+def _policy(row: ComparisonRow, by: str) -> dict[str, Plain]:
     seeds = []
     for seed, (numbers, groups) in enumerate(zip(row.by_seed, row.groups_by_seed, strict=True)):
         inside = {by: {name: _plain(each) for name, each in groups.items()}} if by else {}

@@ -22,7 +22,7 @@ from horae.traces.trace import Trace, no_jobs
 
 
 @dataclass(frozen=True)
-class Drawn:
+class GeneratedWorkload:
     generator: Generator
     cluster: Cluster
     speeds: SpeedBook | None = None

@@ -10,12 +10,12 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from horae.driver import Observer
-from horae.experiments.compare.run_spec import Task
+from horae.experiments.compare.run_spec import RunSpec
 from horae.experiments.compare.workload import Workload
 from horae.experiments.progress import SILENT, Counter, Progress
 from horae.experiments.result_store import ResultStore, key
 from horae.experiments.simulate import simulate
-from horae.experiments.workers import Errand, Results, Tell, Trade, Work, lost, run_in_processes
+from horae.experiments.workers import Results, Tell, Work, WorkerSpec, WorkerTask, lost, run_in_processes
 from horae.model.jobs import Arrival
 from horae.model.view import Policy
 from horae.policies.registry import POLICIES
@@ -23,34 +23,34 @@ from horae.reports.run_log import RunLog
 
 
 @dataclass(frozen=True)
-class Outcome:
-    task: Task
+class ComparedRun:
+    task: RunSpec
     log: RunLog
     cached: bool  # it was in the cache
 
 
-Numbered: TypeAlias = tuple[int, Outcome]  # with the index of its task
+Numbered: TypeAlias = tuple[int, ComparedRun]  # with the index of its task
 
 
 def compare(
-    tasks: Sequence[Task],
+    tasks: Sequence[RunSpec],
     workload: Workload,
     workers: int = 1,
     cache: ResultStore | None = None,
     progress: Progress = SILENT,
-) -> list[Outcome]:
+) -> list[ComparedRun]:
     """The outcomes in the order of the tasks; neither they nor the order depend on the number of workers."""
     with closing(_numbered(tasks, workload, workers, cache, progress)) as found:
         return [outcome for _, outcome in sorted(found, key=lambda item: item[0])]
 
 
 def outcomes(
-    tasks: Sequence[Task],
+    tasks: Sequence[RunSpec],
     workload: Workload,
     workers: int = 1,
     cache: ResultStore | None = None,
     progress: Progress = SILENT,
-) -> Generator[Outcome, None, None]:
+) -> Generator[ComparedRun, None, None]:
     """The outcomes as they arrive, mostly draw by draw, so that a caller need not keep all of them."""
     with closing(_numbered(tasks, workload, workers, cache, progress)) as found:
         for _, outcome in found:
@@ -58,7 +58,7 @@ def outcomes(
 
 
 def _numbered(
-    tasks: Sequence[Task], workload: Workload, workers: int, cache: ResultStore | None, progress: Progress
+    tasks: Sequence[RunSpec], workload: Workload, workers: int, cache: ResultStore | None, progress: Progress
 ) -> Generator[Numbered, None, None]:
     """Numbered outcomes; if it ends early (Ctrl-C, an error, a crash),
     the cache has all results finished until then."""
@@ -68,7 +68,7 @@ def _numbered(
     progress.begins(tasks, list(missing), jobs=len(workload(0)) if progress.watches_jobs else 0)
     archive = _Archive(tasks, runs, workload, cache, progress)
     kept = deque(name for name in runs if name in there)
-    errands = [Errand(index, tasks[index]) for index in missing]
+    errands = [WorkerTask(index, tasks[index]) for index in missing]
     with closing(_run(errands, workload, workers, progress)) as results:
         for index, log in results:
             # Cached results up to this draw come first, so that a caller that aggregates by draw can release them.
@@ -79,7 +79,7 @@ def _numbered(
             yield from archive.recall(name)
 
 
-def _runs(tasks: Sequence[Task], workload: Workload) -> dict[str, list[int]]:
+def _runs(tasks: Sequence[RunSpec], workload: Workload) -> dict[str, list[int]]:
     """By key, the tasks that have this result: one run may have two labels."""
     digests = {seed: workload.digest(seed) for seed in {task.seed for task in tasks}}
     runs: dict[str, list[int]] = {}
@@ -92,7 +92,7 @@ def _runs(tasks: Sequence[Task], workload: Workload) -> dict[str, list[int]]:
 class _Archive:
     """Reads and writes results in the cache."""
 
-    tasks: Sequence[Task]
+    tasks: Sequence[RunSpec]
     runs: Mapping[str, Sequence[int]]
     workload: Workload
     cache: ResultStore | None
@@ -113,25 +113,27 @@ class _Archive:
         if log is not None:
             return self._outcomes(name, log, cached=True)
         index = self.runs[name][0]
-        errand = Errand(index, self.tasks[index])
+        errand = WorkerTask(index, self.tasks[index])
         ((_, log),) = _run_here([errand], self.workload, self.progress)
         return self.file(name, log)
 
     def _outcomes(self, name: str, log: RunLog, cached: bool) -> Iterator[Numbered]:
-        return iter([(index, Outcome(self.tasks[index], log, cached)) for index in self.runs[name]])
+        return iter([(index, ComparedRun(self.tasks[index], log, cached)) for index in self.runs[name]])
 
 
-def _run(errands: Sequence[Errand[Task]], workload: Workload, workers: int, progress: Progress) -> Results[RunLog]:
+def _run(
+    errands: Sequence[WorkerTask[RunSpec]], workload: Workload, workers: int, progress: Progress
+) -> Results[RunLog]:
     foreign = {name: kind for name, kind in POLICIES.items() if not kind.__module__.startswith("horae.")}
     # Only this process can make a policy that is defined in the script it runs.
     here = min(workers, len(errands)) <= 1 or any(kind.__module__ == "__main__" for kind in foreign.values())
     if here:
         return _run_here(errands, workload, progress)
-    trade = Trade(open_shop, Luggage(workload, foreign, progress.watches_jobs))
+    trade = WorkerSpec(make_worker, WorkerContext(workload, foreign, progress.watches_jobs))
     return run_in_processes(errands, trade, workers, progress)
 
 
-def _run_here(errands: Sequence[Errand[Task]], workload: Workload, progress: Progress) -> Results[RunLog]:
+def _run_here(errands: Sequence[WorkerTask[RunSpec]], workload: Workload, progress: Progress) -> Results[RunLog]:
     draws = Draws(workload)
     for errand in errands:
         progress.started(errand.number)
@@ -146,7 +148,7 @@ def _run_here(errands: Sequence[Errand[Task]], workload: Workload, progress: Pro
 # The worker process of a comparison; it starts in a fraction of a second because it imports nothing but the core
 
 
-class Luggage(NamedTuple):
+class WorkerContext(NamedTuple):
     """What every worker needs, sent once."""
 
     workload: Workload
@@ -154,7 +156,7 @@ class Luggage(NamedTuple):
     watched: bool  # whether progress in jobs is reported
 
 
-def execute(task: Task, arrivals: Sequence[Arrival], observers: Sequence[Observer] = ()) -> RunLog:
+def execute(task: RunSpec, arrivals: Sequence[Arrival], observers: Sequence[Observer] = ()) -> RunLog:
     failures = task.failures
     return simulate(
         task.setup,
@@ -180,11 +182,11 @@ class Draws:
         return self._arrivals
 
 
-def open_shop(luggage: Luggage) -> Work[Task, RunLog]:
+def make_worker(luggage: WorkerContext) -> Work[RunSpec, RunLog]:
     POLICIES.update(luggage.policies)
     draws = Draws(luggage.workload)
 
-    def work(task: Task, tell: Tell) -> RunLog:
+    def work(task: RunSpec, tell: Tell) -> RunLog:
         return execute(task, draws[task.seed], [Counter(tell)] if luggage.watched else [])
 
     return work

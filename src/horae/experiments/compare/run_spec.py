@@ -38,7 +38,7 @@ NO_FAILURES = Failures()
 
 
 @dataclass(frozen=True)
-class Task:
+class RunSpec:
     label: str  # of the policy, as the user wrote it
     setup: Setup
     seed: int = 0  # the draw of the workload and of the failures
@@ -48,12 +48,12 @@ class Task:
         return f"{self.label}, seed {self.seed}"
 
 
-def tasks(
+def run_specs(
     setup: Setup, policies: Mapping[str, PolicyChoice], seeds: int, failures: Failures = NO_FAILURES
-) -> list[Task]:
+) -> list[RunSpec]:
     """Every policy on every draw, draw by draw, so that a worker keeps only one draw at a time."""
     return [
-        Task(label, replace(with_policy(setup, choice), seed=seed), seed, failures)
+        RunSpec(label, replace(with_policy(setup, choice), seed=seed), seed, failures)
         for seed in range(seeds)
         for label, choice in policies.items()
     ]

@@ -17,7 +17,7 @@ from horae.experiments.compare.baseline_difference import (
     over_draws,
     over_seeds,
 )
-from horae.experiments.compare.run import Outcome
+from horae.experiments.compare.run import ComparedRun
 from horae.reports.bounds import bounds
 from horae.reports.metrics import GroupMetrics, Metrics, measure
 from horae.reports.run_log import RunLog
@@ -27,7 +27,7 @@ Numbers = Mapping[str, float]  # by name of the metric, with dots: rho_paper.max
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     label: str
     estimate: Numbers
     groups: Mapping[str, Numbers]  # by tenant or user, where requested
@@ -38,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    rows: tuple[Row, ...]
+    rows: tuple[ComparisonRow, ...]
     baseline: str
     by: str  # "", "tenants" or "users"
     lower_bound: Numbers  # of each metric that has one; no policy can do better on these jobs
@@ -66,7 +66,7 @@ class Tally:
     def seeds(self) -> list[int]:
         return sorted(self.bounds)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: ComparedRun) -> None:
         seed = outcome.task.seed
         logs = self._open.setdefault(seed, {})
         logs[outcome.task.label] = outcome.log
@@ -89,7 +89,7 @@ class Tally:
 
 
 def tabulate(
-    outcomes: Iterable[Outcome], labels: Sequence[str], baseline: str, by: str = "", *, is_recorded: bool
+    outcomes: Iterable[ComparedRun], labels: Sequence[str], baseline: str, by: str = "", *, is_recorded: bool
 ) -> Comparison:
     """Tabulates outcomes in any order; each is released as soon as it is counted."""
     tally = Tally(labels, baseline, by)
@@ -101,8 +101,8 @@ def tabulate(
     return Comparison(rows, baseline, by, bound, is_recorded, tally.first)
 
 
-def _row(tally: Tally, label: str, shown: Sequence[int], is_recorded: bool) -> Row:
-    return Row(
+def _row(tally: Tally, label: str, shown: Sequence[int], is_recorded: bool) -> ComparisonRow:
+    return ComparisonRow(
         label,
         mean([tally.numbers[label, seed] for seed in shown]),
         _group_means([tally.groups[label, seed] for seed in shown]),

@@ -46,7 +46,7 @@ from horae.policies.elastic.sizes import (
     seconds_at,
     until_boundary,
 )
-from horae.solvers.milp import Program, Triplets, solve
+from horae.solvers.milp import LinearProgram, Triplets, solve
 from horae.solvers.solution import Unsolved
 
 
@@ -162,7 +162,7 @@ def _chosen(columns: _Columns, gpus_left: Floats) -> Bools:
         Triplets(jobs + columns.kind, places, columns.gpus.astype(np.float64)),
     )
     high = np.concatenate([np.ones(jobs), gpus_left])
-    relaxed = Program(columns.worth, triplets, np.full(len(high), -np.inf), high, np.ones(count))
+    relaxed = LinearProgram(columns.worth, triplets, np.full(len(high), -np.inf), high, np.ones(count))
     found = solve("goodput, relaxed", relaxed)
     assert found is not None, "to leave everybody out is a solution"
     if (np.minimum(found.columns, 1 - found.columns) < _WHOLE).all():

@@ -14,7 +14,7 @@ from horae.policies.elastic.sizes import NOTHING, Ladders, ladders_of
 _MOVES_TRIED_MAX = 16  # per GPU type; the largest gain is tried first
 
 
-class Field(NamedTuple):
+class GangState(NamedTuple):
     """The state of all jobs before a decision, by row."""
 
     ladders: Ladders  # from the requested gang upwards
@@ -24,7 +24,7 @@ class Field(NamedTuple):
     grown: Bools  # holds more than it requested, and may be shrunk
 
 
-def field_of(view: View) -> Field:
+def field_of(view: View) -> GangState:
     jobs, ladders = view.jobs, _from_asked(view, ladders_of(view, _least_loaded(view)))
     gang = np.where(ladders.rungs > 0, ladders.gpus[:, 0], 0) if len(jobs) else jobs.gpus
     named = options_of(view, ladders.accelerator, gang)
@@ -32,7 +32,7 @@ def field_of(view: View) -> Field:
     # Free cells finer than a node are not known in advance.
     widest = np.where(named, view.shape_level[jobs.shape], -1).max(axis=1, initial=view.levels.index(NODE))
     grown = ladders.contends & jobs.running & (jobs.held_gpus > gang) & (jobs.partner < 0)
-    return Field(ladders, gang, fastest, widest, grown)
+    return GangState(ladders, gang, fastest, widest, grown)
 
 
 def options_of(view: View, accelerator: Ints, gpus: Ints) -> Bools:
@@ -91,7 +91,7 @@ def _from_asked(view: View, ladders: Ladders) -> Ladders:
     return ladders._replace(rungs=ladders.rungs - lowest, gpus=gpus, speed=speed, held=held)
 
 
-def shortage(view: View, field: Field, undone: Bools) -> Ints:
+def shortage(view: View, field: GangState, undone: Bools) -> Ints:
     """By accelerator: GPUs of gangs without room beside jobs running with the GPUs they requested; 0: all fit.
 
     A job that has grown counts with what it requested, and the members of dissolved pairs each count separately.
@@ -112,7 +112,7 @@ def shortage(view: View, field: Field, undone: Bools) -> Ints:
     return short
 
 
-def fit(view: View, field: Field, gone: Bools, rows: Ints) -> Bools:
+def fit(view: View, field: GangState, gone: Bools, rows: Ints) -> Bools:
     """For each of these rows of one GPU type in turn: whether its gang would fit if the jobs `gone` had left."""
     if not len(rows):
         return np.zeros(0, dtype=bool)

@@ -13,13 +13,13 @@ import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.view import View
-from horae.policies.gandiva.oversubscription import Field, fit
+from horae.policies.gandiva.oversubscription import GangState, fit
 from horae.policies.pairing import combined
 
 _HAIR = 1e-12  # two halves are a whole, up to rounding
 
 
-class Company(NamedTuple):
+class PackedPairs(NamedTuple):
     first: Ints  # rows
     second: Ints
 
@@ -30,7 +30,7 @@ class Company(NamedTuple):
         return rows
 
 
-def sharing_now(view: View, field: Field, packing_min: float) -> tuple[Company, Company]:
+def sharing_now(view: View, field: GangState, packing_min: float) -> tuple[PackedPairs, PackedPairs]:
     """The pairs that share GPUs and may be stopped: those that may continue, and those that keep too little speed."""
     jobs = view.jobs
     partner = jobs.partner
@@ -39,7 +39,7 @@ def sharing_now(view: View, field: Field, packing_min: float) -> tuple[Company, 
     )
     first = first[np.argsort(jobs.serial[first])]
     good = is_worth(_together(view, first), packing_min)
-    return Company(first[good], partner[first[good]]), Company(first[~good], partner[first[~good]])
+    return PackedPairs(first[good], partner[first[good]]), PackedPairs(first[~good], partner[first[~good]])
 
 
 def is_worth(together: Floats, packing_min: float) -> Bools:
@@ -53,7 +53,7 @@ def _together(view: View, first: Ints) -> Floats:
     return combined(view, (jobs.model[first], jobs.model[second]), shapes)
 
 
-def undone_for_room(view: View, field: Field, now: Company, need: Bools, steps: Floats) -> Bools:
+def undone_for_room(view: View, field: GangState, now: PackedPairs, need: Bools, steps: Floats) -> Bools:
     """By row: whether its pair is dissolved, because there is room for both beside the jobs in `need` and it pays.
 
     Pairs that keep least go first. It pays if the two would do more steps alone within the horizon, net of their
@@ -74,7 +74,7 @@ def undone_for_room(view: View, field: Field, now: Company, need: Bools, steps: 
     return undone
 
 
-def _with_room(view: View, field: Field, members: Ints, waiting: Ints) -> int:
+def _with_room(view: View, field: GangState, members: Ints, waiting: Ints) -> int:
     """How many of these pairs of one GPU type, from the first on, can be dissolved beside the waiting jobs."""
     jobs = view.jobs
     waiting = waiting[np.lexsort((jobs.serial[waiting], -field.gang[waiting]))]
@@ -90,7 +90,7 @@ def _with_room(view: View, field: Field, members: Ints, waiting: Ints) -> int:
     return count
 
 
-def begin(view: View, field: Field, rows: Ints, short: int, packing_min: float) -> Company:
+def begin(view: View, field: GangState, rows: Ints, short: int, packing_min: float) -> PackedPairs:
     """New pairs of these rows of one GPU type, until so many GPUs are saved or no two jobs are left that match.
 
     Rows come in the order in which they are served.
@@ -113,4 +113,4 @@ def begin(view: View, field: Field, rows: Ints, short: int, packing_min: float) 
             first.append(members[a].pop())
             second.append(members[b].pop())
             short -= int(gang[example[a]])
-    return Company(np.array(first, dtype=np.int64), np.array(second, dtype=np.int64))
+    return PackedPairs(np.array(first, dtype=np.int64), np.array(second, dtype=np.int64))

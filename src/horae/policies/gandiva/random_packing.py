@@ -28,7 +28,7 @@ from horae.model.view import View
 from horae.policies.app_greedy import THEMIS_PAPER, check_variant
 from horae.policies.best_placement import best_placements_first
 from horae.policies.elastic.optimus import check_interval
-from horae.policies.gandiva.time_slicing import Terms, own_rules
+from horae.policies.gandiva.time_slicing import SliceTerms, own_rules
 from horae.policies.pairing import combined, random_pairs
 
 OWN = "own"
@@ -57,7 +57,7 @@ class Gandiva:
         if self.variant == THEMIS_PAPER:
             return best_placements_first(view, self.lease_seconds)
         if self.variant == OWN:
-            return own_rules(view, Terms(self.packing_min, self.slice_seconds, self.horizon_seconds))
+            return own_rules(view, SliceTerms(self.packing_min, self.slice_seconds, self.horizon_seconds))
         return self.equal_parts(view)
 
     def equal_parts(self, view: View) -> Shares:

@@ -44,21 +44,21 @@ from horae.model.decisions import Grants, Ranking
 from horae.model.job_table import NONE
 from horae.model.view import View
 from horae.policies.elastic.sizes import by_step, climb, damped, gpus_of, until_boundary
-from horae.policies.gandiva.oversubscription import Field, closer, field_of, options_of, shortage, steps_ahead
-from horae.policies.gandiva.packing import Company, begin, sharing_now, undone_for_room
+from horae.policies.gandiva.oversubscription import GangState, closer, field_of, options_of, shortage, steps_ahead
+from horae.policies.gandiva.packing import PackedPairs, begin, sharing_now, undone_for_room
 
 _RESTARTS_A_SLICE = 10  # minimum length of a slice: then at most a tenth of it is lost
 # The order of service. Jobs that keep their GPUs come first, so that no other job can claim these.
 _KEEPS, _SHRINKS, _WAITS, _HAD_ITS_SLICE, _PARTS, _MIGRATES, _GROWS = range(7)
 
 
-class Terms(NamedTuple):
+class SliceTerms(NamedTuple):
     packing_min: float
     slice_seconds: float
     horizon_seconds: float
 
 
-def own_rules(view: View, terms: Terms) -> Grants:
+def own_rules(view: View, terms: SliceTerms) -> Grants:
     jobs, field = view.jobs, field_of(view)
     plan = _plan(view, field, terms)
     order = np.lexsort((jobs.serial, _key(view, plan), plan.rank))
@@ -82,7 +82,7 @@ def own_rules(view: View, terms: Terms) -> Grants:
     )
 
 
-def _plan(view: View, field: Field, terms: Terms) -> Plan:
+def _plan(view: View, field: GangState, terms: SliceTerms) -> Plan:
     jobs, ladders, kinds = view.jobs, field.ladders, field.ladders.accelerator
     now, bad = sharing_now(view, field, terms.packing_min)
     alone = bad.members(len(jobs))
@@ -93,9 +93,9 @@ def _plan(view: View, field: Field, terms: Terms) -> Plan:
     full[kinds[waits]] = True
     crowded = np.append(full, False)[kinds]
     steps = steps_ahead(view, terms.horizon_seconds)
-    idle = Company(*(rows[~crowded[now.first]] for rows in now))
+    idle = PackedPairs(*(rows[~crowded[now.first]] for rows in now))
     parts = undone_for_room(view, field, idle, ladders.contends & ~crowded & (jobs.pending | alone), steps)
-    going_on = Company(*(rows[~parts[now.first]] for rows in now))
+    going_on = PackedPairs(*(rows[~parts[now.first]] for rows in now))
     rank = np.where(jobs.running, np.where(crowded, _HAD_ITS_SLICE, _KEEPS), _WAITS)
     rank[parts | alone] = _PARTS
     pairs = _pairs(view, field, going_on, (short, crowded, rank), terms)
@@ -114,7 +114,9 @@ def _plan(view: View, field: Field, terms: Terms) -> Plan:
     return Plan(pairs, np.where(free, sizes, gpus), target, rank, crowded, moves)
 
 
-def _pairs(view: View, field: Field, going_on: Company, state: tuple[Ints, Bools, Ints], terms: Terms) -> Company:
+def _pairs(
+    view: View, field: GangState, going_on: PackedPairs, state: tuple[Ints, Bools, Ints], terms: SliceTerms
+) -> PackedPairs:
     """The pairs that continue, then the new ones, where GPUs are short."""
     jobs, ladders = view.jobs, field.ladders
     short, crowded, rank = state
@@ -127,10 +129,10 @@ def _pairs(view: View, field: Field, going_on: Company, state: tuple[Ints, Bools
         made = begin(view, field, rows, int(short[kind]), terms.packing_min)
         first.append(made.first)
         second.append(made.second)
-    return Company(np.concatenate(first), np.concatenate(second))
+    return PackedPairs(np.concatenate(first), np.concatenate(second))
 
 
-def _sizes(view: View, field: Field, free: Bools, pairs: Company, steps: Floats) -> tuple[Ints, dict[int, int]]:
+def _sizes(view: View, field: GangState, free: Bools, pairs: PackedPairs, steps: Floats) -> tuple[Ints, dict[int, int]]:
     """By row, for single jobs on types with room: its GPUs; and the option to which each migrating job moves."""
     jobs, ladders = view.jobs, field.ladders
     kinds = ladders.accelerator[pairs.first]
@@ -161,7 +163,7 @@ def _key(view: View, plan: Plan) -> Floats:
     return key
 
 
-def _affordable(field: Field, plan: Plan, order: Ints) -> Ints:
+def _affordable(field: GangState, plan: Plan, order: Ints) -> Ints:
     """By row: its GPUs; on over-subscribed types only as many as are available, to the first jobs in order."""
     gpus = np.where(plan.crowded, 0, plan.gpus)
     left: list[int] = field.ladders.gpus_left.tolist()
@@ -173,7 +175,7 @@ def _affordable(field: Field, plan: Plan, order: Ints) -> Ints:
     return gpus
 
 
-def _lease_seconds(view: View, plan: Plan, terms: Terms) -> Floats:
+def _lease_seconds(view: View, plan: Plan, terms: SliceTerms) -> Floats:
     """By row: the rest of its slice; 0 where there is room for all, so that a new job is served at once."""
     lease = np.zeros(len(view.jobs))
     needed = np.where(plan.crowded, view.jobs.restart_seconds * _RESTARTS_A_SLICE, 0.0)
@@ -190,7 +192,7 @@ def _until_slice_ends(now: float, slice_seconds: float) -> float:
     return nextafter(seconds, 0.0) if now + seconds > ends_at else seconds
 
 
-def _patience_seconds(view: View, terms: Terms) -> float:
+def _patience_seconds(view: View, terms: SliceTerms) -> float:
     return max(terms.slice_seconds, view.round_seconds)
 
 
@@ -200,7 +202,7 @@ def _patience_seconds(view: View, terms: Terms) -> float:
 class Plan(NamedTuple):
     """The planned allocation of every job."""
 
-    pairs: Company  # continuing and new ones
+    pairs: PackedPairs  # continuing and new ones
     gpus: Ints  # by row: GPUs granted to it, alone or with its partner; 0: none for now
     target: dict[int, int]  # by row: the option to which it moves
     rank: Ints  # by row: its rank; the lowest is served first
@@ -208,7 +210,7 @@ class Plan(NamedTuple):
     moves: bool  # a running job moves where there is room for all: others may follow
 
 
-def asked_for(view: View, field: Field) -> Bools:
+def asked_for(view: View, field: GangState) -> Bools:
     """By row and option: whether it has the gang size requested, of any type; any option where there is none."""
     jobs = view.jobs
     accepted: Bools = jobs.shape >= 0
@@ -216,7 +218,7 @@ def asked_for(view: View, field: Field) -> Bools:
     return np.where(asked.any(axis=1, keepdims=True), asked, accepted)
 
 
-def named(view: View, field: Field, plan: Plan, order: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+def named(view: View, field: GangState, plan: Plan, order: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """Row, option, partner and its option of the grants in order: the fastest of each first, then its present one."""
     jobs, kinds = view.jobs, field.ladders.accelerator
     place = np.empty(len(jobs), dtype=np.int64)
@@ -238,7 +240,7 @@ def named(view: View, field: Field, plan: Plan, order: Ints) -> tuple[Ints, Ints
 
 
 def _with_pairs(
-    view: View, field: Field, plan: Plan, place: Ints, alone: tuple[Ints, Ints]
+    view: View, field: GangState, plan: Plan, place: Ints, alone: tuple[Ints, Ints]
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """The same with the pairs that are served: each with its fastest options, then with wider levels."""
     row, option = alone

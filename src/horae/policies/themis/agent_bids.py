@@ -16,7 +16,7 @@ from horae.solvers.auction.single_type import Bids
 _HAIR = 1e-9
 
 
-def heed(bids: Bids, apps: Ints, view: View) -> tuple[Notice, ...]:
+def merge_agent_bids(bids: Bids, apps: Ints, view: View) -> tuple[Notice, ...]:
     """Replace the estimated bids by valid answers of the agents, and return a notice for each invalid one."""
     notices = []
     place = {int(number): index for index, number in enumerate(apps.tolist())}

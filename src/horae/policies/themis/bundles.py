@@ -15,8 +15,8 @@ import numpy as np
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.errors import bounded
 from horae.model.view import View
-from horae.policies.themis.valuation import KEEPS, RENEWS, WAITS, Books, Terms
-from horae.solvers.auction.multi_type import Bid
+from horae.policies.themis.valuation import KEEPS, RENEWS, WAITS, AuctionLedger, AuctionTerms
+from horae.solvers.auction.multi_type import BundleBid
 
 BUNDLES_MAX = 400
 _TINY = 1e-9
@@ -32,7 +32,7 @@ class Outlook(NamedTuple):
     home: Ints  # by sorted row: the type where it is or will be in any case; -1: none
 
 
-def outlook(view: View, books: Books, terms: Terms, option: Ints) -> Outlook:
+def outlook(view: View, books: AuctionLedger, terms: AuctionTerms, option: Ints) -> Outlook:
     """The effect of a lease with the option that each row would have, by sorted row and type; -1: none."""
     jobs, row = view.jobs, books.row
     reference = np.where(jobs.reference_speed[row] > 0, jobs.reference_speed[row], 1.0)
@@ -54,7 +54,7 @@ def outlook(view: View, books: Books, terms: Terms, option: Ints) -> Outlook:
 class Ladder(NamedTuple):
     """The bundles that an app bids for, and how it would use those it wins."""
 
-    bid: Bid
+    bid: BundleBid
     jobs: Ints  # by bundle and type: number of its jobs
     first: int  # its first row in the books
     standing: Ints  # by row of the app, as are those below
@@ -70,7 +70,7 @@ class Ladder(NamedTuple):
         return list(zip((self.first + won).tolist(), served[won].tolist(), strict=True))
 
 
-def ladder(books: Books, terms: Terms, seen: Outlook, app: int) -> Ladder:
+def ladder(books: AuctionLedger, terms: AuctionTerms, seen: Outlook, app: int) -> Ladder:
     from horae.policies.themis.bundles_kernel import sums  # noqa: PLC0415  numba is slow to import
 
     low, high = int(books.first[app]), int(books.first[app + 1])
@@ -83,10 +83,10 @@ def ladder(books: Books, terms: Terms, seen: Outlook, app: int) -> Ladder:
     worth = np.stack([seen.done[low:high], seen.takes_seconds[low:high], books.gang[low:high, None] * pace])
     gpus, work, longest, strength = sums(jobs, standing, home, turn, seen.gpus[low:high], worth)
     value = _value(books, terms, np.full(len(jobs), app), (work, longest, strength))
-    return Ladder(Bid(gpus, value), jobs, low, standing, home, turn)
+    return Ladder(BundleBid(gpus, value), jobs, low, standing, home, turn)
 
 
-def values(books: Books, terms: Terms, seen: Outlook, kind: Ints) -> Floats:
+def values(books: AuctionLedger, terms: AuctionTerms, seen: Outlook, kind: Ints) -> Floats:
     """By app: log 1 / rho if its rows were served on these types, by sorted row; -1: not served."""
     row = np.arange(len(kind))
 
@@ -99,7 +99,7 @@ def values(books: Books, terms: Terms, seen: Outlook, kind: Ints) -> Floats:
     return _value(books, terms, np.arange(len(first)), (work, longest, strength))
 
 
-def _value(books: Books, terms: Terms, app: Ints, served: tuple[Floats, Floats, Floats]) -> Floats:
+def _value(books: AuctionLedger, terms: AuctionTerms, app: Ints, served: tuple[Floats, Floats, Floats]) -> Floats:
     """The value as for one type: one lease, the rest at the entitled share, future jobs; or its own end, if near.
 
     `served` is the work that is done, the seconds of the longest job, and the worth of the GPUs.

@@ -14,7 +14,7 @@ import numpy as np
 
 from horae.model.arrays import Floats, Ints
 from horae.model.view import View
-from horae.policies.themis.valuation import Books
+from horae.policies.themis.valuation import AuctionLedger
 
 _HAIR = 1e-9
 
@@ -32,13 +32,13 @@ def seated(candidates: Ints, rho: Floats, f: float, owner: Ints | None = None) -
     return order[sees], order[~sees]
 
 
-def weights(view: View, books: Books) -> Floats:
+def weights(view: View, books: AuctionLedger) -> Floats:
     """By app: its part of its tenant's weight, so that the apps of a tenant together bid as much as one would."""
     tenant = owners(view, books)
     return view.tenant_weight[tenant] / np.bincount(tenant, minlength=len(view.tenants))[tenant]
 
 
-def owners(view: View, books: Books) -> Ints:
+def owners(view: View, books: AuctionLedger) -> Ints:
     """By app: its tenant."""
     return view.jobs.tenant[books.row[books.first[:-1]]]
 

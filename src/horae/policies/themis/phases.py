@@ -16,7 +16,7 @@ from horae.model.errors import JobError
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class BidPhase:
     serial_seconds: tuple[float, ...]  # of each job, on one GPU
     gpus_max: int  # of each job
 
@@ -45,12 +45,12 @@ class Phase:
         return max(seconds / own for seconds, own in zip(longest_first, shares, strict=True)) * slowdown
 
 
-def shared_seconds(phases: Sequence[Phase], gpus: int, age_seconds: float = 0.0, slowdown: float = 1.0) -> float:
+def shared_seconds(phases: Sequence[BidPhase], gpus: int, age_seconds: float = 0.0, slowdown: float = 1.0) -> float:
     """T_sh: its age and all remaining phases, on so many GPUs to the end."""
     return age_seconds + sum(phase.makespan_seconds(gpus, slowdown) for phase in phases)
 
 
-def ideal_seconds(phases: Sequence[Phase], cluster_gpus: int, apps: float) -> float:
+def ideal_seconds(phases: Sequence[BidPhase], cluster_gpus: int, apps: float) -> float:
     """T_id of the paper: all work on the whole cluster, as far as the app can use it, times the number of apps."""
     at_most = len(phases[0].serial_seconds) * phases[0].gpus_max
     return sum(phase.gpu_seconds for phase in phases) / min(cluster_gpus, at_most) * apps

@@ -21,11 +21,11 @@ from horae.model.decisions import Grants, Notice, Ranking
 from horae.model.errors import PolicyError
 from horae.model.view import View
 from horae.policies.themis import valuation
-from horae.policies.themis.agent_bids import heed
+from horae.policies.themis.agent_bids import merge_agent_bids
 from horae.policies.themis.bundles import Outlook, ladder, outlook
 from horae.policies.themis.offer_filter import owners, seated, weights
 from horae.policies.themis.trial_levels import fastest, placed, revalued
-from horae.policies.themis.valuation import RENEWS, WAITS, Books, Terms
+from horae.policies.themis.valuation import RENEWS, WAITS, AuctionLedger, AuctionTerms
 from horae.solvers.auction.multi_type import settle_types
 from horae.solvers.auction.single_type import Bids, settle_bids
 
@@ -116,9 +116,9 @@ class Themis:
         return self.liar >= 0 and self.overstates != 0
 
     @property
-    def _terms(self) -> Terms:
+    def _terms(self) -> AuctionTerms:
         seconds = self.lease_seconds * self.window_leases
-        return Terms(seconds, self.aim, self.to_the_end, self.restarts, self.by_tenant, self.band)
+        return AuctionTerms(seconds, self.aim, self.to_the_end, self.restarts, self.by_tenant, self.band)
 
     def _error(self, view: View, overstates: float) -> Floats | None:
         """By app number: the factor by which its agent is wrong, or lies."""
@@ -133,7 +133,7 @@ class Themis:
         return factor
 
     def _auctions(
-        self, view: View, books: Books, terms: Terms, option: Ints
+        self, view: View, books: AuctionLedger, terms: AuctionTerms, option: Ints
     ) -> tuple[_Won, Floats, tuple[Notice, ...]]:
         """The outcome, rho by app, and notices; auctions are repeated where winners get other levels than assumed."""
         everybody = np.arange(len(books.app))
@@ -141,7 +141,7 @@ class Themis:
         candidates = np.flatnonzero(able & (view.app.closed_until[books.app] <= view.now))
         bids, before = valuation.bid(books, valuation.prospects(view, books, terms, option), terms, everybody)
         rho = self._polled(view, bids, option)
-        notices = heed(bids, books.app, view) if len(view.asked) else ()
+        notices = merge_agent_bids(bids, books.app, view) if len(view.asked) else ()
         rho = rho if self.poll == "books" else _rho(bids)
         weight = weights(view, books) if self.by_tenant else np.ones(len(books.app))
         groups = seated(candidates, rho, self.f, owners(view, books) if self.by_tenant else None)
@@ -155,7 +155,7 @@ class Themis:
                 break
             option = obtained
             bids, before = valuation.bid(books, valuation.prospects(view, books, terms, option), terms, everybody)
-            heed(bids, books.app, view)
+            merge_agent_bids(bids, books.app, view)
         return won, rho, notices
 
     def _polled(self, view: View, bids: Bids, option: Ints) -> Floats:
@@ -166,7 +166,7 @@ class Themis:
         seen = valuation.prospects(view, books, self._terms, option)
         return _rho(valuation.bid(books, seen, self._terms, np.arange(len(books.app)))[0])
 
-    def _two(self, books: Books, bids: Bids, before: Ints, hall: _Hall) -> _Won:
+    def _two(self, books: AuctionLedger, bids: Bids, before: Ints, hall: _Hall) -> _Won:
         """Hold one auction among the apps that are worst off, and one among the others."""
         rows, kept = np.zeros(len(before), dtype=np.int64), np.ones(len(before))
         offer, weight = int(hall.offer.sum()), hall.weight
@@ -181,7 +181,7 @@ class Themis:
         place = np.arange(len(books.row)) - np.repeat(books.first[:-1], sizes)
         return _Won(place < np.repeat(rows, sizes), np.full(len(books.row), -1), kept)
 
-    def _of_several(self, view: View, books: Books, terms: Terms, hall: _Hall, rho: Floats) -> _Won:
+    def _of_several(self, view: View, books: AuctionLedger, terms: AuctionTerms, hall: _Hall, rho: Floats) -> _Won:
         """The outcome for several GPU types: levels are assumed by type, and corrected as for one type."""
         option, turn = fastest(view, books), np.repeat(_badness(books, rho), np.diff(books.first))
         for _ in range(_TRIALS):
@@ -193,7 +193,7 @@ class Themis:
             option = obtained
         return won
 
-    def _two_of_several(self, books: Books, terms: Terms, hall: _Hall, seen: Outlook) -> _Won:
+    def _two_of_several(self, books: AuctionLedger, terms: AuctionTerms, hall: _Hall, seen: Outlook) -> _Won:
         """Hold one auction among the apps that are worst off and one among the others, for bundles."""
         offer, weight = hall.offer, hall.weight
         wins, kind = np.zeros(len(books.row), dtype=bool), np.full(len(books.row), -1)
@@ -211,7 +211,7 @@ class Themis:
                     wins[row], kind[row] = True, number
         return _Won(wins | (books.standing == valuation.KEEPS), kind, kept)
 
-    def _obtained(self, view: View, books: Books, won: _Won, option: Ints) -> Ints:
+    def _obtained(self, view: View, books: AuctionLedger, won: _Won, option: Ints) -> Ints:
         """By sorted row: the option of the level that it would get, if it won and waits; the largest gang first."""
         starts = np.flatnonzero(won.wins & (books.standing == WAITS) & (books.gang > 1) & (option >= 0))
         if not len(starts):
@@ -221,7 +221,7 @@ class Themis:
         obtained[starts] = placed(view, books, won.wins, starts, option[starts])
         return obtained
 
-    def _grants(self, view: View, books: Books, won: _Won, rho: Floats) -> Grants:
+    def _grants(self, view: View, books: AuctionLedger, won: _Won, rho: Floats) -> Grants:
         jobs = view.jobs
         sizes = np.diff(books.first)
         place = np.arange(len(books.row)) - np.repeat(books.first[:-1], sizes)
@@ -257,14 +257,14 @@ def _rho(bids: Bids) -> Floats:
     return np.exp(-bids.value[bids.first[:-1]])
 
 
-def _badness(books: Books, rho: Floats) -> Ints:
+def _badness(books: AuctionLedger, rho: Floats) -> Ints:
     """By app: the number of apps that are worse off."""
     badness = np.empty(len(books.app), dtype=np.int64)
     badness[np.lexsort((books.app, -rho))] = np.arange(len(books.app))
     return badness
 
 
-def _app_of(books: Books, places: Ints) -> Ints:
+def _app_of(books: AuctionLedger, places: Ints) -> Ints:
     return np.searchsorted(books.first, places, side="right") - 1
 
 

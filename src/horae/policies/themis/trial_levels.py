@@ -12,14 +12,14 @@ import numpy as np
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.view import View
 from horae.policies.themis.bundles import Outlook, outlook, values
-from horae.policies.themis.valuation import KEEPS, RENEWS, WAITS, Books, Terms
+from horae.policies.themis.valuation import KEEPS, RENEWS, WAITS, AuctionLedger, AuctionTerms
 
 # By how much log 1 / rho of what an app has won must change for it to bid again. An auction over several types proves
 # its welfare only to this tolerance, so it could not tell the difference, and it takes too long to be repeated in vain.
 MATERIAL = 0.01
 
 
-def fastest(view: View, books: Books) -> Ints:
+def fastest(view: View, books: AuctionLedger) -> Ints:
     """By sorted row and type: the present option, or the fastest for which an empty pool has room; -1: none."""
     jobs, row = view.jobs, books.row
     shape, speed = jobs.shape[row], jobs.speed[row]
@@ -49,7 +49,7 @@ def _best_level(view: View) -> Ints:
     return best
 
 
-def placed(view: View, books: Books, wins: Bools, starts: Ints, option: Ints) -> Ints:
+def placed(view: View, books: AuctionLedger, wins: Bools, starts: Ints, option: Ints) -> Ints:
     """By start, one after the other: the option of the level it would get if all jobs that have not won were gone.
 
     Where there seems to be no room, other jobs may make some by moving: placement finds out.
@@ -69,7 +69,13 @@ def placed(view: View, books: Books, wins: Bools, starts: Ints, option: Ints) ->
 
 
 def revalued(
-    view: View, books: Books, terms: Terms, seen: Outlook, won: tuple[Bools, Ints], option: Ints, turn: Ints
+    view: View,
+    books: AuctionLedger,
+    terms: AuctionTerms,
+    seen: Outlook,
+    won: tuple[Bools, Ints],
+    option: Ints,
+    turn: Ints,
 ) -> Ints:
     """Options by sorted row and type, updated to those that winners would get, where that changes what they have won.
 

@@ -28,7 +28,7 @@ _HOLDING, _STOPPING = int(Status.HOLDING), int(Status.STOPPING)
 _TINY = 1e-9  # seconds: anything shorter counts as zero
 
 
-class Terms(NamedTuple):
+class AuctionTerms(NamedTuple):
     """The parameters shared by all agents of an auction."""
 
     lease_seconds: float
@@ -39,7 +39,7 @@ class Terms(NamedTuple):
     band: float = 0.0  # a job of unknown length is assumed to have this fraction more left than it has had
 
 
-class Books(NamedTuple):
+class AuctionLedger(NamedTuple):
     """All apps of a pool. Rows are sorted by app; within one, those that keep their GPUs in any case come first."""
 
     app: Ints  # numbers, by app
@@ -58,7 +58,7 @@ class Books(NamedTuple):
 KEEPS, RENEWS, WAITS, LEAVES = range(4)
 
 
-def open_books(view: View, terms: Terms, error: Floats | None = None) -> Books:
+def open_books(view: View, terms: AuctionTerms, error: Floats | None = None) -> AuctionLedger:
     """The books of all apps; `error`: by app number, the factor by which its agent misstates the work left."""
     jobs = view.jobs
     left = _seconds_left(view, terms)
@@ -85,7 +85,7 @@ def open_books(view: View, terms: Terms, error: Floats | None = None) -> Books:
     if terms.aim == "chain":
         longest = np.maximum.reduceat(whole, first) if len(row) else np.empty(0)
         ideal = np.maximum(ideal, np.fmax(columns.chain_seconds[app], longest + columns.later_seconds[app]))
-    return Books(
+    return AuctionLedger(
         app, np.append(first, len(row)), row, gang, standing[row], left, work, later,
         (view.now - jobs.app_submitted_at)[row[first]], share, np.maximum(ideal, _TINY),
     )  # fmt: skip
@@ -106,7 +106,7 @@ def _strength(view: View, row: Ints, first: Ints) -> Floats:
     return np.add.reduceat(worth[row], first) / np.diff(np.append(first, len(row)))
 
 
-def _seconds_left(view: View, terms: Terms) -> Floats:
+def _seconds_left(view: View, terms: AuctionTerms) -> Floats:
     """By job: seconds left; for unknown length as much as it has had, and at least a lease.
 
     A job that should have ended counts as of unknown length, too.
@@ -133,7 +133,7 @@ def _seconds_done(view: View) -> Floats:
     return jobs.steps_done / np.where(jobs.reference_speed > 0, jobs.reference_speed, 1.0)
 
 
-def _contending(view: View, terms: Terms, example: Ints) -> Floats:
+def _contending(view: View, terms: AuctionTerms, example: Ints) -> Floats:
     """By app: the number of parts into which the cluster is divided, averaged over its life; at least one."""
     average = np.maximum(view.apps_average()[example], 1.0)
     if not terms.by_tenant:
@@ -154,7 +154,7 @@ class Prospects(NamedTuple):
     takes_seconds: Floats  # until it has finished, if it continued
 
 
-def prospects(view: View, books: Books, terms: Terms, option: Ints) -> Prospects:
+def prospects(view: View, books: AuctionLedger, terms: AuctionTerms, option: Ints) -> Prospects:
     """The effect of one lease with the option that each row would have; -1: none."""
     jobs, row = view.jobs, books.row
     reference = jobs.reference_speed[row]
@@ -166,7 +166,7 @@ def prospects(view: View, books: Books, terms: Terms, option: Ints) -> Prospects
     return Prospects(pace, restart, done, takes)
 
 
-def option_of(view: View, books: Books) -> Ints:
+def option_of(view: View, books: AuctionLedger) -> Ints:
     """By sorted row: its present option, or the fastest that it accepts and the pool has GPUs for; -1: none."""
     jobs = view.jobs
     speed = np.where((jobs.shape >= 0) & (view.shape_accelerator[jobs.shape] >= 0), jobs.speed, 0.0)
@@ -175,7 +175,7 @@ def option_of(view: View, books: Books) -> Ints:
     return option
 
 
-def bid(books: Books, seen: Prospects, terms: Terms, apps: Ints) -> tuple[Bids, Ints]:
+def bid(books: AuctionLedger, seen: Prospects, terms: AuctionTerms, apps: Ints) -> tuple[Bids, Ints]:
     """The bids of these apps for their next gangs in order; and how many rows of each have theirs in any case."""
     from horae.policies.themis.valuation_kernel import tables  # noqa: PLC0415  numba is slow to import
 

@@ -13,28 +13,30 @@ from matplotlib.ticker import PercentFormatter
 from horae.model.arrays import Floats, Ints
 from horae.reports.labels import short_labels
 from horae.reports.plots import style
-from horae.reports.plots.trace import plot_trace
 from horae.reports.rho import apps
 from horae.reports.run_log import REFUSED, RunLog
 from horae.reports.usage import window
-
-__all__ = ["plot_comparison", "plot_trace"]
 
 SETS_MAX = 4  # of several GPU types, each with its own panel
 Types = frozenset[str]
 SEVERAL: Types = frozenset({"several"})
 
 
-def plot_comparison(logs: Logs, directory: Path) -> list[Path]:
-    """Writes one PNG per figure; returns the files."""
-    figures: dict[str, Callable[[Logs], Figure]] = {
+def figures(logs: Logs) -> dict[str, Figure]:
+    """All plots of a comparison by name; none if there are no runs."""
+    makers: dict[str, Callable[[Logs], Figure]] = {
         "completion": completion_figure,
         "rho": rho_figure,
         "utilisation": utilisation_figure,
         "queue": queue_figure,
         "fairness": fairness_figure,
     }
-    return [style.save(make(logs), directory, name) for name, make in figures.items()] if logs else []
+    return {name: make(logs) for name, make in makers.items()} if logs else {}
+
+
+def plot_comparison(logs: Logs, directory: Path) -> list[Path]:
+    """Write one PNG per plot into a folder; returns the files."""
+    return [style.save(figure, directory, name) for name, figure in figures(logs).items()]
 
 
 def completion_figure(logs: Logs) -> Figure:

@@ -29,15 +29,15 @@ POINT_PIXELS = 12.0  # points that are nearer to each other cover each other
 HOUR, DAY = 3600.0, 86400.0
 
 
-class Look(NamedTuple):
+class LineStyle(NamedTuple):
     colour: str
     line: Any
     marker: str
 
 
-def look(index: int) -> Look:
+def look(index: int) -> LineStyle:
     """The colour and line style of an index: six colours and four styles give twelve different pairs."""
-    return Look(COLOURS[index % len(COLOURS)], LINES[index % len(LINES)], MARKERS[index % len(MARKERS)])
+    return LineStyle(COLOURS[index % len(COLOURS)], LINES[index % len(LINES)], MARKERS[index % len(MARKERS)])
 
 
 class TimeUnit(NamedTuple):

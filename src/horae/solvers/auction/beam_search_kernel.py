@@ -38,7 +38,7 @@ class Moves(NamedTuple):
     gpus: Ints  # by move and type: how many more than in the best bundle
 
 
-class Goal(NamedTuple):
+class SearchTarget(NamedTuple):
     """The accuracy asked for: nothing better by more than the slack of the loss, which is 0 for a width of 0."""
 
     others: float  # welfare to compare with
@@ -88,7 +88,7 @@ class _Ahead(NamedTuple):
 
 
 @part
-def limit_of(goal: Goal, loss: float) -> float:
+def limit_of(goal: SearchTarget, loss: float) -> float:
     """The loss below which an improvement counts, given this known loss; losses are counted from a welfare of 0."""
     part = goal.width * np.exp(-loss - goal.others)
     if part >= 1.0:
@@ -272,7 +272,9 @@ def _answer(labels: Room, moves: Moves, state: _State) -> Searched:
 
 
 @part
-def _extend(labels: Room, moves: Moves, ahead: _Ahead, price: Floats, goal: Goal, stage: int, state: _State) -> _State:
+def _extend(
+    labels: Room, moves: Moves, ahead: _Ahead, price: Floats, goal: SearchTarget, stage: int, state: _State
+) -> _State:
     """Extend every living label by every move of this stage."""
     count, best, least, limit, lost = state.made, state.best, state.least, state.limit, state.lost
     for index in range(state.living):
@@ -320,7 +322,7 @@ def _relive(labels: Room, ahead: _Ahead, price: Floats, stage: int, living: int,
 
 @part
 def search(
-    labels: Room, moves: Moves, left: Ints, price: Floats, goal: Goal, bound: float, known: float, beam: int
+    labels: Room, moves: Moves, left: Ints, price: Floats, goal: SearchTarget, bound: float, known: float, beam: int
 ) -> Searched:
     """The least loss with these moves, if it is below the known loss by more than the slack of the goal."""
     ahead, narrow = _ahead(moves, price), max(beam // _NARROW, 1)

@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
-from horae.solvers.auction.beam_search_kernel import Goal, Room, limit_of, room_for, search
+from horae.solvers.auction.beam_search_kernel import Room, SearchTarget, limit_of, room_for, search
 from horae.solvers.auction.moves_kernel import all_far, ground_of, near_of, welfare_of
 from horae.solvers.auction.prices_kernel import (
     PLANES_MAX,
-    Case,
     Lots,
     Planes,
     Priced,
+    Subproblem,
     best_of_all,
     find_prices,
     is_within,
@@ -72,7 +72,7 @@ class _Nodes(NamedTuple):
 
 
 @part
-def _set_open(nodes: _Nodes, case: Case, node: int, is_reset: bool) -> None:
+def _set_open(nodes: _Nodes, case: Subproblem, node: int, is_reset: bool) -> None:
     """Close the bundles that the path to this node excludes, or open all bundles of these apps again."""
     lots = case.lots
     while node > 0:
@@ -87,7 +87,7 @@ def _set_open(nodes: _Nodes, case: Case, node: int, is_reset: bool) -> None:
 
 
 @part
-def _inherit(case: Case, nodes: _Nodes, node: int, source: Planes, count: int, planes: Planes) -> int:
+def _inherit(case: Subproblem, nodes: _Nodes, node: int, source: Planes, count: int, planes: Planes) -> int:
     """Copy the planes of the root, with open bundles in place of closed ones; return how many."""
     for number in range(count):
         planes.base[number] = source.base[number]
@@ -123,7 +123,7 @@ def _keep(source: Planes, total: int, planes: Planes, first: int, last: int) -> 
 
 
 @part
-def _split(case: Case, planes: Planes, priced: Priced, best: Ints) -> tuple[int, int, int]:
+def _split(case: Subproblem, planes: Planes, priced: Priced, best: Ints) -> tuple[int, int, int]:
     """The app and the type where the active planes differ by GPUs of the highest price, and the split value.
 
     Where they agree, the best allocation so far is one of them: it differs elsewhere, or all would be proved.
@@ -184,7 +184,9 @@ def _highest(bound: Floats, count: int) -> int:
 
 
 @part
-def _search_beside(case: Case, room: Room, priced: Priced, goal: Goal, effort: Effort, best: Ints) -> float:
+def _search_beside(
+    case: Subproblem, room: Room, priced: Priced, goal: SearchTarget, effort: Effort, best: Ints
+) -> float:
     """Replace the best allocation by a better one near these prices, if there is one; return the proved loss."""
     welfare = welfare_of(case.lots, best, case.absent)
     limit = priced.bound + limit_of(goal, -welfare)
@@ -201,13 +203,13 @@ def _search_beside(case: Case, room: Room, priced: Priced, goal: Goal, effort: E
 
 @part
 def _best(
-    case: Case,
+    case: Subproblem,
     room: Room,
     source: Planes,
     planes: Planes,
     total: int,
     first: Floats,
-    goal: Goal,
+    goal: SearchTarget,
     known: Ints,
     top: float,
     effort: Effort,
@@ -230,7 +232,7 @@ def _best(
             price = priced.price
             if not is_within(case.near, price):
                 near = near_of(lots, price, 2 * effort.moves_max)
-                case = Case(lots, near, case.offer, case.absent, case.is_open, case.is_split)
+                case = Subproblem(lots, near, case.offer, case.absent, case.is_open, case.is_split)
         bound, where = min(priced.bound, nodes.bound[node]), (-1, 0, 0)
         if bound > enough + _HAIR:
             proved_here = _search_beside(case, room, priced, goal, effort, best)
@@ -282,25 +284,25 @@ def settle(lots: Lots, offer: Ints, known: Ints, top: float, width: float, whole
     planes, kept, source = _no_planes(apps, types), _no_planes(apps, types), _no_planes(apps, types)
     room = room_for(types, max(whole.beam, each.beam))
     planes.base[0] = welfare_of(lots, known, -1) - 1.0
-    case = Case(lots, all_far(apps, types), offer, -1, is_open, is_split)
+    case = Subproblem(lots, all_far(apps, types), offer, -1, is_open, is_split)
     priced = find_prices(case, planes, 1, np.zeros(types), np.inf)
     count = min(_keep(kept, 1, planes, 1, priced.planes), _PLANES_KEPT)
     _keep(source, 1, planes, 1, priced.planes)
     near = near_of(lots, priced.price, 2 * each.moves_max)
-    case = Case(lots, near, offer, -1, is_open, is_split)
+    case = Subproblem(lots, near, offer, -1, is_open, is_split)
     top = min(top, priced.bound)
-    best = _best(case, room, source, planes, count, priced.price, Goal(0.0, 0.0), known, top, whole)
+    best = _best(case, room, source, planes, count, priced.price, SearchTarget(0.0, 0.0), known, top, whole)
     others, others_bound, others_price = np.zeros(apps), np.zeros(apps), np.zeros((apps, types))
     for app in range(apps):
         others[app] = welfare_of(lots, best.pick, app)
         others_price[app] = best.price
         # The app could have taken part and won nothing.
         others_bound[app] = max(best.bound - lots.value[lots.start[app]], others[app])
-        goal = Goal(others[app], width)
+        goal = SearchTarget(others[app], width)
         if others_bound[app] <= -limit_of(goal, -others[app]):
             continue
         _without(lots, app, kept, count, source)
-        case = Case(lots, near, offer, app, is_open, is_split)
+        case = Subproblem(lots, near, offer, app, is_open, is_split)
         found = _best(case, room, source, planes, count, best.price, goal, best.pick, others_bound[app], each)
         others[app], others_bound[app] = found.welfare, found.bound
         others_price[app] = found.price

@@ -8,14 +8,14 @@ import numpy as np
 
 from horae.model.arrays import Floats, Ints
 from horae.solvers.auction.beam_search_kernel import Moves
-from horae.solvers.auction.prices_kernel import Case, Lots, Near, pick_of, weigh, worth_of
+from horae.solvers.auction.prices_kernel import Lots, Near, Subproblem, pick_of, weigh, worth_of
 from horae.solvers.levels.pricing_kernel import part
 
 _REACH = 0.2  # relative distance from a price within which bundles are kept
 _REGRET_MIN, _REGRET_MAX = 1e-3, 10.0
 
 
-class Ground(NamedTuple):
+class SearchStart(NamedTuple):
     """The choice of all apps at given prices, and their alternatives."""
 
     pick: Ints  # by app: its bundle; of the absent one: nothing
@@ -99,7 +99,7 @@ def _longer(values: Any) -> Any:
 
 
 @part
-def _listed(case: Case, price: Floats, depth: float) -> tuple[Ints, Ints, Ints, Floats]:
+def _listed(case: Subproblem, price: Floats, depth: float) -> tuple[Ints, Ints, Ints, Floats]:
     """The picks of all apps; and owner, bundle and regret of all other bundles with a regret below the depth."""
     lots, near = case.lots, case.near
     apps = len(lots.start) - 1
@@ -157,7 +157,7 @@ def _staged(lots: Lots, pick: Ints, owner: Ints, bundle: Ints, regret: Floats) -
 
 
 @part
-def ground_of(case: Case, price: Floats, limit: float, moves_max: int) -> Ground:
+def ground_of(case: Subproblem, price: Floats, limit: float, moves_max: int) -> SearchStart:
     """The moves of a regret below the limit, at most so many."""
     depth = min(limit, case.near.regret if case.near.regret > 0 else _REGRET_MAX)
     pick, owner, bundle, regret = _listed(case, price, depth)
@@ -172,4 +172,4 @@ def ground_of(case: Case, price: Floats, limit: float, moves_max: int) -> Ground
             continue
         for kind in range(len(left)):
             left[kind] -= case.lots.gpus[pick[app], kind]
-    return Ground(pick, left, _staged(case.lots, pick, owner[order], bundle[order], regret[order]), floor)
+    return SearchStart(pick, left, _staged(case.lots, pick, owner[order], bundle[order], regret[order]), floor)

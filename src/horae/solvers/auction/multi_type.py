@@ -38,7 +38,7 @@ _STEPS_MAX = 40_000_000  # of a table: its cells x bundles
 _CELLS_MAX = 4_000_000  # of all tables
 
 
-class Bid(NamedTuple):
+class BundleBid(NamedTuple):
     """The bid of an app: row 0 is nothing; more GPUs are never worth less."""
 
     gpus: Ints  # by bundle and type
@@ -87,7 +87,7 @@ class _Brackets(NamedTuple):
     others_bound: Floats
 
 
-def settle_types(bids: Sequence[Bid], offer: Ints) -> TypesOutcome:
+def settle_types(bids: Sequence[BundleBid], offer: Ints) -> TypesOutcome:
     """Settle the auction; the same bids in the same order give the same outcome.
 
     Which of several equal allocations is chosen is not specified.
@@ -105,7 +105,7 @@ def settle_types(bids: Sequence[Bid], offer: Ints) -> TypesOutcome:
     return TypesOutcome(row[found.pick], high, found.welfare, found.bound, low, high)
 
 
-def _lots(bids: Sequence[Bid], offer: Ints) -> tuple[Lots, Ints]:
+def _lots(bids: Sequence[BundleBid], offer: Ints) -> tuple[Lots, Ints]:
     """All bundles that fit into the offer, the small ones of each app first, and the row of each in its bid.
 
     Of bundles of equal worth the first is tried first, and the smallest leaves most to others.
@@ -186,13 +186,13 @@ class Table(NamedTuple):
     value: Floats
 
 
-class Bracket(NamedTuple):
+class WelfareBracket(NamedTuple):
     welfare: float  # -infinity: no allocation was found
     bound: float
     pick: Ints  # by app: its bundle
 
 
-def bracket_by_program(table: Table, offer: Ints, price: Floats, known: float, slack: float) -> Bracket:
+def bracket_by_program(table: Table, offer: Ints, price: Floats, known: float, slack: float) -> WelfareBracket:
     """An allocation and a bound no further apart than the slack, if possible. `known`: some welfare."""
     worth = table.value - table.gpus @ price
     best = np.maximum.reduceat(worth, table.start)
@@ -208,9 +208,9 @@ def bracket_by_program(table: Table, offer: Ints, price: Floats, known: float, s
         chosen = columns[taken > 0.5]
         pick[app[chosen]] = chosen
     if (pick < 0).any() or (table.gpus[pick].sum(axis=0) > offer).any():
-        return Bracket(-np.inf, max(bound, known), pick)
+        return WelfareBracket(-np.inf, max(bound, known), pick)
     welfare = float(table.value[pick].sum())
-    return Bracket(welfare, max(bound, known, welfare), pick)
+    return WelfareBracket(welfare, max(bound, known, welfare), pick)
 
 
 def _solver(table: Table, offer: Ints, columns: Ints, app: Ints, slack: float) -> highspy.Highs:

@@ -47,7 +47,7 @@ class Near(NamedTuple):
     regret: float  # below 0: unknown
 
 
-class Case(NamedTuple):
+class Subproblem(NamedTuple):
     """The problem: all apps, or all but one, some of them with only some of their bundles."""
 
     lots: Lots
@@ -132,7 +132,7 @@ def weigh(near: Near, price: Floats) -> bool:
 
 
 @inner
-def pick_of(case: Case, price: Floats, app: int, weighed: bool) -> tuple[int, float]:
+def pick_of(case: Subproblem, price: Floats, app: int, weighed: bool) -> tuple[int, float]:
     """The best open bundle of an app, and its worth; `weighed`: only those that are near matter."""
     if not weighed or case.is_split[app]:
         return best_of_all(case.lots, case.is_open, price, app)
@@ -149,7 +149,7 @@ def pick_of(case: Case, price: Floats, app: int, weighed: bool) -> tuple[int, fl
 
 
 @part
-def add_plane(case: Case, price: Floats, planes: Planes, number: int) -> float:
+def add_plane(case: Subproblem, price: Floats, planes: Planes, number: int) -> float:
     """The bound at these prices; the choices of the apps become the plane of that number."""
     lots, offer, types = case.lots, case.offer, len(price)
     bound = base = 0.0
@@ -291,7 +291,7 @@ def _share_within(near: Near, price: Floats, point: Floats) -> float:
 
 
 @part
-def find_prices(case: Case, planes: Planes, count: int, first: Floats, enough: float) -> Priced:
+def find_prices(case: Subproblem, planes: Planes, count: int, first: Floats, enough: float) -> Priced:
     """Prices at which the bound is lowest, or low enough; `enough` at infinity: only the lowest will do.
 
     Planes before `count` exist already. The first of them rises with all prices; it lies below the bound wherever that

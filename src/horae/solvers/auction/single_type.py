@@ -22,7 +22,7 @@ import numpy as np
 from horae.model.arrays import Floats, Ints
 
 
-class Bid(NamedTuple):
+class GpuBid(NamedTuple):
     """The value of each number of GPUs to an app: the first is for none, and more is never worth less."""
 
     gpus: Ints
@@ -36,9 +36,9 @@ class Bids(NamedTuple):
     gpus: Ints
     value: Floats
 
-    def of(self, app: int) -> Bid:
+    def of(self, app: int) -> GpuBid:
         mine = slice(int(self.first[app]), int(self.first[app + 1]))
-        return Bid(self.gpus[mine], self.value[mine])
+        return GpuBid(self.gpus[mine], self.value[mine])
 
     def weighted(self, weight: Floats) -> Bids:
         """The bids multiplied by the weights of their apps."""
@@ -51,14 +51,14 @@ class Bids(NamedTuple):
         return Bids(first, self.gpus[place], self.value[place])
 
 
-def together(bids: Sequence[Bid]) -> Bids:
+def together(bids: Sequence[GpuBid]) -> Bids:
     first = np.cumsum([0, *(len(bid.gpus) for bid in bids)])
     nothing = np.empty(0, dtype=np.int64), np.empty(0)
     gpus = np.concatenate([nothing[0], *(bid.gpus for bid in bids)])
     return Bids(first, gpus.astype(np.int64), np.concatenate([nothing[1], *(bid.value for bid in bids)]))
 
 
-class Outcome(NamedTuple):
+class AuctionOutcome(NamedTuple):
     """The outcome of an auction, by app."""
 
     choice: Ints  # the bid that wins
@@ -66,15 +66,15 @@ class Outcome(NamedTuple):
     kept: Floats  # the fraction of its lease that it keeps
 
 
-def settle_bids(bids: Bids | Sequence[Bid], offer: int) -> Outcome:
+def settle_bids(bids: Bids | Sequence[GpuBid], offer: int) -> AuctionOutcome:
     from horae.solvers.auction.single_type_kernel import settle  # noqa: PLC0415  numba is slow to import
 
     if not isinstance(bids, Bids):
         bids = together(bids)
     first, gpus, value = bids
     if len(first) == 1:
-        return Outcome(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
+        return AuctionOutcome(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
     most = int(gpus[first[1:] - 1].sum())
     choice, others, without = settle(first, gpus, value, min(max(offer, 0), most))
     # The others cannot do worse without an app; a tiny excess is rounding.
-    return Outcome(choice, gpus[first[:-1] + choice], np.exp(np.minimum(others - without, 0.0)))
+    return AuctionOutcome(choice, gpus[first[:-1] + choice], np.exp(np.minimum(others - without, 0.0)))

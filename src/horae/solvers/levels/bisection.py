@@ -7,8 +7,8 @@ import numpy as np
 from horae.model.arrays import Bools, Floats
 from horae.model.errors import bounded
 from horae.solvers.classes import Classes
-from horae.solvers.levels.targets import Wish
-from horae.solvers.linear_program import Row, Solved, cells_of, maximise
+from horae.solvers.levels.targets import LevelTarget
+from horae.solvers.linear_program import ProgramRow, Solved, cells_of, maximise
 from horae.solvers.solution import Answer
 
 _ENDLESS = float("inf")
@@ -17,7 +17,7 @@ _DOUBLINGS_MAX = 1100  # beyond that a float is infinite
 _PULL_MIN = 1e-7  # of the largest: below that GPUs are not what keeps a class from rising
 
 
-def reach_by_program(problem: str, classes: Classes, wish: Wish, *, fill: bool, gain: Floats | None) -> Answer:
+def reach_by_program(problem: str, classes: Classes, wish: LevelTarget, *, fill: bool, gain: Floats | None) -> Answer:
     """The answer of `reach_level`, to some 1e-9."""
     program = _Program(problem, classes)
     rising, floor = wish.rising.copy(), np.zeros(len(wish.rising))
@@ -61,7 +61,7 @@ class _Program:
         rows = list(self.cells.share_rows)
         for number, gpus in enumerate(self.classes.capacity):
             row = rows[len(self.classes.jobs) + number]
-            rows[len(self.classes.jobs) + number] = Row(
+            rows[len(self.classes.jobs) + number] = ProgramRow(
                 np.append(row.columns, [last, last + 1]), np.append(row.coefficients, [gpus, -gpus]), row.low, row.high
             )
         return maximise(self.problem, cost, (*rows, *self._speeds(asked)))
@@ -73,15 +73,15 @@ class _Program:
     def shares(self, solved: Solved) -> Floats:
         return self.cells.spread(self.classes, solved.columns)
 
-    def _speeds(self, asked: Floats) -> list[Row]:
+    def _speeds(self, asked: Floats) -> list[ProgramRow]:
         rows = []
         for number, least in enumerate(asked):
             mine = np.flatnonzero(self.cells.row == number)
-            rows.append(Row(mine, self.classes.speed[number, self.cells.option[mine]], float(least), _ENDLESS))
+            rows.append(ProgramRow(mine, self.classes.speed[number, self.cells.option[mine]], float(least), _ENDLESS))
         return rows
 
 
-def _bisect(program: _Program, wish: Wish, rising: Bools, floor: Floats) -> tuple[float, float]:
+def _bisect(program: _Program, wish: LevelTarget, rising: Bools, floor: Floats) -> tuple[float, float]:
     """The best feasible level, and one just beyond it."""
 
     def within_reach(level: float) -> bool:
@@ -101,14 +101,14 @@ def _bisect(program: _Program, wish: Wish, rising: Bools, floor: Floats) -> tupl
     return near, far
 
 
-def _held_down(program: _Program, wish: Wish, beyond: float, rising: Bools, floor: Floats) -> Bools:
+def _held_down(program: _Program, wish: LevelTarget, beyond: float, rising: Bools, floor: Floats) -> Bools:
     """By class: whether it is part of the proof that the level beyond is infeasible."""
     solved = program.most_idle(wish.speeds(beyond, rising, floor))
     pull = np.maximum(-solved.row_price[program.speed_rows], 0.0) * program.top
     return rising & (pull > _PULL_MIN * pull.max(initial=0.0))
 
 
-def _prices(program: _Program, solved: Solved, wish: Wish, level: float, rising: Bools) -> Floats:
+def _prices(program: _Program, solved: Solved, wish: LevelTarget, level: float, rising: Bools) -> Floats:
     """What one more GPU would add to the level: the idle part it makes, over what a better level takes of that."""
     worth = np.maximum(solved.row_price[program.type_rows], 0.0)
     pull = np.maximum(-solved.row_price[program.speed_rows], 0.0)

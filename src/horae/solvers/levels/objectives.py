@@ -15,7 +15,7 @@ import numpy as np
 from horae.model.arrays import Bools, Floats
 from horae.solvers.classes import Classes
 from horae.solvers.levels.solve import reach_level
-from horae.solvers.levels.targets import Wish, has_work
+from horae.solvers.levels.targets import LevelTarget, has_work
 from horae.solvers.solution import Answer
 
 _PROBLEM = "max-min fairness"
@@ -41,11 +41,11 @@ def water_filling(classes: Classes, rate: Floats) -> Answer:
     return reach_level(_PROBLEM, levels, wish, fill=True, gain=gain)
 
 
-def _levels(classes: Classes, rate: Floats) -> tuple[Classes, Wish]:
+def _levels(classes: Classes, rate: Floats) -> tuple[Classes, LevelTarget]:
     """The classes with rates in place of speeds, so that all must have the same level."""
     rising = classes.served & (rate.max(axis=1, initial=0.0) > 0)
     levels = classes._replace(speed=np.where(rising[:, None] & classes.choice, rate, classes.speed))
-    return levels, Wish(rising, np.ones(len(rising)), np.zeros(len(rising)))
+    return levels, LevelTarget(rising, np.ones(len(rising)), np.zeros(len(rising)))
 
 
 # Makespan (Gavel, section 4.2): minimise the time until the last job ends, if shares stayed as they are.
@@ -61,7 +61,7 @@ def makespan(classes: Classes, steps_left: Floats) -> Answer:
     slope = np.where(rising, steps_left, 1.0)
     equal = classes.equal_speed
     gain = classes.speed / np.where(equal > 0, equal, 1.0)[:, None]
-    answer = reach_level("the makespan", classes, Wish(rising, slope, np.zeros(len(slope))), gain=gain)
+    answer = reach_level("the makespan", classes, LevelTarget(rising, slope, np.zeros(len(slope))), gain=gain)
     if not rising.any():
         return answer
     return answer._replace(value=1 / answer.value, bound=1 / answer.bound, prices=answer.prices / answer.value**2)
@@ -70,7 +70,7 @@ def makespan(classes: Classes, steps_left: Floats) -> Answer:
 # Finish-time fairness (Themis; Gavel, section 4.2): minimise the worst ratio of finish times.
 
 
-class Progress(NamedTuple):
+class ClassProgress(NamedTuple):
     """Age, work left and isolated time so far, by class."""
 
     age_seconds: Floats
@@ -89,7 +89,7 @@ def isolated_speed(classes: Classes) -> Floats:
     return (share * classes.speed).sum(axis=1) / np.maximum(share.sum(axis=1), 1.0)
 
 
-def finish_time_fairness(classes: Classes, progress: Progress, alone: Floats) -> Answer:
+def finish_time_fairness(classes: Classes, progress: ClassProgress, alone: Floats) -> Answer:
     """The best worst ratio; what is left goes to the jobs that gain most relative to their isolated speed, `alone`.
 
     A job whose work left is unknown or nearly zero has no ratio that shares could change: it gets only of what is left
@@ -98,7 +98,7 @@ def finish_time_fairness(classes: Classes, progress: Progress, alone: Floats) ->
     rising = classes.served & has_work(classes, progress.steps_left) & (alone > 0)
     left = np.where(rising, progress.steps_left, 1.0)
     total = progress.isolated_seconds + left / np.where(rising, alone, 1.0)
-    wish = Wish(rising, total / left, progress.age_seconds / left, inverse=True)
+    wish = LevelTarget(rising, total / left, progress.age_seconds / left, inverse=True)
     gain = classes.speed / np.where(alone > 0, alone, 1.0)[:, None]
     return reach_level("finish-time fairness", classes, wish, gain=gain)
 

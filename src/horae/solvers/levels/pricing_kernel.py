@@ -31,7 +31,7 @@ NUDGE = 1e-10  # to be on the far side of a corner rather than on it
 _STEPS_MAX = 200  # of Newton's method; five are usual
 
 
-class Board(NamedTuple):
+class LevelData(NamedTuple):
     """Classes by column: their options, then idling, then running faster than asked."""
 
     speed: Floats  # relative to the class's best; 0: no choice. 0 for idling, -1 for faster than asked
@@ -51,7 +51,7 @@ class Need(NamedTuple):
 
 
 @part
-def support(board: Board, prices: Floats, row: int, asked: float) -> tuple[int, int]:
+def support(board: LevelData, prices: Floats, row: int, asked: float) -> tuple[int, int]:
     """The edge of the lower hull of (speed, cost) above the speed asked for: its slower and its faster end."""
     options = board.speed.shape[1] - 2
     before, here = options + 1, options
@@ -73,7 +73,7 @@ def support(board: Board, prices: Floats, row: int, asked: float) -> tuple[int, 
 
 
 @part
-def line(board: Board, prices: Floats, row: int, ends: tuple[int, int]) -> tuple[float, float]:
+def line(board: LevelData, prices: Floats, row: int, ends: tuple[int, int]) -> tuple[float, float]:
     """The cost at speed 0 and the slope of an edge."""
     slow, fast = ends
     width = board.speed[row, fast] - board.speed[row, slow]
@@ -148,7 +148,7 @@ def total_of(values: Floats) -> float:
 
 
 @part
-def cost_of_level(board: Board, prices: Floats, need: Need, level: float) -> tuple[float, float]:
+def cost_of_level(board: LevelData, prices: Floats, need: Need, level: float) -> tuple[float, float]:
     """The least cost of a level at these prices, and its derivative towards better levels."""
     total, change = 0.0, 0.0
     for row in range(len(need.rising)):
@@ -161,7 +161,7 @@ def cost_of_level(board: Board, prices: Floats, need: Need, level: float) -> tup
 
 
 @part
-def bound_of(board: Board, prices: Floats, need: Need, level: float) -> float:
+def bound_of(board: LevelData, prices: Floats, need: Need, level: float) -> float:
     """The best level affordable at these prices. The cost is convex: Newton's method, from beyond."""
     best = best_level(need)
     budget = total_of(prices)
@@ -187,7 +187,7 @@ def bound_of(board: Board, prices: Floats, need: Need, level: float) -> float:
 
 
 @part
-def worth_of(board: Board, prices: Floats, need: Need, level: float) -> Floats:
+def worth_of(board: LevelData, prices: Floats, need: Need, level: float) -> Floats:
     """By type: by how much the level would improve if the type had twice its GPUs, at that rate.
 
     Zero where GPUs are not what limits the level.

@@ -15,7 +15,7 @@ import numpy as np
 from horae.model.arrays import Floats, Ints
 from horae.solvers.levels.pricing_kernel import (
     HAIR,
-    Board,
+    LevelData,
     part,
     proper,
     support,
@@ -30,7 +30,7 @@ _STALLED = 50  # steps without progress, after which a rule that cannot cycle is
 _FRESH = 200  # steps, after which values are recomputed
 
 
-class Basis(NamedTuple):
+class LevelBasis(NamedTuple):
     key: Ints  # by class: two columns
     value: Floats
     row: Ints  # by type: a further column, of this class; -1: of no class
@@ -46,7 +46,7 @@ def _time(column: int, last: int) -> float:
 
 
 @part
-def _parts(board: Board, basis: Basis, row: int, column: int) -> tuple[float, float]:
+def _parts(board: LevelData, basis: LevelBasis, row: int, column: int) -> tuple[float, float]:
     """A column of a class as a combination of its keys: the same time, the same speed."""
     last = board.speed.shape[1] - 1
     one, two = basis.key[row, 0], basis.key[row, 1]
@@ -58,7 +58,7 @@ def _parts(board: Board, basis: Basis, row: int, column: int) -> tuple[float, fl
 
 
 @part
-def _net(board: Board, basis: Basis, row: int, column: int, use: Floats) -> float:
+def _net(board: LevelData, basis: LevelBasis, row: int, column: int, use: Floats) -> float:
     """The GPUs of each type that a column takes net of the keys that it replaces, and its gain."""
     for kind in range(len(use)):
         use[kind] = 1.0 if row < 0 and column in (kind, len(use)) else 0.0
@@ -103,7 +103,7 @@ def _invert(matrix: Floats, inverse: Floats) -> bool:
 
 
 @part
-def price(board: Board, basis: Basis, rest: float, inverse: Floats, matrix: Floats, use: Floats) -> bool:
+def price(board: LevelData, basis: LevelBasis, rest: float, inverse: Floats, matrix: Floats, use: Floats) -> bool:
     """The inverse of the further columns, net of keys, and the prices at which none of them gains anything."""
     size = len(basis.row)
     gains = np.zeros(size)
@@ -131,7 +131,7 @@ def price(board: Board, basis: Basis, rest: float, inverse: Floats, matrix: Floa
 
 
 @part
-def settle(board: Board, basis: Basis, asked: Floats, rest: float, inverse: Floats) -> float:
+def settle(board: LevelData, basis: LevelBasis, asked: Floats, rest: float, inverse: Floats) -> float:
     """Recompute all values and return the least of them; the matrix must have been inverted for these columns."""
     size, last = len(basis.row), board.speed.shape[1] - 1
     left = np.ones(size)
@@ -162,7 +162,7 @@ def settle(board: Board, basis: Basis, asked: Floats, rest: float, inverse: Floa
 
 
 @part
-def begin(board: Board, basis: Basis, prices: Floats, asked: Floats) -> None:
+def begin(board: LevelData, basis: LevelBasis, prices: Floats, asked: Floats) -> None:
     """Start with every class at its cheapest; the most over-used type sets the part that is idle everywhere."""
     size = len(basis.row)
     used = np.zeros(size)
@@ -182,7 +182,9 @@ def begin(board: Board, basis: Basis, prices: Floats, asked: Floats) -> None:
 
 
 @part
-def _better(board: Board, basis: Basis, prices: Floats, row: int, rest: float, slack: float) -> tuple[float, int]:
+def _better(
+    board: LevelData, basis: LevelBasis, prices: Floats, row: int, rest: float, slack: float
+) -> tuple[float, int]:
     """How much the best column of a class gains over its keys, and which that is.
 
     -1 if none does; or, with slack, if none would at prices that differ by such a part.
@@ -213,7 +215,7 @@ def _better(board: Board, basis: Basis, prices: Floats, row: int, rest: float, s
 
 
 @part
-def _is_in(basis: Basis, row: int, column: int) -> bool:
+def _is_in(basis: LevelBasis, row: int, column: int) -> bool:
     found = False
     for slot in range(len(basis.row)):
         found = found or (basis.row[slot] == row and basis.column[slot] == column)
@@ -221,7 +223,7 @@ def _is_in(basis: Basis, row: int, column: int) -> bool:
 
 
 @part
-def _gather(board: Board, basis: Basis, prices: Floats, rest: float, near: Ints) -> int:
+def _gather(board: LevelData, basis: LevelBasis, prices: Floats, rest: float, near: Ints) -> int:
     """Collect the classes that may move at prices near these, and count them; where there are few, all of them."""
     classes, count = len(board.speed), 0
     slack = np.inf if classes <= _FEW else _SLACK
@@ -233,7 +235,9 @@ def _gather(board: Board, basis: Basis, prices: Floats, rest: float, near: Ints)
 
 
 @part
-def _entering(board: Board, basis: Basis, rest: float, near: Ints, cursor: Ints, careful: bool) -> tuple[int, int]:
+def _entering(
+    board: LevelData, basis: LevelBasis, rest: float, near: Ints, cursor: Ints, careful: bool
+) -> tuple[int, int]:
     """The class and column that gain most, among a few of those near from the cursor on; -2 if there is none.
 
     The cursor: where to look next, how many there are, and how many were examined so far.
@@ -262,7 +266,9 @@ def _entering(board: Board, basis: Basis, rest: float, near: Ints, cursor: Ints,
 
 
 @part
-def _key_change(board: Board, basis: Basis, at: int, column: tuple[int, int], change: Floats) -> tuple[float, float]:
+def _key_change(
+    board: LevelData, basis: LevelBasis, at: int, column: tuple[int, int], change: Floats
+) -> tuple[float, float]:
     """How the keys of a class change when a column enters and the further columns give way to it."""
     one, two = 0.0, 0.0
     if column[0] == at:
@@ -286,7 +292,7 @@ def _nearer(step: float, weight: float, best: float, best_weight: float, careful
 
 @part
 def _leaving(
-    board: Board, basis: Basis, column: tuple[int, int], change: Floats, rest: float, careful: bool
+    board: LevelData, basis: LevelBasis, column: tuple[int, int], change: Floats, rest: float, careful: bool
 ) -> tuple[float, int, int, int]:
     """The length of the step and what limits it: a slot, or -1 and a class and which of its keys."""
     size = len(change)
@@ -310,7 +316,7 @@ def _leaving(
 
 @part
 def _exchange(
-    board: Board, basis: Basis, column: tuple[int, int], change: Floats, out: tuple[float, int, int, int]
+    board: LevelData, basis: LevelBasis, column: tuple[int, int], change: Floats, out: tuple[float, int, int, int]
 ) -> bool:
     """Carry out a step: update the values and exchange one column; return whether the prices change."""
     step, slot_out, row_out, key_out = out
@@ -347,7 +353,7 @@ def _exchange(
 
 
 @part
-def idle_part(basis: Basis) -> float:
+def idle_part(basis: LevelBasis) -> float:
     """The part of every type that is not needed at the level; negative where the level is infeasible."""
     size = len(basis.row)
     for slot in range(size):
@@ -357,7 +363,7 @@ def idle_part(basis: Basis) -> float:
 
 
 @part
-def improve(board: Board, basis: Basis, guide: Floats, asked: Floats, rest: float) -> bool:
+def improve(board: LevelData, basis: LevelBasis, guide: Floats, asked: Floats, rest: float) -> bool:
     """Improve a feasible basis: at a level until it is feasible, or to the best; otherwise to the most gain.
 
     Classes that may move at the prices of the guide are tried before the others.
@@ -400,7 +406,7 @@ def improve(board: Board, basis: Basis, guide: Floats, asked: Floats, rest: floa
 
 
 @part
-def adapt(board: Board, basis: Basis, asked: Floats) -> None:
+def adapt(board: LevelData, basis: LevelBasis, asked: Floats) -> None:
     """Adapt the basis of one level to another: classes off their edge are put on the right one; if need be, all are."""
     size, last = len(basis.row), board.speed.shape[1] - 1
     prices = proper(basis.prices)

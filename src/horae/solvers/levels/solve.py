@@ -14,11 +14,11 @@ import numpy as np
 from horae.model.arrays import Floats
 from horae.solvers.classes import Classes
 from horae.solvers.levels.bisection import reach_by_program
-from horae.solvers.levels.targets import Wish
+from horae.solvers.levels.targets import LevelTarget
 from horae.solvers.solution import Answer, Unsolved
 
 if TYPE_CHECKING:
-    from horae.solvers.levels.pricing_kernel import Board, Need
+    from horae.solvers.levels.pricing_kernel import LevelData, Need
 
 _SAMPLE_MIN = 2048  # classes; beyond this number the prices of a sample are a good start for all
 _SAMPLE_EVERY = 8
@@ -27,7 +27,7 @@ _OVER_MAX = 1e-9  # relative: numerical error beyond which the fallback is used
 
 
 def reach_level(
-    problem: str, classes: Classes, wish: Wish, *, fill: bool = False, gain: Floats | None = None
+    problem: str, classes: Classes, wish: LevelTarget, *, fill: bool = False, gain: Floats | None = None
 ) -> Answer:
     """The best level; then, with `fill`, lexicographically those of all others; then the most gain from what is left.
 
@@ -52,7 +52,7 @@ def reach_level(
     return answer
 
 
-def _first_prices(classes: Classes, wish: Wish, gain: Floats) -> tuple[Floats, float]:
+def _first_prices(classes: Classes, wish: LevelTarget, gain: Floats) -> tuple[Floats, float]:
     """Initial prices: equal for all types; or, with many classes, those of a sample of them, at its level."""
     types = len(classes.capacity)
     even = np.full(types, 1 / types)
@@ -63,14 +63,14 @@ def _first_prices(classes: Classes, wish: Wish, gain: Floats) -> tuple[Floats, f
     return _prices_of_some(board_of(classes, gain), need_of(classes, wish), even)
 
 
-def _prices_of_some(board: Board, need: Need, even: Floats) -> tuple[Floats, float]:
+def _prices_of_some(board: LevelData, need: Need, even: Floats) -> tuple[Floats, float]:
     if len(board.speed) <= _SAMPLE_MIN or not need.rising[::_SAMPLE_EVERY].any():
         return even, 0.0
-    from horae.solvers.levels.pricing_kernel import Board, Need  # noqa: PLC0415
+    from horae.solvers.levels.pricing_kernel import LevelData, Need  # noqa: PLC0415
     from horae.solvers.levels.water_filling_kernel import prices_of  # noqa: PLC0415
 
     rows = np.arange(0, len(board.speed), _SAMPLE_EVERY)
     use = board.use[rows] * (board.use.sum() / max(float(board.use[rows].sum()), np.finfo(float).tiny))
-    some = Board(board.speed[rows], use, board.kind[rows], board.gain[rows])
+    some = LevelData(board.speed[rows], use, board.kind[rows], board.gain[rows])
     of_some = Need(need.rising[rows], need.floor[rows], need.slope[rows], need.shift[rows], need.inverse)
     return prices_of(some, of_some, *_prices_of_some(some, of_some, even))

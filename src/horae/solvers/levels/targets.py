@@ -12,7 +12,7 @@ from horae.solvers.classes import Classes
 _MOMENT_SECONDS = 1e-3
 
 
-class Wish(NamedTuple):
+class LevelTarget(NamedTuple):
     """The speed required at a level v: slope x v, or, if inverse, 1 / (slope x v - shift)."""
 
     rising: Bools  # by class; the others have no target

@@ -10,7 +10,7 @@ from horae.model.arrays import Floats
 from horae.solvers.classes import Classes
 from horae.solvers.levels.pricing_kernel import (
     NUDGE,
-    Board,
+    LevelData,
     Need,
     anybody_rises,
     asked_of,
@@ -28,7 +28,7 @@ from horae.solvers.levels.pricing_kernel import (
 )
 from horae.solvers.levels.simplex_kernel import (
     REACHED,
-    Basis,
+    LevelBasis,
     adapt,
     begin,
     idle_part,
@@ -36,13 +36,13 @@ from horae.solvers.levels.simplex_kernel import (
     price,
     settle,
 )
-from horae.solvers.levels.targets import Wish
+from horae.solvers.levels.targets import LevelTarget
 
 _LEVELS_MAX = 200  # steps of Newton's method; five are usual
 
 
 @part
-def _within(board: Board, basis: Basis, guide: Floats, asked: Floats) -> bool:
+def _within(board: LevelData, basis: LevelBasis, guide: Floats, asked: Floats) -> bool:
     """Lower the speeds asked for to what is feasible, where a level is known only up to its last digit."""
     missing = -idle_part(basis)
     if missing <= REACHED:
@@ -54,7 +54,7 @@ def _within(board: Board, basis: Basis, guide: Floats, asked: Floats) -> bool:
 
 
 @part
-def reach(board: Board, basis: Basis, need: Need, asked: Floats, guess: float) -> float:
+def reach(board: LevelData, basis: LevelBasis, need: Need, asked: Floats, guess: float) -> float:
     """The best level for all rising classes, from the prices in the basis; nan if it does not converge.
 
     Newton's method: the prices that prove a level to be infeasible also bound how much of it is affordable. The prices
@@ -81,7 +81,7 @@ def reach(board: Board, basis: Basis, need: Need, asked: Floats, guess: float) -
 
 
 @part
-def freeze(board: Board, basis: Basis, need: Need, asked: Floats) -> None:
+def freeze(board: LevelData, basis: LevelBasis, need: Need, asked: Floats) -> None:
     """Freeze the classes that cannot rise: they run all the time, or more would cost more than is available."""
     total = 0.0
     for row in range(len(asked)):
@@ -103,7 +103,7 @@ def freeze(board: Board, basis: Basis, need: Need, asked: Floats) -> None:
 
 
 @part
-def rise(board: Board, basis: Basis, need: Need, asked: Floats) -> bool:
+def rise(board: LevelData, basis: LevelBasis, need: Need, asked: Floats) -> bool:
     """Raise all rising classes together until none rises; their final speeds are left in `asked`."""
     for _ in range(len(asked)):
         if not anybody_rises(need):
@@ -115,7 +115,7 @@ def rise(board: Board, basis: Basis, need: Need, asked: Floats) -> bool:
 
 
 @part
-def shares_of(board: Board, basis: Basis) -> Floats:
+def shares_of(board: LevelData, basis: LevelBasis) -> Floats:
     """By class and option: the fraction of time."""
     options = board.speed.shape[1] - 2
     fraction = np.zeros((len(board.speed), options + 2))
@@ -129,9 +129,9 @@ def shares_of(board: Board, basis: Basis) -> Floats:
 
 
 @part
-def _first_basis(board: Board, prices: Floats) -> Basis:
+def _first_basis(board: LevelData, prices: Floats) -> LevelBasis:
     classes, size = len(board.speed), len(prices)
-    basis = Basis(
+    basis = LevelBasis(
         np.zeros((classes, 2), dtype=np.int64),
         np.zeros((classes, 2)),
         np.full(size, -1, dtype=np.int64),
@@ -144,7 +144,7 @@ def _first_basis(board: Board, prices: Floats) -> Basis:
 
 
 @kernel
-def prices_of(board: Board, need: Need, prices: Floats, guess: float) -> tuple[Floats, float]:
+def prices_of(board: LevelData, need: Need, prices: Floats, guess: float) -> tuple[Floats, float]:
     """The prices at the best level, and that level, from initial prices; the latter where it does not converge."""
     basis = _first_basis(board, prices)
     level = reach(board, basis, need, np.zeros(len(board.speed)), guess)
@@ -152,7 +152,7 @@ def prices_of(board: Board, need: Need, prices: Floats, guess: float) -> tuple[F
 
 
 @part
-def give_rest(board: Board, basis: Basis, asked: Floats) -> bool:
+def give_rest(board: LevelData, basis: LevelBasis, asked: Floats) -> bool:
     """Allocate what the speeds asked for leave for the most gain; they are lowered by the numerical error."""
     size = len(basis.row)
     over = 1 - min(idle_part(basis), 0.0)
@@ -167,7 +167,7 @@ def give_rest(board: Board, basis: Basis, asked: Floats) -> bool:
 
 @part
 def _solved(
-    board: Board, need: Need, start: Floats, guess: float, fill: bool, rest: bool
+    board: LevelData, need: Need, start: Floats, guess: float, fill: bool, rest: bool
 ) -> tuple[bool, float, Floats, Floats]:
     """Whether it was solved; the bound of the level, the prices in GPUs of a type, and the shares."""
     basis, asked = _first_basis(board, start), np.zeros(len(board.speed))
@@ -192,7 +192,7 @@ def _solved(
 
 
 @kernel
-def board_of(classes: Classes, gain: Floats) -> Board:
+def board_of(classes: Classes, gain: Floats) -> LevelData:
     """Speeds over the best of each class. The gain, of one job there all the time, may be empty: then it is zero."""
     rows, options = classes.choice.shape
     speed, use, gains = np.zeros((rows, options + 2)), np.zeros((rows, options + 2)), np.zeros((rows, options + 2))
@@ -212,7 +212,7 @@ def board_of(classes: Classes, gain: Floats) -> Board:
                     most = max(most, gains[row, option])
     if most > 0:
         gains /= most
-    return Board(speed, use, kind, gains)
+    return LevelData(speed, use, kind, gains)
 
 
 @part
@@ -226,7 +226,7 @@ def _best(classes: Classes, row: int) -> float:
 
 
 @kernel
-def need_of(classes: Classes, wish: Wish) -> Need:
+def need_of(classes: Classes, wish: LevelTarget) -> Need:
     """The required speeds, over the best speed of each class."""
     floor, slope, shift = np.zeros(len(wish.slope)), wish.slope.copy(), wish.shift.copy()
     for row in range(len(slope)):
@@ -236,7 +236,7 @@ def need_of(classes: Classes, wish: Wish) -> Need:
     return Need(wish.rising.copy(), floor, slope, shift, wish.inverse)
 
 
-class Outcome(NamedTuple):
+class LevelOutcome(NamedTuple):
     done: bool
     bound: float
     worth: Floats  # by type: all of its GPUs
@@ -245,7 +245,7 @@ class Outcome(NamedTuple):
 
 
 @kernel
-def solve(classes: Classes, wish: Wish, gain: Floats, start: Floats, guess: float, fill: bool) -> Outcome:
+def solve(classes: Classes, wish: LevelTarget, gain: Floats, start: Floats, guess: float, fill: bool) -> LevelOutcome:
     board = board_of(classes, gain)
     done, bound, worth, fraction = _solved(board, need_of(classes, wish), start, guess, fill, len(gain) > 0)
     rows, options = fraction.shape
@@ -263,4 +263,4 @@ def solve(classes: Classes, wish: Wish, gain: Floats, start: Floats, guess: floa
         used = max(used, given[number] / max(classes.capacity[number], 1.0))
     # The numerical error is taken off all classes.
     fraction /= max(used, 1.0)
-    return Outcome(done, bound, worth, fraction, max(used - 1, below))
+    return LevelOutcome(done, bound, worth, fraction, max(used - 1, below))

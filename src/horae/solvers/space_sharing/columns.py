@@ -28,7 +28,7 @@ from horae.solvers.classes import Classes, collapse
 class Duos(NamedTuple):
     """Pairs of cells."""
 
-    number: Ints  # of the place in `Company.kept`
+    number: Ints  # of the place in `SharingProblem.kept`
     one: Ints  # cell
     other: Ints
     kept: Floats  # by the first
@@ -42,7 +42,7 @@ class Duos(NamedTuple):
         return rate[self.one] * self.kept + rate[self.other] * self.kept_too
 
 
-class Company(NamedTuple):
+class SharingProblem(NamedTuple):
     """The choices (class, option) of all classes as cells, and by berth which cells may share it."""
 
     classes: Classes
@@ -108,7 +108,7 @@ class Together(NamedTuple):
     paired: Floats  # by duo
 
 
-def company_of(view: View, speed: Floats, *keys: Floats) -> Company:
+def company_of(view: View, speed: Floats, *keys: Floats) -> SharingProblem:
     """Classes by shapes, these speeds, weight, model and any further keys of each job; and their pairs."""
     classes = collapse(view, speed, np.column_stack([view.jobs.model, *keys]))
     first = classes.first
@@ -125,7 +125,7 @@ def company_of(view: View, speed: Floats, *keys: Floats) -> Company:
         own = row[cell]
         possible &= (own[:, :, None] != own[:, None, :]) | (classes.jobs[own] >= 2)[:, :, None]
         possible &= _alike_first(own, shape, filled)
-    return Company(classes, row, option, gpus, accelerator, classes.speed[row, option], cell, kept, possible)
+    return SharingProblem(classes, row, option, gpus, accelerator, classes.speed[row, option], cell, kept, possible)
 
 
 def _sums(index: Ints, weights: Floats, count: int) -> Floats:

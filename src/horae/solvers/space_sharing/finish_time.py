@@ -18,9 +18,9 @@ import numpy as np
 from horae.model.arrays import Floats
 from horae.model.decisions import Shares
 from horae.model.view import View
-from horae.solvers.levels.objectives import Progress, isolated_speed
+from horae.solvers.levels.objectives import ClassProgress, isolated_speed
 from horae.solvers.solution import Unsolved
-from horae.solvers.space_sharing.columns import Company, company_of
+from horae.solvers.space_sharing.columns import SharingProblem, company_of
 from horae.solvers.space_sharing.levels import Climb, give_rest, hold_all, needed, proof_of
 from horae.solvers.space_sharing.master import program_of
 from horae.solvers.space_sharing.shares import evidence_in_company, share_rest, shares_of
@@ -73,7 +73,7 @@ def share_finish_time(view: View, speed: Floats | None = None, fill: bool = True
     company = company_of(view, jobs.speed if speed is None else speed, *state)
     isolated = isolated_speed(company.classes)
     by_job = company.classes.by_job(isolated)
-    wishes = _wishes(company, Progress(*(column[company.first] for column in state)), isolated)
+    wishes = _wishes(company, ClassProgress(*(column[company.first] for column in state)), isolated)
     gain = company.speed / np.where(isolated > 0, isolated, 1.0)[company.row]
     if not np.isfinite(wishes.slope).any():
         return share_rest(view, company, OBJECTIVE, gain)._replace(isolated_speed=by_job)
@@ -88,7 +88,7 @@ def share_finish_time(view: View, speed: Floats | None = None, fill: bool = True
     return shares_of(view, company, together, evidence)._replace(isolated_speed=by_job)
 
 
-def _wishes(company: Company, progress: Progress, isolated: Floats) -> _Wishes:
+def _wishes(company: SharingProblem, progress: ClassProgress, isolated: Floats) -> _Wishes:
     asks = (progress.steps_left > 0) & (isolated > 0)  # false for nan
     left = np.where(asks, progress.steps_left, 1.0)
     slope = progress.isolated_seconds / left + 1 / np.where(asks, isolated, 1.0)
@@ -96,7 +96,7 @@ def _wishes(company: Company, progress: Progress, isolated: Floats) -> _Wishes:
     return _Wishes(np.where(asks, slope, np.inf), np.where(asks, delay, 0.0), company.best_speed)
 
 
-def _least_rho(company: Company, wishes: _Wishes) -> tuple[Climb, float]:
+def _least_rho(company: SharingProblem, wishes: _Wishes) -> tuple[Climb, float]:
     """The program at the largest lower bound of rho, and that bound."""
     problem = "finish-time fairness with pairs"
     lower = wishes.rho(wishes.best)

@@ -22,7 +22,7 @@ import numpy as np
 from horae.model.arrays import Bools, Floats, Ints
 from horae.solvers.linear_program import ITERATIONS_MAX
 from horae.solvers.solution import Unsolved
-from horae.solvers.space_sharing.columns import Company, Duos, Together
+from horae.solvers.space_sharing.columns import Duos, SharingProblem, Together
 
 ROUNDS_MAX = 10_000  # of pricing
 PRICE_MIN = 1e-9  # below that a level is not what limits the others
@@ -49,7 +49,7 @@ class Prices(NamedTuple):
     level: Floats  # by class
     surplus: float  # no column adds more than this at these prices
 
-    def worth(self, company: Company, floor: Floats) -> float:
+    def worth(self, company: SharingProblem, floor: Floats) -> float:
         """An upper bound on the value of any allocation.
 
         No column adds more than it costs and the surplus, and no gang runs longer than all the time.
@@ -62,7 +62,7 @@ class Prices(NamedTuple):
 class Master:
     """A program that keeps its columns and its basis from one solve to the next."""
 
-    def __init__(self, problem: str, company: Company, rate: Floats, need: Floats) -> None:
+    def __init__(self, problem: str, company: SharingProblem, rate: Floats, need: Floats) -> None:
         """Set up the program; `rate`: by cell; `need`: by class, the least rate of each job, in units of t."""
         self.problem = problem
         self.company = company
@@ -212,7 +212,7 @@ class Master:
         self._open.ravel()[wanted] = False  # the kernel visits only pairs with the smaller place first
 
 
-def within_limits(company: Company, alone: Floats, duos: Duos, paired: Floats) -> Together:
+def within_limits(company: SharingProblem, alone: Floats, duos: Duos, paired: Floats) -> Together:
     """An allocation without rounding residues, cut back to its limits to the last digit."""
     classes = company.classes
     alone, used = np.where(alone < _DUST, 0.0, alone), paired >= _DUST

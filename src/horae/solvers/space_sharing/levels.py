@@ -15,9 +15,9 @@ import numpy as np
 
 from horae.model.arrays import Floats
 from horae.solvers.solution import Unsolved
-from horae.solvers.space_sharing.columns import Company
+from horae.solvers.space_sharing.columns import SharingProblem
 from horae.solvers.space_sharing.highs_master import Prices
-from horae.solvers.space_sharing.master import Program, program_of
+from horae.solvers.space_sharing.master import MasterProblem, program_of
 
 _NEED_MIN = 1e-7  # of a job's best speed; less would be lost in the solver's tolerance
 
@@ -33,13 +33,13 @@ class Proof(NamedTuple):
 class Climb(NamedTuple):
     """A program solved for the largest t."""
 
-    master: Program
+    master: MasterProblem
     t: float
     prices: Prices
     proof: Proof
 
 
-def climb(problem: str, company: Company, ask: Floats) -> Climb:
+def climb(problem: str, company: SharingProblem, ask: Floats) -> Climb:
     """Solve for the largest t. `ask`: by class, steps per second of each job, in units of t; 0: nothing."""
     need = ask / company.best_speed
     top = float(need.max())
@@ -54,7 +54,7 @@ def needed(need: Floats) -> Floats:
     return np.where(need > 0, np.maximum(need, _NEED_MIN), 0.0)
 
 
-def proof_of(master: Program, prices: Prices, need: Floats) -> Proof:
+def proof_of(master: MasterProblem, prices: Prices, need: Floats) -> Proof:
     """The proof given by these prices, for the actual needs of jobs, as fractions of their best speeds."""
     total = float(prices.level @ need)
     if total <= 0:
@@ -73,7 +73,7 @@ def hold_all(rise: Climb) -> None:
     rise.master.hold(need > 0, need * rise.t)
 
 
-def give_rest(master: Program, value: Floats) -> None:
+def give_rest(master: MasterProblem, value: Floats) -> None:
     """Allocate what is left to the jobs that gain most, by cell; no class falls below its floor."""
     master.aim_at(0.0, value / max(float(value.max(initial=0.0)), np.finfo(float).tiny))
     master.solve()

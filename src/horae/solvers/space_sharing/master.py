@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
-from horae.solvers.space_sharing.columns import Company, Together
+from horae.solvers.space_sharing.columns import SharingProblem, Together
 from horae.solvers.space_sharing.highs_master import PRICE_MIN, Master, Prices, within_limits
 
 if TYPE_CHECKING:
-    from horae.solvers.space_sharing.simplex_kernel import Basis, Board, Task
+    from horae.solvers.space_sharing.simplex_kernel import RightHandSide, SharingBasis, SharingData
 
 CLASSES_MAX = 100  # with more, the inverse is so large that HiGHS is as fast
 _OVERDRAWN = 1e-9  # of a right side
 
 
-class Program(Protocol):
+class MasterProblem(Protocol):
     """A program that keeps its columns and its basis from one solve to the next."""
 
     problem: str
@@ -35,7 +35,7 @@ class Program(Protocol):
     def worth(self, prices: Prices) -> float: ...
 
 
-def program_of(problem: str, company: Company, rate: Floats, need: Floats) -> Program:
+def program_of(problem: str, company: SharingProblem, rate: Floats, need: Floats) -> MasterProblem:
     """The program. `rate`: by cell; `need`: by class, the least rate of each job, in units of t."""
     kind = Small if 0 < len(need) <= CLASSES_MAX and company.kept.size else Master
     return kind(problem, company, rate, need)
@@ -44,7 +44,7 @@ def program_of(problem: str, company: Company, rate: Floats, need: Floats) -> Pr
 class Small:
     """Like `Master`, by the kernel; levels count from t at the last hold, so that t can start at 0 again."""
 
-    def __init__(self, problem: str, company: Company, rate: Floats, need: Floats) -> None:
+    def __init__(self, problem: str, company: SharingProblem, rate: Floats, need: Floats) -> None:
         self.problem, self.company, self.rate, self.need = problem, company, rate, need
         self.value = np.zeros(len(rate))
         self.aim = 1.0
@@ -52,7 +52,7 @@ class Small:
         self._begin = 0.0  # t at the last hold
         self._large: Master | None = None
         self._board = _board(company, rate)
-        self._basis: Basis | None = None
+        self._basis: SharingBasis | None = None
 
     def ask(self, need: Floats) -> None:
         """Set what each job needs, in units of t."""
@@ -139,19 +139,19 @@ class Small:
             return 0.0
         return self._begin + float(self._basis.amount[self._basis.column == len(self._basis.column)].sum())
 
-    def _task(self) -> Task:
-        from horae.solvers.space_sharing.simplex_kernel import Task  # noqa: PLC0415  numba is slow to import
+    def _task(self) -> RightHandSide:
+        from horae.solvers.space_sharing.simplex_kernel import RightHandSide  # noqa: PLC0415  numba is slow to import
 
         sides = np.ones(len(self.need) + len(self.company.classes.capacity)), self.floor + self.need * self._begin
-        return Task(self.need.copy(), np.concatenate(sides), self.aim, self.value)
+        return RightHandSide(self.need.copy(), np.concatenate(sides), self.aim, self.value)
 
-    def _prices(self, basis: Basis, surplus: float) -> Prices:
+    def _prices(self, basis: SharingBasis, surplus: float) -> Prices:
         classes = self.company.classes
         count, levels = len(classes.jobs), len(basis.price) - len(classes.jobs)
         gpu = basis.price[count:levels] / np.maximum(classes.capacity, 1.0)
         return Prices(basis.price[:count] / classes.jobs, gpu, -basis.price[levels:], surplus)
 
-    def _pairs(self, basis: Basis) -> Ints:
+    def _pairs(self, basis: SharingBasis) -> Ints:
         """The rows whose columns are pairs, by the number of the pair."""
         rows = np.flatnonzero(basis.column > len(basis.column) + len(self.rate))
         return rows[np.argsort(basis.column[rows])]
@@ -167,18 +167,18 @@ class Small:
         return large
 
 
-def _board(company: Company, rate: Floats) -> Board:
-    from horae.solvers.space_sharing.simplex_kernel import Board  # noqa: PLC0415  numba is slow to import
+def _board(company: SharingProblem, rate: Floats) -> SharingData:
+    from horae.solvers.space_sharing.simplex_kernel import SharingData  # noqa: PLC0415  numba is slow to import
 
     jobs = company.classes.jobs[company.row]
     use = company.gpus / np.maximum(company.classes.capacity, 1.0)[company.accelerator]
     places = company.cell, company.kept, company.possible
-    return Board(company.row, company.accelerator, 1 / jobs, use, rate / jobs, *places)
+    return SharingData(company.row, company.accelerator, 1 / jobs, use, rate / jobs, *places)
 
 
-def _first_basis(board: Board, company: Company, task: Task) -> Basis:
+def _first_basis(board: SharingData, company: SharingProblem, task: RightHandSide) -> SharingBasis:
     """The first basis: every class with a need runs alone, where it is fastest, and t is as large as that allows."""
-    from horae.solvers.space_sharing.simplex_kernel import Basis, renew  # noqa: PLC0415  numba is slow to import
+    from horae.solvers.space_sharing.simplex_kernel import SharingBasis, renew  # noqa: PLC0415  numba is slow to import
 
     classes, size = len(task.need), len(task.side)
     column = np.arange(size)
@@ -191,12 +191,12 @@ def _first_basis(board: Board, company: Company, task: Task) -> Basis:
         np.add.at(used, classes + board.kind[cells], time * board.use[cells])
         column[size - classes + needy] = size + 1 + cells
         column[np.argmax(used)] = size
-    basis = Basis(column, np.zeros(size), np.zeros(size), np.zeros((size, size)))
+    basis = SharingBasis(column, np.zeros(size), np.zeros(size), np.zeros((size, size)))
     renew(board, task, basis)
     return basis
 
 
-def _fastest(company: Company, level: Floats) -> Ints:
+def _fastest(company: SharingProblem, level: Floats) -> Ints:
     """By class: its fastest cell, the first of equal ones; 0 for those that have none."""
     order = np.lexsort((np.arange(len(level)), -level, company.row))
     fastest = np.zeros(len(company.first), dtype=np.int64)

@@ -12,10 +12,10 @@ from horae.model.arrays import Floats
 from horae.model.decisions import Shares
 from horae.model.view import View
 from horae.solvers.solution import Unsolved
-from horae.solvers.space_sharing.columns import Company, company_of
+from horae.solvers.space_sharing.columns import SharingProblem, company_of
 from horae.solvers.space_sharing.finish_time import share_finish_time
 from horae.solvers.space_sharing.levels import climb, give_rest, hold_all, raise_others
-from horae.solvers.space_sharing.master import Program, program_of
+from horae.solvers.space_sharing.master import MasterProblem, program_of
 from horae.solvers.space_sharing.shares import evidence_in_company, share_rest, shares_of
 
 __all__ = ["share_finish_time", "share_makespan", "share_max_min", "share_throughput"]
@@ -91,7 +91,7 @@ def share_throughput(
     return shares_of(view, company, together, evidence)
 
 
-def _with_floors(problem: str, company: Company, floor: Floats) -> Program:
+def _with_floors(problem: str, company: SharingProblem, floor: Floats) -> MasterProblem:
     """A program in which no job falls below its floor, with the pairs that this takes."""
     if not floor.any():
         return program_of(problem, company, company.rate, np.zeros(len(floor)))

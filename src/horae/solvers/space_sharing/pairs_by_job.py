@@ -16,7 +16,7 @@ from horae.model.arrays import Floats, Ints
 from horae.model.decisions import Pairs
 from horae.model.job_table import NONE
 from horae.model.view import View
-from horae.solvers.space_sharing.columns import Company, Together
+from horae.solvers.space_sharing.columns import SharingProblem, Together
 
 
 class _Members(NamedTuple):
@@ -40,7 +40,7 @@ class _Dealt(NamedTuple):
     part: Floats
 
 
-def alone_by_job(company: Company, together: Together) -> Floats:
+def alone_by_job(company: SharingProblem, together: Together) -> Floats:
     """By row and option: the fraction of time that a job runs alone."""
     classes = company.classes
     fraction = np.zeros(classes.choice.shape)
@@ -48,7 +48,7 @@ def alone_by_job(company: Company, together: Together) -> Floats:
     return classes.by_job(fraction)
 
 
-def pairs_by_job(view: View, company: Company, together: Together) -> Pairs:
+def pairs_by_job(view: View, company: SharingProblem, together: Together) -> Pairs:
     """Pairs of rows, the job submitted first first, in the order of submission."""
     one, other = together.duos.one, together.duos.other
     first, second = company.row[one], company.row[other]
@@ -70,7 +70,7 @@ def _in_order(view: View, pairs: Pairs) -> Pairs:
     return Pairs(first[order], second[order], option[order], option_too[order], pairs.fraction[order])
 
 
-def _members(view: View, company: Company) -> _Members:
+def _members(view: View, company: SharingProblem) -> _Members:
     serial, member, partner = view.jobs.serial, company.classes.member, _partners(view)
     count = company.classes.jobs.astype(np.int64)
     row = np.lexsort((serial, member))

@@ -7,7 +7,7 @@ import numpy as np
 from horae.model.arrays import Floats
 from horae.model.decisions import Evidence, Limit, Shares
 from horae.model.view import View
-from horae.solvers.space_sharing.columns import Company, Together
+from horae.solvers.space_sharing.columns import SharingProblem, Together
 from horae.solvers.space_sharing.levels import give_rest
 from horae.solvers.space_sharing.master import program_of
 from horae.solvers.space_sharing.pairs_by_job import alone_by_job, pairs_by_job
@@ -15,13 +15,13 @@ from horae.solvers.space_sharing.pairs_by_job import alone_by_job, pairs_by_job
 _HAIR = 1e-6
 
 
-def shares_of(view: View, company: Company, together: Together, evidence: Evidence) -> Shares:
+def shares_of(view: View, company: SharingProblem, together: Together, evidence: Evidence) -> Shares:
     pairs = pairs_by_job(view, company, together) if view.kept.size else None
     return Shares(alone_by_job(company, together), pairs=pairs, evidence=evidence)
 
 
 def evidence_in_company(
-    objective: str, value: float, bound: float, prices: Floats, company: Company, together: Together
+    objective: str, value: float, bound: float, prices: Floats, company: SharingProblem, together: Together
 ) -> Evidence:
     """The evidence of a solve with pairs: a pair takes its GPUs once; a job's time counts alone and shared."""
     classes = company.classes
@@ -32,7 +32,7 @@ def evidence_in_company(
     return Evidence(objective, value, bound, prices, is_full, limit[classes.member])
 
 
-def share_rest(view: View, company: Company, objective: str, gain: Floats) -> Shares:
+def share_rest(view: View, company: SharingProblem, objective: str, gain: Floats) -> Shares:
     """Shares where no job is in the objective: everything goes to the jobs that gain most, by cell."""
     if not company.classes.choice.any():
         return Shares(np.zeros(view.jobs.shape.shape))

@@ -29,7 +29,7 @@ _STALLED = 100  # steps without progress, plus two per row, after which it may b
 part = kernel()
 
 
-class Board(NamedTuple):
+class SharingData(NamedTuple):
     """Constant data, by cell; and by berth, place and partner's place."""
 
     row: Ints  # its class
@@ -42,7 +42,7 @@ class Board(NamedTuple):
     possible: Bools
 
 
-class Task(NamedTuple):
+class RightHandSide(NamedTuple):
     """The objective and right sides of the program."""
 
     need: Floats  # by class, in units of t
@@ -51,7 +51,7 @@ class Task(NamedTuple):
     value: Floats  # by cell
 
 
-class Basis(NamedTuple):
+class SharingBasis(NamedTuple):
     """By row: the number of the column that belongs to it, its amount, and the price of the row."""
 
     column: Ints
@@ -61,14 +61,14 @@ class Basis(NamedTuple):
 
 
 @part
-def _places(board: Board, number: int) -> tuple[int, int, int]:
+def _places(board: SharingData, number: int) -> tuple[int, int, int]:
     """The berth of a pair and the places of its two cells."""
     places = board.cell.shape[1]
     return number // places // places, number // places % places, number % places
 
 
 @part
-def _write(board: Board, need: Floats, column: int, index: Ints, entry: Floats) -> int:
+def _write(board: SharingData, need: Floats, column: int, index: Ints, entry: Floats) -> int:
     """Write the rows and entries of a column, and return their number; a row that occurs twice counts twice."""
     classes = len(need)
     size = len(index) - _ENTRIES_MAX
@@ -100,7 +100,7 @@ def _write(board: Board, need: Floats, column: int, index: Ints, entry: Floats) 
 
 
 @part
-def _value(board: Board, task: Task, size: int, column: int) -> float:
+def _value(board: SharingData, task: RightHandSide, size: int, column: int) -> float:
     if column < size:
         return 0.0
     if column == size:
@@ -114,7 +114,7 @@ def _value(board: Board, task: Task, size: int, column: int) -> float:
 
 
 @part
-def _change(basis: Basis, index: Ints, entry: Floats, count: int, change: Floats) -> None:
+def _change(basis: SharingBasis, index: Ints, entry: Floats, count: int, change: Floats) -> None:
     """By row: how much of its column is displaced by one unit of another."""
     for row in range(len(change)):
         change[row] = 0.0
@@ -123,7 +123,7 @@ def _change(basis: Basis, index: Ints, entry: Floats, count: int, change: Floats
 
 
 @part
-def _exchange(basis: Basis, row: int, column: int, change: Floats, filled: Ints) -> None:
+def _exchange(basis: SharingBasis, row: int, column: int, change: Floats, filled: Ints) -> None:
     """Replace the column of a row by another: update the inverse."""
     inverse = basis.inverse
     count = 0
@@ -141,7 +141,7 @@ def _exchange(basis: Basis, row: int, column: int, change: Floats, filled: Ints)
 
 
 @part
-def renew(board: Board, task: Task, basis: Basis) -> float:
+def renew(board: SharingData, task: RightHandSide, basis: SharingBasis) -> float:
     """Recompute the inverse and all amounts, and return the least amount; -inf if these columns are no basis."""
     size = len(basis.column)
     levels = size - len(task.need)
@@ -173,7 +173,7 @@ def renew(board: Board, task: Task, basis: Basis) -> float:
 
 
 @part
-def _settle(task: Task, basis: Basis) -> float:
+def _settle(task: RightHandSide, basis: SharingBasis) -> float:
     least = np.inf
     for row in range(len(task.side)):
         amount = 0.0
@@ -185,7 +185,7 @@ def _settle(task: Task, basis: Basis) -> float:
 
 
 @part
-def _price(board: Board, task: Task, basis: Basis) -> None:
+def _price(board: SharingData, task: RightHandSide, basis: SharingBasis) -> None:
     size = len(basis.column)
     basis.price[:] = 0.0
     for row in range(size):
@@ -199,7 +199,7 @@ def _price(board: Board, task: Task, basis: Basis) -> None:
 
 
 @part
-def _at_prices(board: Board, task: Task, price: Floats, gain: Floats, cost: Floats) -> float:
+def _at_prices(board: SharingData, task: RightHandSide, price: Floats, gain: Floats, cost: Floats) -> float:
     """By cell, what its time adds and, with half of its GPUs, what it costs; and the largest gain."""
     classes = len(task.need)
     levels = len(price) - classes
@@ -213,7 +213,7 @@ def _at_prices(board: Board, task: Task, price: Floats, gain: Floats, cost: Floa
 
 
 @part
-def _of_t(task: Task, price: Floats) -> float:
+def _of_t(task: RightHandSide, price: Floats) -> float:
     """The net gain of one more unit of t."""
     levels = len(price) - len(task.need)
     more = task.aim
@@ -223,7 +223,9 @@ def _of_t(task: Task, price: Floats) -> float:
 
 
 @part
-def _best_alone(board: Board, task: Task, price: Floats, gain: Floats, cost: Floats, least: float) -> tuple[float, int]:
+def _best_alone(
+    board: SharingData, task: RightHandSide, price: Floats, gain: Floats, cost: Floats, least: float
+) -> tuple[float, int]:
     """The most that a column without a pair adds, if more than the least, and which that is; -1 for none."""
     size, classes = len(price), len(task.need)
     best, found = least, -1
@@ -247,7 +249,7 @@ def _best_alone(board: Board, task: Task, price: Floats, gain: Floats, cost: Flo
 
 @part
 def _entering(
-    board: Board, task: Task, price: Floats, pairs: Ints, gain: Floats, cost: Floats, least: float
+    board: SharingData, task: RightHandSide, price: Floats, pairs: Ints, gain: Floats, cost: Floats, least: float
 ) -> tuple[float, int]:
     """The column that adds most, of all without pairs and of these pairs, and how much; -1 for none."""
     best, found = _best_alone(board, task, price, gain, cost, least)
@@ -278,7 +280,7 @@ def _leaving(amount: Floats, change: Floats) -> int:
 
 
 @part
-def _error(board: Board, task: Task, basis: Basis, index: Ints, entry: Floats) -> float:
+def _error(board: SharingData, task: RightHandSide, basis: SharingBasis, index: Ints, entry: Floats) -> float:
     """The largest error of the amounts in any row."""
     left = task.side.copy()
     for row in range(len(left)):
@@ -291,7 +293,7 @@ def _error(board: Board, task: Task, basis: Basis, index: Ints, entry: Floats) -
 
 
 @part
-def _most(board: Board, task: Task, basis: Basis, gain: Floats, cost: Floats) -> float:
+def _most(board: SharingData, task: RightHandSide, basis: SharingBasis, gain: Floats, cost: Floats) -> float:
     """The most that any column adds at these prices, once none of them has the wrong sign."""
     size = len(basis.column)
     for row in range(size):
@@ -306,7 +308,7 @@ def _most(board: Board, task: Task, basis: Basis, gain: Floats, cost: Floats) ->
 
 
 @part
-def improve(board: Board, task: Task, basis: Basis) -> float:
+def improve(board: SharingData, task: RightHandSide, basis: SharingBasis) -> float:
     """Improve a feasible basis to the optimum; return the most that any column would still add, inf on failure."""
     size, cells = len(basis.column), len(board.row)
     index, entry = np.empty(size + _ENTRIES_MAX, dtype=np.int64), np.empty(size + _ENTRIES_MAX)
@@ -352,7 +354,7 @@ def improve(board: Board, task: Task, basis: Basis) -> float:
 
 
 @part
-def stay(basis: Basis, held: Bools) -> bool:
+def stay(basis: SharingBasis, held: Bools) -> bool:
     """Take t, which keeps its value, out of the basis, in exchange for the slack of a held level."""
     size = len(basis.column)
     levels = size - len(held)
@@ -372,7 +374,7 @@ def stay(basis: Basis, held: Bools) -> bool:
 
 
 @part
-def raise_others(board: Board, task: Task, basis: Basis, price_min: float, t: float) -> float:
+def raise_others(board: SharingData, task: RightHandSide, basis: SharingBasis, price_min: float, t: float) -> float:
     """From the best t on, hold the classes that limit the others, stage by stage, until all are; return the last t.
 
     Needs and sides are changed. They are consistent with each other and with t even if a class still rises at the end,

@@ -24,7 +24,7 @@ class _Group(NamedTuple):
     accelerator: str
 
 
-def quick_cluster(texts: Sequence[str], restart_seconds: float = 0.0) -> Setup:
+def parse_cluster(texts: Sequence[str], restart_seconds: float = 0.0) -> Setup:
     """The cluster with its pools: one for each tenant that owns nodes, and one for all others."""
     groups = [_group(text) for text in texts]
     names: dict[str, list[str]] = {}  # by tenant

@@ -9,16 +9,25 @@ from horae.model.errors import InputError
 from horae.model.safe_text import brief
 from horae.traces.generators.base import Generator
 from horae.traces.generators.diurnal import Diurnal
-from horae.traces.generators.gavel import Gavel
+from horae.traces.generators.gavel import GavelWorkload
 from horae.traces.generators.heavy_tail import HeavyTail
 from horae.traces.generators.poisson import Poisson
-from horae.traces.generators.themis import Themis
+from horae.traces.generators.themis import ThemisWorkload
 
 GENERATORS: dict[str, type[Generator]] = {
-    generator.name: generator for generator in (Poisson, Gavel, Themis, Diurnal, HeavyTail)
+    generator.name: generator for generator in (Poisson, GavelWorkload, ThemisWorkload, Diurnal, HeavyTail)
 }
 
-__all__ = ["GENERATORS", "make_generator", "Generator", "Poisson", "Gavel", "Themis", "Diurnal", "HeavyTail"]
+__all__ = [
+    "GENERATORS",
+    "make_generator",
+    "Generator",
+    "Poisson",
+    "GavelWorkload",
+    "ThemisWorkload",
+    "Diurnal",
+    "HeavyTail",
+]
 
 _KINDS = {
     bool: "true or false",

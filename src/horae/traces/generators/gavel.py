@@ -42,7 +42,7 @@ def reference_speeds(measurements: Iterable[Measurement], accelerator: str = "v1
 
 
 @dataclass(frozen=True)
-class Gavel:
+class GavelWorkload:
     """Poisson arrivals; run times of 10^u minutes on the reference type, u uniform in 1.5-3 (80%) or in 3-4 (20%).
 
     The job type is drawn after the gang, uniformly among those that exist at that size (as drawing again until one

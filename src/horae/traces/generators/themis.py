@@ -59,7 +59,7 @@ def themis_cluster() -> Cluster:
 
 
 @dataclass(frozen=True)
-class Themis:
+class ThemisWorkload:
     """A workload with one row per job and its app.
 
     A gang of several GPUs may be spread anywhere, at its app's slowdown.

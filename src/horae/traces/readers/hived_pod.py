@@ -11,7 +11,7 @@ import yaml
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from horae.model.errors import InputError, JobError
-from horae.model.gangs import OPPORTUNISTIC, PRIORITY_MAX, Gang
+from horae.model.gangs import OPPORTUNISTIC, PRIORITY_MAX, HivedGang
 from horae.traces.yaml_files import load
 
 ANNOTATION = "hivedscheduler.microsoft.com/pod-scheduling-spec"
@@ -49,7 +49,7 @@ class PodSpec(BaseModel):
 class Pod(NamedTuple):
     """One member of a gang."""
 
-    gang: Gang
+    gang: HivedGang
     gpus: int
     heeds_suggestions: bool  # new cells may only be bound on the nodes that Kubernetes suggests
 
@@ -84,7 +84,7 @@ def read_pod(name: str, annotation: str) -> Pod:
             field="affinityGroup.members",
             remedy="list the pod itself among the members",
         )
-    gang = Gang(
+    gang = HivedGang(
         name=group.name if group else name,
         tenant=spec.virtualCluster,
         members=members,

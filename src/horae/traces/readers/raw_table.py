@@ -203,7 +203,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Layout:
+class LineLayout:
     begins: Ints
     ends: Ints
     cells: Ints  # of each line
@@ -218,7 +218,7 @@ class Layout:
         return blank
 
 
-def lay_out(data: bytes, begin: int, separator: str) -> Layout:
+def lay_out(data: bytes, begin: int, separator: str) -> LineLayout:
     """The layout of all lines from this byte on; the last one must end with a newline."""
     mark, first = ord(separator), begin
     ends: list[Ints] = [np.empty(0, dtype=np.int64)]
@@ -235,7 +235,7 @@ def lay_out(data: bytes, begin: int, separator: str) -> Layout:
         begin = end
     line_ends = np.concatenate(ends)
     begins = np.concatenate([np.array([first] if len(line_ends) else [], dtype=np.int64), line_ends[:-1] + 1])
-    return Layout(begins, line_ends, np.concatenate(cells), padded)
+    return LineLayout(begins, line_ends, np.concatenate(cells), padded)
 
 
 def _is_padded(block: Bytes, mark: int) -> bool:
@@ -249,7 +249,7 @@ def _is_padded(block: Bytes, mark: int) -> bool:
     return bool(beside.any())
 
 
-def only(data: bytes, layout: Layout, keep: npt.NDArray[np.bool_]) -> bytes:
+def only(data: bytes, layout: LineLayout, keep: npt.NDArray[np.bool_]) -> bytes:
     """The text without the lines that are not kept."""
     edges = np.diff(np.concatenate([[False], keep, [False]]).astype(np.int8))
     starts, stops = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1

@@ -6,15 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from typing import Any
 
-from horae.cells.binding import Tenancy
-from horae.cli.rows import named_options
+import yaml
+
+from horae.cells.binding import CellBinding
 from horae.experiments.compare.run_spec import PolicyChoice
 from horae.model.errors import InputError, PolicyError
+from horae.model.safe_text import quoted
 from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.policies.registry import make_policy
 from horae.traces.clusters.file import read_cluster
-from horae.traces.clusters.shorthand import quick_cluster
+from horae.traces.clusters.shorthand import parse_cluster
+from horae.traces.formats import parse_mapping
+from horae.traces.yaml_files import load
 
 
 def choose_setup(
@@ -29,7 +34,7 @@ def choose_setup(
     if (cluster is None) == (not nodes):
         problem = "there are both --cluster and --nodes" if nodes else "there is no cluster"
         raise InputError(problem, remedy="give --cluster FILE or --nodes 20x8, one of the two")
-    setup = quick_cluster(nodes) if cluster is None else read_cluster(cluster, make_policy, Tenancy, seed)
+    setup = parse_cluster(nodes) if cluster is None else read_cluster(cluster, make_policy, CellBinding, seed)
     if restart_seconds is not None:
         not_negative("--restart-seconds", restart_seconds)
         setup = replace(setup, cluster=replace(setup.cluster, restart_seconds=restart_seconds))
@@ -67,3 +72,28 @@ def not_negative(field: str, value: float) -> None:
 def _check(field: str, value: float, right: bool, remedy: str) -> None:
     if not right:
         raise InputError(f"is {value:g}", field=field, remedy=remedy)
+
+
+def pairs(text: str | None, field: str) -> dict[str, str] | None:
+    """Parses `a=b,c=d` as a mapping."""
+    try:
+        return None if text is None else parse_mapping(text)
+    except InputError as error:
+        raise InputError(error.problem, field=field, remedy=error.remedy) from None
+
+
+def named_options(text: str, field: str) -> tuple[str, dict[str, Any]]:
+    """Parses `name={options}`; the options are YAML."""
+    name, _, rest = text.partition("=")
+    if not rest:
+        return name, {}
+    try:
+        options = load(rest)
+    except InputError as error:
+        problem = f"{error.field}: {error.problem}" if error.field else error.problem
+        raise InputError(problem, field=field, remedy=error.remedy) from None
+    except (yaml.YAMLError, ValueError, RecursionError):
+        options = None
+    if not isinstance(options, dict):
+        raise InputError(f"{quoted(rest)} are no options", field=field, remedy="write {limits: [1, 3]}")
+    return name, options
