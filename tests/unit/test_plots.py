@@ -49,7 +49,7 @@ def test_a_comparison_is_five_pictures_that_come_out_the_same(logs: Mapping[str,
 
 
 def test_a_trace_is_four_pictures_that_come_out_the_same(tmp_path: Path) -> None:
-    paths, again = (comparison.plot_trace(SUBMITTED, SECONDS, GANGS, tmp_path / name, 8) for name in ("one", "two"))
+    paths, again = (trace_plots.plot_trace(SUBMITTED, SECONDS, GANGS, tmp_path / name, 8) for name in ("one", "two"))
     assert [path.name for path in paths] == [
         f"trace-{name}.png" for name in ("arrivals", "run-times", "gangs", "demand")
     ]
@@ -59,7 +59,7 @@ def test_a_trace_is_four_pictures_that_come_out_the_same(tmp_path: Path) -> None
 def test_nothing_is_no_picture(tmp_path: Path) -> None:
     nothing = np.zeros(0)
     assert comparison.plot_comparison({}, tmp_path) == []
-    assert comparison.plot_trace(nothing, nothing, nothing.astype(np.int64), tmp_path) == []
+    assert trace_plots.plot_trace(nothing, nothing, nothing.astype(np.int64), tmp_path) == []
 
 
 def test_a_run_in_which_nothing_ended_can_be_drawn(tmp_path: Path, logs: Mapping[str, RunLog]) -> None:
