@@ -6,7 +6,7 @@ scheduler receives fitted curves, never the true ones; it is not told that a tri
 every trial runs until its last step.
 
 Reports are plain values: a job, its steps and its loss. In a simulation they are drawn from the curves of the trials;
-real jobs write them into a file (`local_reports.py`).
+real jobs write them into a file (`engines/local/job_files.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The columns for people: hours and percent, rounded. Computations should use JSON or CSV."""
+"""A comparison as a table, Markdown, JSON or CSV. Tables are rounded for people; JSON and CSV have every digit."""
 
 from __future__ import annotations
 
