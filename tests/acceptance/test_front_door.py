@@ -80,7 +80,7 @@ def test_results_are_data_frames(tmp_path: Path) -> None:
     compared = horae.compare(cluster, jobs, ["fifo", "sjf"])
     assert set(compared.frame["policy"]) == {"fifo", "sjf"}
     assert "fifo" in compared.to_markdown()
-    assert json.loads(compared.to_json())["baseline"] == "fifo"
+    assert [row["policy"] for row in json.loads(compared.to_json())["policies"]] == ["fifo", "sjf"]
 
 
 def test_wrong_input_is_an_error_of_ours(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ ENTRY_POINTS = "horae.commands"  # each names a typer app
 class _Lazy(NamedTuple):
     target: str  # module:app
     help: str
+    is_group: bool = False  # it has commands of its own
 
 
 # In the order of the help page.
@@ -29,11 +30,11 @@ COMMANDS = {
     "why": _Lazy("horae.cli.why:app", "Tell what blocked a job at some moment, and what would unblock it."),
     "demo": _Lazy("horae.cli.simulate:demo_app", "Four policies on the sample cluster and workload."),
     "replay": _Lazy("horae.cli.replay:app", "Feed a journal to a fresh scheduler; everything must come out the same."),
-    "policy": _Lazy("horae.cli.policy:app", "Which policies there are, and what they take."),
-    "trace": _Lazy("horae.cli.trace:app", "Look at a workload, convert it, generate one, plot it."),
-    "speed": _Lazy("horae.cli.speed:app", "How fast models train, and where each number comes from."),
-    "cluster": _Lazy("horae.cli.cluster:app", "Look at a cluster file, or convert one."),
-    "tenants": _Lazy("horae.cli.tenants:app", "Which cells to reserve for which tenant."),
+    "policy": _Lazy("horae.cli.policy:app", "Which policies there are, and what they take.", is_group=True),
+    "trace": _Lazy("horae.cli.trace:app", "Look at a workload, convert it, generate one, plot it.", is_group=True),
+    "speed": _Lazy("horae.cli.speed:app", "How fast models train, and where each number comes from.", is_group=True),
+    "cluster": _Lazy("horae.cli.cluster:app", "Look at a cluster file, or convert one.", is_group=True),
+    "tenants": _Lazy("horae.cli.tenants:app", "Which cells to reserve for which tenant.", is_group=True),
 }
 ELSEWHERE = {"reproduce": "horae-evaluation"}  # commands that other distributions of Horae have
 
@@ -47,11 +48,12 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in COMMANDS:
             lazy = COMMANDS[cmd_name]
-            return TyperCommand(cmd_name, help=lazy.help) if self._is_listing else _loaded(cmd_name, lazy.target)
+            return TyperCommand(cmd_name, help=lazy.help) if self._is_listing else _loaded(cmd_name, lazy)
         point = next((each for each in installed() if each.name == cmd_name), None)
         if point is not None:
             whose = f"Added by {point.dist.name if point.dist else 'another package'}."
-            return TyperCommand(cmd_name, help=whose) if self._is_listing else _loaded(cmd_name, point.value)
+            lazy = _Lazy(point.value, whose, is_group=True)
+            return TyperCommand(cmd_name, help=whose) if self._is_listing else _loaded(cmd_name, lazy)
         if cmd_name in ELSEWHERE:
             raise InputError(f"{cmd_name!r} is not installed", remedy=f"pip install {ELSEWHERE[cmd_name]}")
         return super().get_command(ctx, cmd_name)
@@ -70,14 +72,14 @@ def installed() -> list[EntryPoint]:
     return [point for point in found if point.name not in COMMANDS]
 
 
-def _loaded(name: str, target: str) -> Any:
-    module, _, attribute = target.partition(":")
+def _loaded(name: str, lazy: _Lazy) -> Any:
+    module, _, attribute = lazy.target.partition(":")
     try:
         app: typer.Typer = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         if module.startswith("horae."):
             raise
-        raise InputError(f"{target} cannot be imported: {error}", remedy="fix or remove the package") from None
-    command = typer.main.get_command(app)
+        raise InputError(f"{lazy.target} cannot be imported: {error}", remedy="fix or remove the package") from None
+    command = typer.main.get_group(app) if lazy.is_group else typer.main.get_command(app)
     command.name = name
     return command

@@ -265,8 +265,9 @@ class Administration:
             return
         for name in idle:
             error = self._remove_now([name], now)
-            is_empty = not self._jobs_on(self._ledger.of_node(name))
-            if error is not None and is_empty and self._ledger.health_of(name) is not Health.FAILED:
+            if error is None or self._jobs_on(self._ledger.of_node(name)):
+                continue
+            if self._ledger.health_of(name) is not Health.FAILED:
                 # Reservations of tenants need it: it stays, and counts as failed once no job is on it.
                 self._tell(ChangeRefused(f"removal of {name}", error.problem, error.remedy or "change the cells"))
                 self.on_node(NodeChanged(now, name, Health.FAILED), now)

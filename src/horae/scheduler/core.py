@@ -70,6 +70,8 @@ _NOTHING = Reaction((), ())
 
 
 class Scheduler:
+    """The pure core: `handle(event)` applies a fact or decides, and answers with commands for the engine."""
+
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.now = 0.0
