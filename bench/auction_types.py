@@ -18,7 +18,7 @@ import numpy as np
 
 from bench.cases import Result, loop_seconds
 from horae.model.arrays import Ints
-from horae.policies.solve.auction_types import Bid, settle_types
+from horae.solvers.auction.multi_type import BundleBid, settle_types
 
 LEASE_SECONDS = 1200.0
 SPEED = (1.0, 2.1, 3.7, 5.2)  # of a GPU by type, about
@@ -38,7 +38,7 @@ class Auctions(Result):
     not_certified: int
 
 
-def bids(seed: int, apps: int, offer: Ints) -> list[Bid]:
+def bids(seed: int, apps: int, offer: Ints) -> list[BundleBid]:
     """Apps at random, each with a table of bundles that fit into the offer."""
     random, types = np.random.default_rng(seed), len(offer)
     entitled = float(offer @ np.array(SPEED[:types])) / apps
@@ -55,7 +55,7 @@ def bids(seed: int, apps: int, offer: Ints) -> list[Bid]:
         gpus = gang * counts[counts.sum(axis=1) <= gangs]
         gpus = gpus[(gpus <= offer).all(axis=1)]
         later = np.maximum(left - gpus @ speed * LEASE_SECONDS, 0) / entitled
-        tables.append(Bid(gpus, -np.log((elapsed + LEASE_SECONDS + later) / ideal_seconds)))
+        tables.append(BundleBid(gpus, -np.log((elapsed + LEASE_SECONDS + later) / ideal_seconds)))
     return tables
 
 

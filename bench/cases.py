@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import polars as pl
+from horae_evaluation.philly import data
 
-from horae.experiment import simulate
-from horae.model.cells import Cluster, Node
+from horae.experiments.simulate import simulate
+from horae.model.cluster import Cluster, Node
 from horae.model.jobs import Arrival
-from horae.model.pools import Cadence, PoolSpec, Setup
-from horae.traces import philly
-from horae.traces.arrivals import arrivals
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.traces.generators import Poisson
+from horae.traces.jobs import arrivals
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,16 @@ class Result:
 
 
 def philly_fifo() -> Result:
-    return _measure(_nodes(144), "fifo", Cadence.EVENTS, _arrivals(philly.philly_jobs(data_folder()), _nodes(144)))
+    return _measure(_nodes(144), "fifo", Cadence.EVENTS, _arrivals(data.philly_jobs(data_folder()), _nodes(144)))
 
 
 def philly_tiresias() -> Result:
-    return _measure(_nodes(144), "tiresias", Cadence.ROUNDS, _arrivals(philly.philly_jobs(data_folder()), _nodes(144)))
+    return _measure(_nodes(144), "tiresias", Cadence.ROUNDS, _arrivals(data.philly_jobs(data_folder()), _nodes(144)))
 
 
 def itp_tiresias() -> Result:
-    jobs = philly.read_table(data_folder(), "itp/itp_jobs.csv.gz").sort("submit_s", maintain_order=True)
-    nodes = _nodes(int(philly.read_table(data_folder(), "itp/pool_1408.csv")["nodes"].sum()))
+    jobs = data.read_table(data_folder(), "itp/itp_jobs.csv.gz").sort("submit_s", maintain_order=True)
+    nodes = _nodes(int(data.read_table(data_folder(), "itp/pool_1408.csv")["nodes"].sum()))
     return _measure(nodes, "tiresias", Cadence.ROUNDS, iter(_arrivals(jobs, nodes, tenant="cluster")))
 
 
@@ -65,7 +65,7 @@ def generated_fifo(jobs: int) -> Result:
 
 
 def _arrivals(jobs: pl.DataFrame, nodes: tuple[Node, ...], tenant: str = "vc") -> list[Arrival]:
-    return arrivals(philly.as_trace(jobs, tenant), Cluster("bench", nodes), whole_nodes=True)[0]
+    return arrivals(data.as_trace(jobs, tenant), Cluster("bench", nodes), whole_nodes=True)[0]
 
 
 def _measure(nodes: tuple[Node, ...], policy: str, cadence: Cadence, jobs: Iterable[Arrival]) -> Result:
@@ -90,7 +90,7 @@ def loop_seconds() -> float:
 
 
 def _nodes(count: int) -> tuple[Node, ...]:
-    return tuple(Node(f"n{index:04}", philly.ACCELERATOR, philly.GPUS_PER_NODE) for index in range(count))
+    return tuple(Node(f"n{index:04}", data.ACCELERATOR, data.GPUS_PER_NODE) for index in range(count))
 
 
 def data_folder() -> Path:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from bench.cases import Result, loop_seconds
-from horae.model.cells import CLUSTER, NODE, Cluster, Node
+from horae.model.cluster import CLUSTER, NODE, Cluster, Node
 from horae.model.commands import Start, Stop
 from horae.model.events import Ending, Event, JobEnded, JobStarted, JobSubmitted, Tick
 from horae.model.jobs import Job
-from horae.model.pools import PoolSpec, Setup
+from horae.model.setup import PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.scheduler import Scheduler
 

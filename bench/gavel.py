@@ -18,15 +18,15 @@ from typing import NamedTuple
 
 from bench.cases import Result, data_folder, loop_seconds
 from bench.pools import Pool, pool
-from horae.experiment import simulate
-from horae.model.cells import Cluster, Node
+from horae.experiments.simulate import simulate
+from horae.model.cluster import Cluster, Node
 from horae.model.decisions import Shares
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.policies import make_policy
-from horae.speed.book import SpeedBook
+from horae.speed.table import SpeedBook
 from horae.traces import speed_tables
-from horae.traces.arrivals import arrivals
-from horae.traces.generators.gavel import Gavel, reference_speeds
+from horae.traces.generators.gavel import GavelWorkload, reference_speeds
+from horae.traces.jobs import arrivals
 
 TURNS = 5  # the fastest counts, for noise only adds
 PUBLIC_SIMULATION_SECONDS = 257.0  # Gavel's own simulator on the same workload, one core
@@ -133,7 +133,7 @@ def simulation() -> Result:
     measurements = tuple(speed_tables.read_gavel_csv(data_folder()))
     nodes = tuple(Node(f"{name}-{index}", name, 4) for name in ("v100", "p100", "k80") for index in range(9))
     cluster = Cluster("gavel", nodes)
-    trace = Gavel(reference_speeds(measurements, "v100"), jobs=5000, jobs_per_hour=4.8).trace(0)
+    trace = GavelWorkload(reference_speeds(measurements, "v100"), jobs=5000, jobs_per_hour=4.8).trace(0)
     jobs, faults = arrivals(trace, cluster, SpeedBook(measurements))
     assert not faults, faults[0]
     setup = Setup(cluster, (PoolSpec("all", "max-min", {}, Cadence.ROUNDS),))

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from horae.engines.searching import first_jobs
-from horae.experiment import simulate
+from horae.engines.search.engine import first_jobs
+from horae.experiments.simulate import simulate
 from horae.model import events
-from horae.model.cells import Cluster, Node
+from horae.model.cluster import Cluster, Node
 from horae.model.events import BidGiven, Event, Health, JobCancelled, NodeChanged, PolicyChanged, SpeedRevised
 from horae.model.jobs import Arrival, Curve, Job, Truth
-from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
 from horae.model.searches import Method, Search, Trial
+from horae.model.setup import Cadence, PoolSpec, RoundRules, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.speeds import Sharing
 

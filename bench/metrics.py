@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from horae.reports.bounds import bounds
-from horae.reports.log import ClusterColumns, JobColumns, LeaseColumns, RunLog
 from horae.reports.metrics import measure
+from horae.reports.run_log import ClusterLog, JobLog, LeaseLog, RunLog
 
 USERS, TENANTS, NODES, NODE_GPUS = 500, 12, 144, 8
 PREEMPTED_SHARE = 0.1
@@ -27,7 +27,7 @@ def synthetic_log(jobs: int, seed: int = 0) -> RunLog:
     gpus = random.choice([1, 2, 4, 8], jobs, p=[0.7, 0.1, 0.1, 0.1])
     preempted = random.random(jobs) < PREEMPTED_SHARE
     ended_at = started_at + ideal_seconds + np.where(preempted, 300.0, 0.0)
-    job_columns = JobColumns(
+    job_columns = JobLog(
         id=tuple(f"job-{index}" for index in range(jobs)),
         user=random.integers(USERS, size=jobs),
         tenant=random.integers(TENANTS, size=jobs),
@@ -54,7 +54,7 @@ def synthetic_log(jobs: int, seed: int = 0) -> RunLog:
     )
 
 
-def _leases(jobs: JobColumns, preempted: np.ndarray, random: np.random.Generator) -> LeaseColumns:
+def _leases(jobs: JobLog, preempted: np.ndarray, random: np.random.Generator) -> LeaseLog:
     """One a job, and two where it was preempted half way."""
     twice = np.flatnonzero(preempted)
     middle = (jobs.started_at + jobs.ended_at)[twice] / 2
@@ -69,17 +69,15 @@ def _leases(jobs: JobColumns, preempted: np.ndarray, random: np.random.Generator
     gpu = np.repeat(first, count) + np.arange(offset[-1]) - np.repeat(offset[:-1], count)
     accelerator = (first >= NODES * NODE_GPUS // 2).astype(np.int64)
     alone = np.zeros(len(job))
-    return LeaseColumns(job, accelerator, started_at, ended_at, restart_seconds, alone, ending, offset, gpu)
+    return LeaseLog(job, accelerator, started_at, ended_at, restart_seconds, alone, ending, offset, gpu)
 
 
-def _cluster() -> ClusterColumns:
+def _cluster() -> ClusterLog:
     gpu = np.arange(NODES * NODE_GPUS)
     half = (gpu >= len(gpu) // 2).astype(np.int64)
     price_per_hour = np.where(half, 1.0, 2.0)
     counts = np.bincount(half, minlength=2)[None, :]
-    return ClusterColumns(
-        ("A100", "V100"), ("all",), half, gpu // NODE_GPUS, np.zeros_like(gpu), price_per_hour, counts
-    )
+    return ClusterLog(("A100", "V100"), ("all",), half, gpu // NODE_GPUS, np.zeros_like(gpu), price_per_hour, counts)
 
 
 def main(jobs: int) -> None:
@@ -95,7 +93,7 @@ def main(jobs: int) -> None:
 
 def _fresh(log: RunLog) -> RunLog:
     """The same log without what it has worked out already."""
-    leases = LeaseColumns(**{name: getattr(log.leases, name) for name in LeaseColumns.__dataclass_fields__})
+    leases = LeaseLog(**{name: getattr(log.leases, name) for name in LeaseLog.__dataclass_fields__})
     return RunLog(log.jobs, leases, log.cluster, log.users, log.tenants, log.apps, log.models, log.until)
 
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from horae.model.arrays import Floats, Ints
+from horae.model.job_table import NONE, JobTable
 from horae.model.shapes import Shape
 from horae.model.status import Status
-from horae.model.table import NOBODY, JobTable
 from horae.model.view import View
 
 NOW = 1e6
@@ -75,8 +75,8 @@ class Pool(NamedTuple):
             "gpus": self.gang,
             "model": self.model,
             "status": int(Status.PENDING),
-            "epoch": NOBODY,
-            "option": NOBODY,
+            "epoch": NONE,
+            "option": NONE,
             "submitted_at": NOW - self.age_seconds,
             "queued_at": NOW - self.age_seconds,
             "app_submitted_at": NOW - self.age_seconds,

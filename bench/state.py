@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from bench.cases import Result, loop_seconds
-from horae.model.cells import NODE, Cluster, Node
+from horae.model.cluster import NODE, Cluster, Node
 from horae.model.commands import Start
 from horae.model.events import JobStarted, JobSubmitted, Tick
 from horae.model.jobs import Job
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.scheduler import Scheduler
 

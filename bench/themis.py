@@ -13,10 +13,10 @@ from functools import partial
 from math import log
 
 import numpy as np
+from horae_evaluation.themis.experiment import ThemisCase, run_case
 
 from bench.cases import Result, loop_seconds
-from horae.policies.solve.auction import Bid, Bids, settle_bids, together
-from horae.reproduction.themis import Case, run_case
+from horae.solvers.auction.single_type import Bids, GpuBid, settle_bids, together
 
 REPEATS = 15
 LEASE_SECONDS = 1200.0
@@ -32,7 +32,7 @@ def tables(apps: int, gpus: int, seed: int = 0) -> Bids:
         counts = counts[counts <= gpus].astype(np.int64)
         work, age = gangs.sum() * 3.75 * 3600, random.uniform(0, 36_000)
         shared = age + LEASE_SECONDS + np.maximum(work - counts * LEASE_SECONDS, 0) / (gpus / apps)
-        made.append(Bid(counts, -np.log(shared / 3600)))
+        made.append(GpuBid(counts, -np.log(shared / 3600)))
     return together(made)
 
 
@@ -49,8 +49,8 @@ def auction(apps: int, gpus: int) -> Result:
 
 
 def whole_run() -> Result:
-    run_case(Case("w2", "themis", 1))  # compiled, or loaded
-    result = run_case(Case("w2", "themis", 0))
+    run_case(ThemisCase("w2", "themis", 1))  # compiled, or loaded
+    result = run_case(ThemisCase("w2", "themis", 0))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return Result(85, result.processor_seconds, memory, loop_seconds())
 

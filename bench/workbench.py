@@ -8,14 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from horae_evaluation.philly.data import philly_jobs
+
 from bench.cases import Result, data_folder, loop_seconds
 from bench.compare import POLICIES, philly_eight_policies
 from bench.metrics import synthetic_log
 from bench.sacct import write_sacct
 from horae.reports.bounds import bounds
 from horae.reports.metrics import measure
-from horae.traces.load import read_trace
-from horae.traces.philly import philly_jobs
+from horae.traces.formats import read_trace
 
 MILLION = 1_000_000
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from horae.driver import raise_rejected, run
 from horae.engines.simulated import SimulatedEngine
-from horae.model.cells import CLUSTER, NODE, Cluster, Gpu, Node
+from horae.model.cluster import CLUSTER, NODE, Cluster, Gpu, Node
 from horae.model.events import Event
 from horae.model.jobs import Arrival, Job, Truth
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
-from horae.reports.records import Recorder
+from horae.reports.recorder import Recorder
 from horae.scheduler import Reaction, Scheduler
 
 ACCELERATOR = "v100"

@@ -9,10 +9,10 @@ import numpy as np
 
 from horae.model.arrays import Floats, Ints
 from horae.model.decisions import Pairs, Shares
+from horae.model.job_table import JobNumbers, JobTable
 from horae.model.jobs import Job
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
-from horae.model.table import Entry, JobTable
 from horae.model.view import View
 
 NOW = 1e6  # a view's moment, so late that every age fits
@@ -102,7 +102,7 @@ class Instance(NamedTuple):
         numbers = tuple(shapes.index(option.shape) for option in options)
         tenant = tenants.index(self.tenant[serial]) if len(self.tenant) else 0
         model = self.models[serial]
-        table.add(serial, job, Entry(serial, tenant, tenant, 0, numbers, submitted_at, 0.0, model))
+        table.add(serial, job, JobNumbers(serial, tenant, tenant, 0, numbers, submitted_at, 0.0, model))
         columns, row = table.columns, table.row[serial]
         if len(self.isolated_seconds):
             columns["isolated_base"][row] = self.isolated_seconds[serial]

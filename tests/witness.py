@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from world import Key, Violation, World
 
-from horae.guarantees.pools import Pools
-from horae.model.cells import Cluster, Gpu, Node
+from horae.cells.pool_layout import PoolLayout
+from horae.model.chain_layout import layout_of
+from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.commands import Extend, Start, Stop
 from horae.model.decisions import Ranking
 from horae.model.errors import InputError
@@ -44,7 +45,6 @@ from horae.model.events import (
     Tick,
 )
 from horae.model.jobs import Job
-from horae.model.layout import layout_of
 from horae.model.notices import (
     AdoptionRefused,
     ChangeRefused,
@@ -56,8 +56,8 @@ from horae.model.notices import (
     UnknownRun,
 )
 from horae.model.plans import Departure, Reaction, Round
-from horae.model.pools import PoolSpec, Setup
 from horae.model.reasons import Moved, Preempted
+from horae.model.setup import PoolSpec, Setup
 from horae.model.shapes import Shape
 from horae.model.status import FINAL, ON_GPUS, Status
 from horae.scheduler import Scheduler
@@ -397,7 +397,7 @@ class Witness:
         there = {name: node for name, node in self.nodes.items() if name not in self.gone} | dict(after)
         nodes = tuple(node for node in there.values() if node is not None)
         try:
-            Pools(Cluster("told", nodes), self.specs, static_binding=self.setup.static_binding)
+            PoolLayout(Cluster("told", nodes), self.specs, static_binding=self.setup.static_binding)
         except InputError:
             return False
         return True

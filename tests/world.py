@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from horae.model.cells import Gpu
+from horae.model.cluster import Gpu
 from horae.model.commands import CallForBids, Command, Start, Stop, Survey
 from horae.model.decisions import Pairs, Shares
 from horae.model.events import Ending, Event, JobEnded, JobPhase, JobProgressed, JobStarted, Phase, Running, Surveyed

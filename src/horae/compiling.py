@@ -1,12 +1,12 @@
-"""Kernels compiled by numba, kept on disk under the content of every source that they are made of.
+"""Kernels compiled by numba, cached on disk under a digest of every source that they are made of.
 
-numba's own cache looks at the file of a kernel alone, and runs old machine code after a change in a module that the
-kernel takes functions or constants from. It also numbers its files, so that two processes that compile a kernel for
-different types at the same time may overwrite each other's. Here the name of a file says all that it depends on, so a
-file is never wrong, and one that is missing or damaged is compiled again. Of several processes that need the same
+numba's own cache checks only the file of a kernel, and runs outdated machine code after a change in a module from which
+the kernel takes functions or constants. It also numbers its files, so that two processes that compile a kernel for
+different types at the same time may overwrite each other's. Here the name of a file contains all that it depends on, so
+a file is never outdated, and one that is missing or damaged is compiled again. Of several processes that need the same
 kernel, one compiles it while the others wait.
 
-Where the files are is left to numba: NUMBA_CACHE_DIR, else beside the sources, else the user's cache folder.
+numba chooses the location of the files: NUMBA_CACHE_DIR, else beside the sources, else the user's cache folder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 ROOT = Path(__file__).parent.parent
 SUFFIX = ".nbc"
-UNUSED_SECONDS_MAX = 7 * 86400  # files of other versions are kept so long, for those who go back and forth
+UNUSED_SECONDS_MAX = 7 * 86400  # files of other versions are kept this long, for users who switch between versions
 _VERSIONS = (sys.implementation.cache_tag, numba.__version__, np.__version__)
 _IMPORT = re.compile(rb"^\s*(?:from|import)\s+(horae(?:\.\w+)+)", re.MULTILINE)
 _DIGITS = 16  # of a digest in the name of a file
@@ -46,15 +46,15 @@ _CHECK_BYTES = sha256().digest_size
 
 
 def kernel(**options: Any) -> Callable[[Function], Function]:
-    """Compile a function and keep the result; the options are those of `numba.njit`.
+    """Compiles a function and caches the result; the options are those of `numba.njit`.
 
-    A function that only kernels call needs no more than `njit`: its code is kept within theirs.
+    A function that only kernels call needs just `njit`: its code is stored within theirs.
     """
 
     def compiled(function: Function) -> Function:
         made: Any = numba.njit(**options)(function)
-        with suppress(RuntimeError):  # there is no folder that can be written: it is compiled every time
-            if hasattr(made, "enable_caching"):  # unless NUMBA_DISABLE_JIT left it as it was
+        with suppress(RuntimeError):  # no writable folder: it is compiled every time
+            if hasattr(made, "enable_caching"):  # unless NUMBA_DISABLE_JIT left it unchanged
                 made._cache = kept = _KernelCache(function)
                 made.compile = _in_one_process(made.compile, kept.files)
         return made
@@ -63,18 +63,18 @@ def kernel(**options: Any) -> Callable[[Function], Function]:
 
 
 def part(function: Function) -> Function:
-    """A plain function compiled for kernels to call; so are the functions of its module that it calls in turn.
+    """Compiles a plain function for kernels to call, and the functions of its module that it calls in turn.
 
-    The module need not know of numba: its functions may be called as they are, too.
+    The module need not know about numba: its functions can also be called as plain Python.
     """
     scope = _compiled(function.__module__)
-    known = scope.get(function.__qualname__)  # a function made by another one is compiled by itself
+    known = scope.get(function.__qualname__)  # a nested function is compiled separately
     return known if known is not None else _njit(function, scope)
 
 
 @cache
 def _compiled(module: str) -> dict[str, Any]:
-    """What a module has, its functions compiled."""
+    """The contents of a module, with its functions compiled."""
     scope = dict(vars(sys.modules[module]))
     for name, each in scope.items():
         if isinstance(each, FunctionType) and each.__module__ == module:
@@ -83,7 +83,7 @@ def _compiled(module: str) -> dict[str, Any]:
 
 
 def forget_parts() -> None:
-    """Parts that are asked for from now on are compiled anew."""
+    """Clears the cache of parts, so that they are compiled again on the next request."""
     _compiled.cache_clear()
 
 
@@ -93,7 +93,8 @@ def _njit(function: Any, scope: dict[str, Any]) -> Any:
 
 @overload_method(Array, "tolist")
 def _tolist(array: Any) -> Callable[[Any], Any] | None:
-    """numba lacks it; where there is no compiler, lists are faster than arrays for a handful of values."""
+    """An array as a list: numba lacks `tolist`;
+    without a compiler, lists are faster than arrays for a handful of values."""
 
     def listed(array: Any) -> Any:
         return list(array)
@@ -102,7 +103,7 @@ def _tolist(array: Any) -> Callable[[Any], Any] | None:
 
 
 def _in_one_process(compile_: Callable[[object], object], files: _Files) -> Callable[[object], object]:
-    """Look for a signature of a kernel on disk, and compile it if need be, while no other process does so."""
+    """Looks up a signature of a kernel on disk, and compiles it if needed, while no other process does so."""
 
     def compile_alone(signature: object) -> object:
         # First numba's own lock: a thread that has it may wait for other processes, but not for other threads.
@@ -113,7 +114,7 @@ def _in_one_process(compile_: Callable[[object], object], files: _Files) -> Call
 
 
 def sources_of(file: Path) -> list[Path]:
-    """The file and all modules of ours that it imports, directly or not."""
+    """The file and all modules of ours that it imports, directly or indirectly."""
     found, waiting = set[Path](), [file]
     while waiting:
         each = waiting.pop()
@@ -141,7 +142,7 @@ def _files_of(module: str) -> list[Path]:
 
 @cache
 def _digest(file: Path) -> str:
-    """Stands for all that the kernels in a file are made of."""
+    """A digest of everything that the kernels in a file are made of."""
     digest = sha256(repr(_VERSIONS).encode())
     for each in sources_of(file):
         digest.update(str(each.relative_to(ROOT) if each.is_relative_to(ROOT) else each).encode())
@@ -150,7 +151,7 @@ def _digest(file: Path) -> str:
 
 
 class _KernelCache(FunctionCache):
-    """The cache of one kernel; a file that cannot be read or written is no reason to stop."""
+    """The cache of one kernel; a file that cannot be read or written is not an error."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
@@ -165,7 +166,7 @@ class _KernelCache(FunctionCache):
 
 
 class _Files:
-    """What numba asks of a cache file: one file for each key, which is a signature and a processor."""
+    """The cache file interface of numba: one file per key, which is a signature and a processor."""
 
     def __init__(self, folder: Path, name: str, digest: str) -> None:
         self._folder = folder
@@ -182,11 +183,11 @@ class _Files:
         if sha256(data).digest() != check:
             return None
         with suppress(OSError):
-            os.utime(path)  # it is in use
+            os.utime(path)  # mark it as in use
         return loads(data)
 
     def save(self, key: object, value: object) -> None:
-        """Other processes see the whole file or none: it is written beside its place, then moved there."""
+        """Writes a file atomically: to a temporary name first, then moved to its place."""
         data: bytes = dumps(value)  # type: ignore[no-untyped-call]
         path = self._path(key)
         beside = path.with_suffix(f".{uuid4().hex}")
@@ -199,16 +200,16 @@ class _Files:
 
     @contextmanager
     def locked(self, key: object) -> Iterator[None]:
-        """Let one process at a time do something about a key. The end of a process frees what it had locked."""
+        """A lock that one process at a time holds for a key; it is released when the process ends."""
         path = self._path(key).with_suffix(".lock")
         with ExitStack() as stack:
-            with suppress(OSError):  # without a lock several processes do the same, which only takes longer
+            with suppress(OSError):  # without a lock several processes do the same work, which only takes longer
                 flock(stack.enter_context(path.open("w")), LOCK_EX)
             try:
                 yield
             finally:
                 with suppress(OSError):
-                    path.unlink()  # what this process did is on disk for those that wait for the removed file
+                    path.unlink()  # the result is on disk for processes that wait for the removed file
 
     def flush(self) -> None:
         for path in self._folder.glob(f"{self._name}-{self._digest}.*"):
@@ -218,7 +219,7 @@ class _Files:
         return self._folder / f"{self._name}-{self._digest}.{sha256(repr(key).encode()).hexdigest()[:_DIGITS]}{SUFFIX}"
 
     def _remove_unused(self) -> None:
-        """Remove what other versions of this kernel left, and what a crash left of this one."""
+        """Removes files of other versions of this kernel, and files that a crash left behind."""
         oldest = time.time() - UNUSED_SECONDS_MAX
         for path in self._folder.glob(f"{self._name}-*"):
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The loop that joins a scheduler to an engine. It is the same for every engine."""
+"""The loop that connects a scheduler and an engine; the same for every engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from horae.scheduler import Reaction, Scheduler
 
 
 class Schedules(Protocol):
-    """A scheduler, or something around one."""
+    """A scheduler, or a wrapper around one."""
 
     def handle(self, event: Event) -> Reaction: ...
 
@@ -25,10 +25,11 @@ class Schedules(Protocol):
 
 
 class Guarded:
-    """Around a scheduler that must go on whatever happens: an event that breaks an invariant is rejected as a whole.
+    """A wrapper for a scheduler that must keep running: an event that breaks an invariant is rejected as a whole.
 
-    The state is then that before the event, rebuilt from a dump and the effects recorded since, the operator is told,
-    and the engine is surveyed. A `Tick` that fails is applied without its decisions: pools stand on their last plans.
+    The state is then rebuilt as before the event, from a dump and the effects recorded since, the operator gets a
+    notice, and the engine is surveyed. A `Tick` that fails is applied without its decisions: pools keep their last
+    plans.
     """
 
     def __init__(self, scheduler: Scheduler, events_max: int = 1000) -> None:
@@ -44,7 +45,7 @@ class Guarded:
     def handle(self, event: Event) -> Reaction:
         try:
             reaction = self.scheduler.handle(event)
-        except Exception as error:  # a bug, of whatever kind: going on with half an event applied would be worse
+        except Exception as error:  # a bug of any kind: continuing with half an event applied would be worse
             reaction = self._reject(event, f"{type(error).__name__}: {error}")
         self._since.append((event, effects_of(reaction)))
         if len(self._since) >= self._events_max:
@@ -65,15 +66,15 @@ class Guarded:
 
 
 class Observer(Protocol):
-    """Somebody who keeps a record: metrics, a progress bar."""
+    """Records a run: metrics, a progress bar."""
 
     def reacted(self, event: Event, reaction: Reaction) -> None:
-        """The scheduler has answered an event; the engine was not told yet."""
+        """Called after the scheduler's reaction to an event, before the engine receives its commands."""
         ...
 
 
 class WriteAhead(Observer, Protocol):
-    """A record that must have the event before anything is done about it: the journal."""
+    """A record that must contain the event before it is acted upon: the journal."""
 
     def heard(self, event: Event) -> None: ...
 
@@ -87,9 +88,9 @@ def run(
     *,
     strict: bool = False,
 ) -> None:
-    """Go on until nothing will ever happen again, or until `enough` says so.
+    """Runs until nothing will ever happen again, or until `enough` returns true.
 
-    With `strict` a decision that is rejected ends the run: simulations stop there, a service goes on.
+    With `strict` a rejected decision ends the run, as in simulations; a service continues.
     """
     watching = tuple(observers)
     wake_at = scheduler.next_wakeup_at
@@ -111,7 +112,7 @@ def deliver(
     *,
     strict: bool = False,
 ) -> None:
-    """Tell the scheduler what happened, the engine what to do about it, and so on until both are silent."""
+    """Delivers events to the scheduler and its commands to the engine, repeatedly until neither has any left."""
     waiting = deque(events)
     while waiting:
         event = waiting.popleft()
@@ -129,7 +130,7 @@ def deliver(
 
 
 def raise_rejected(reaction: Reaction) -> None:
-    """Turn a decision that was rejected into the error that rejected it."""
+    """Raises the error that caused a decision to be rejected."""
     for notice in reaction.notices:
         if isinstance(notice, DecisionRejected):
             if notice.is_bug:

@@ -1,4 +1,4 @@
-"""The journal: every event, decision and command of a run, one JSON object a line, only ever appended to.
+"""The journal: every event, decision and command of a run, one JSON object per line, append-only.
 
 The first line holds the setup. An event is written before anything is done about it, so that after a crash the
 scheduler can be rebuilt by replaying the events; the commands of the last one are then sent again.
@@ -30,9 +30,9 @@ from horae.model.effects import Effects, round_to_plain
 from horae.model.errors import InputError, JournalError
 from horae.model.events import Event
 from horae.model.notices import DecisionRejected, FactRejected
-from horae.model.plain import Plain, from_plain, to_plain
 from horae.model.plans import Reaction, Round
-from horae.model.pools import Setup
+from horae.model.serialization import Plain, from_plain, to_plain
+from horae.model.setup import Setup
 
 VERSION = 2
 _DAMAGED = "the journal is damaged here: take a whole copy of it"
@@ -41,7 +41,7 @@ _EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
 
 
 class JournalWriter:
-    """The record of a run. With `flush`, every event reaches the file before it is acted upon.
+    """Writes the record of a run. With `flush`, every event reaches the file before it is acted upon.
 
     A file that cannot be written, e.g. on a full disk, is a `JournalError`.
     """
@@ -65,7 +65,7 @@ class JournalWriter:
         self._write({"journal": VERSION, "setup": to_plain(setup)})
 
     def go_on(self, file: IO[str], last_decisions: Mapping[str, str]) -> None:
-        """Continue in this file; from here on it is live."""
+        """Continues in this file; from here on events are live."""
         self.file, self._flush = file, True
         self._last_decision = dict(last_decisions)
 
@@ -91,7 +91,7 @@ class JournalWriter:
             self._write({"effects": len(lines)}, *lines)
 
     def _round(self, round_: Round) -> dict[str, Plain]:
-        """A decision that is the same as the last one of its pool is left out."""
+        """A round as plain data; a decision equal to the last one of its pool is omitted."""
         line = round_to_plain(round_)
         text = json.dumps(line["decision"])
         if self._last_decision.get(round_.pool) == text:
@@ -119,8 +119,8 @@ class JournalWriter:
         return getattr(self.file, "name", "journal")
 
 
-class Entry(NamedTuple):
-    """An event as it was recorded, and all lines that it led to."""
+class JournalEntry(NamedTuple):
+    """An event as recorded, and all lines that it led to."""
 
     line: int
     event: Event
@@ -128,18 +128,18 @@ class Entry(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all effects are there; those of the last event may have been cut short."""
+        """Whether all effects are present; those of the last event may be incomplete."""
         return bool(self.lines) and len(self.lines) == 1 + int(json.loads(self.lines[0]).get("effects", 0))
 
 
 class EffectsReader:
-    """The effects of entries, one after the other: a decision that did not change was written only once."""
+    """Reads the effects of entries in order: a decision that did not change was written only once."""
 
     def __init__(self, name: str = "journal") -> None:
         self._name = name
         self._last_decision: dict[str, Plain] = {}
 
-    def read(self, entry: Entry) -> Effects:
+    def read(self, entry: JournalEntry) -> Effects:
         rounds, calls, rejected, is_void = [], [], [], False
         for offset, line in enumerate(entry.lines[1:], start=2):
             plain, number = _load(line, self._name, entry.line + offset), entry.line + offset
@@ -156,7 +156,7 @@ class EffectsReader:
 
     @property
     def last_decisions(self) -> dict[str, str]:
-        """By pool, as a writer that goes on from here must know them."""
+        """By pool: the last decisions, for a writer that continues from here."""
         return {pool: json.dumps(decision) for pool, decision in self._last_decision.items()}
 
 
@@ -164,13 +164,13 @@ def _without(plain: Mapping[str, Plain], key: str) -> Plain:
     return {name: value for name, value in plain.items() if name != key}
 
 
-class Journal(NamedTuple):
+class JournalFile(NamedTuple):
     setup: Setup
-    entries: Iterator[Entry]
+    entries: Iterator[JournalEntry]
 
 
-def read_journal(path: Path) -> Journal:
-    """The setup at once, the entries as they are asked for."""
+def read_journal(path: Path) -> JournalFile:
+    """Reads the setup at once, and the entries lazily."""
     return parse_journal(_lines(path), str(path))
 
 
@@ -188,7 +188,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _unended(line: bytes) -> str:
-    """The text of a last line without its newline; empty if that was cut inside a character."""
+    """The text of a last line without its newline; empty if it was cut inside a character."""
     try:
         return line.decode()
     except UnicodeDecodeError:
@@ -196,7 +196,7 @@ def _unended(line: bytes) -> str:
 
 
 def _whole(lines: Iterable[str]) -> Iterator[str]:
-    """The lines without the last one, if a crash cut that short; if only its newline is missing, it is whole."""
+    """The lines without the last one, if a crash truncated it; if only its newline is missing, it is complete."""
     for line in lines:
         if line.endswith("\n"):
             yield line
@@ -205,7 +205,7 @@ def _whole(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _is_object(line: str) -> bool:
-    """Whether this is all of a JSON object: no part of one that begins where it begins is an object itself."""
+    """Whether this is a complete JSON object: no proper prefix of an object is itself an object."""
     try:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
@@ -220,7 +220,8 @@ def create_journal(path: Path) -> JournalWriter:
 
 
 def reopen_journal(path: Path, lines: int) -> IO[str]:
-    """A journal that was read without an error, to be continued after so many lines; what follows is removed."""
+    """Opens a journal that was read without an error, to be continued after this many lines;
+    later lines are removed."""
     try:
         with path.open("r+b") as file:
             end = 0
@@ -240,7 +241,7 @@ def _unwritable(error: OSError, name: object) -> JournalError:
     return JournalError(f"cannot be written: {error.strerror}", file=str(name), remedy=remedy)
 
 
-def parse_journal(lines: Iterable[str], name: str = "journal") -> Journal:
+def parse_journal(lines: Iterable[str], name: str = "journal") -> JournalFile:
     numbered = enumerate(_whole(lines), start=1)
     _, first = next(numbered, (0, ""))
     header = _load(first, name, 1)
@@ -248,17 +249,17 @@ def parse_journal(lines: Iterable[str], name: str = "journal") -> Journal:
         raise JournalError(
             f"not a journal of version {VERSION}", file=name, line=1, remedy="name a file made with --journal"
         )
-    return Journal(_decode(Setup, header["setup"], name, 1), _entries(numbered, name))
+    return JournalFile(_decode(Setup, header["setup"], name, 1), _entries(numbered, name))
 
 
-def _entries(numbered: Iterator[tuple[int, str]], name: str) -> Iterator[Entry]:
+def _entries(numbered: Iterator[tuple[int, str]], name: str) -> Iterator[JournalEntry]:
     event: Event | None = None
     number, led_to = 0, list[str]()
     for line_number, line in numbered:
         plain = _load(line, name, line_number)
         if "event" in plain:
             if event is not None:
-                yield Entry(number, event, tuple(led_to))
+                yield JournalEntry(number, event, tuple(led_to))
             kind = _EVENTS.get(str(plain.pop("event")))
             if kind is None:
                 raise JournalError("unknown kind of event", file=name, line=line_number, remedy="use a newer Horae")
@@ -268,7 +269,7 @@ def _entries(numbered: Iterator[tuple[int, str]], name: str) -> Iterator[Entry]:
         else:
             led_to.append(line)
     if event is not None:
-        yield Entry(number, event, tuple(led_to))
+        yield JournalEntry(number, event, tuple(led_to))
 
 
 def _load(line: str, name: str, number: int) -> dict[str, Plain]:

@@ -21,14 +21,14 @@ from rich.console import Console
 
 from horae import samples
 from horae.cli.compare_output import print_tables
-from horae.cli.quick_cluster import quick_cluster
-from horae.comparison import run
-from horae.comparison.table import tabulate
-from horae.comparison.task import PolicyChoice, tasks
-from horae.comparison.workload import Recorded
+from horae.experiments.compare import run
+from horae.experiments.compare.run_spec import PolicyChoice, run_specs
+from horae.experiments.compare.table import tabulate
+from horae.experiments.compare.workload import Recorded
 from horae.model.errors import InputError
-from horae.traces.arrivals import arrivals
-from horae.traces.load import read_trace
+from horae.traces.clusters.shorthand import parse_cluster
+from horae.traces.formats import read_trace
+from horae.traces.jobs import arrivals
 
 TWO = ("--policy", "fifo", "--policy", "sjf")
 
@@ -137,10 +137,10 @@ LONG = [f"tiresias={{limits: [3600, 36000], promote_after: {number}}}" for numbe
 
 
 def test_a_narrow_terminal_shortens_names_before_it_leaves_out_columns(jobs: Path) -> None:
-    setup = quick_cluster(["1x4"])
+    setup = parse_cluster(["1x4"])
     workload = Recorded(tuple(arrivals(read_trace(jobs), setup.cluster)[0]))
     choices = {label: PolicyChoice("tiresias", {"promote_after": index}) for index, label in enumerate(LONG)}
-    table = tabulate(run.outcomes(tasks(setup, choices, 1), workload), LONG, LONG[0], is_recorded=True)
+    table = tabulate(run.outcomes(run_specs(setup, choices, 1), workload), LONG, LONG[0], is_recorded=True)
     text = io.StringIO()
     print_tables(table, Console(file=text, width=80, force_terminal=True, color_system=None))
     lines = text.getvalue().splitlines()
@@ -187,7 +187,7 @@ def test_a_generator_is_drawn_anew_for_each_seed() -> None:
 
 
 def test_plots_are_drawn_where_they_are_asked_for(jobs: Path, tmp_path: Path) -> None:
-    pytest.importorskip("horae.reports.plots")
+    pytest.importorskip("horae.reports.plots.comparison")
     outcome = compare(jobs, *TWO, "--plots", tmp_path / "plots", "-o", "csv")
     drawn = [Path(line.removeprefix("drew ")) for line in outcome.err.splitlines()]
     assert drawn
@@ -377,13 +377,13 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_a_quick_cluster_has_a_pool_for_everybody() -> None:
-    setup = quick_cluster(["2x8", "3x4:V100"])
+    setup = parse_cluster(["2x8", "3x4:V100"])
     assert [(node.accelerator, node.gpus) for node in setup.cluster.nodes] == [("gpu", 8)] * 2 + [("V100", 4)] * 3
     assert [(pool.name, pool.tenants, pool.nodes) for pool in setup.pools] == [("all", (), ())]
 
 
 def test_tenants_own_nodes_and_the_rest_is_spare() -> None:
-    setup = quick_cluster(["nlp=2x8", "vision=1x4:A100", "1x2", "nlp=1x8:A100"])
+    setup = parse_cluster(["nlp=2x8", "vision=1x4:A100", "1x2", "nlp=1x8:A100"])
     assert [pool.name for pool in setup.pools] == ["nlp", "vision", "spare"]
     assert setup.pools[0].nodes == ("nlp-000", "nlp-001", "nlp-002")
     assert setup.pools[0].tenants == ("nlp",)
@@ -393,9 +393,9 @@ def test_tenants_own_nodes_and_the_rest_is_spare() -> None:
 @pytest.mark.parametrize("text", ["8", "0x8", "2x", "2x8:", "=2x8", "spare=2x8", "2x8x2", "-1x8", "1x99999999999"])
 def test_what_is_no_quick_cluster_is_an_error_with_a_remedy(text: str) -> None:
     with pytest.raises(InputError, match=r"--nodes: .*; "):
-        quick_cluster([text])
+        parse_cluster([text])
 
 
 def test_a_tenant_that_takes_the_names_of_others_is_told() -> None:
     with pytest.raises(InputError, match="give the tenant another name"):
-        quick_cluster(["n=1x8", "1x8"])
+        parse_cluster(["n=1x8", "1x8"])

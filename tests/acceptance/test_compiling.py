@@ -205,7 +205,7 @@ def test_the_sources_of_a_kernel_are_all_modules_that_it_imports() -> None:
                 assert node.level == 0 and node.module != "horae", f"{source}:{node.lineno}: name the module in full"
                 if node.module is not None and node.module.startswith("horae."):
                     assert PACKAGE.parent.joinpath(*node.module.split(".")).with_suffix(".py") in sources
-    (levels,) = (path for path in kernels if path.name == "levels_kernel.py")
-    assert {"levels_pricing.py", "levels_simplex.py", "compiling.py"} <= {path.name for path in sources_of(levels)}
+    (levels,) = (path for path in kernels if path.name == "water_filling_kernel.py")
+    assert {"pricing_kernel.py", "simplex_kernel.py", "compiling.py"} <= {path.name for path in sources_of(levels)}
     (settles,) = (path for path in kernels if path.name == "flat_pass_kernel.py")
-    assert {"rules.py", "pass_rules.py", "flat_kernel.py"} <= {path.name for path in sources_of(settles)}
+    assert {"fit_rules.py", "pass_rules.py", "flat_kernel.py"} <= {path.name for path in sources_of(settles)}

@@ -15,18 +15,18 @@ import numpy as np
 from patience import HANG_SECONDS
 
 from horae import driver
-from horae.engines.local import LocalEngine
-from horae.experiment import replay_file
+from horae.engines.local.engine import LocalEngine
+from horae.experiments.replay import replay_file
 from horae.journal import JournalWriter
-from horae.model.cells import Cluster, Gpu, Node
+from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.commands import Command, Start, Stop
 from horae.model.decisions import Ranking
 from horae.model.events import Ending, Event, JobEnded
 from horae.model.jobs import Job
 from horae.model.plans import Round
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
-from horae.reports.records import Recorder
+from horae.reports.recorder import Recorder
 from horae.scheduler import Reaction, Scheduler
 
 CLUSTER = Cluster("bench", (Node("a", "fast", 2), Node("b", "slow", 2)))
@@ -38,7 +38,15 @@ def unit_seconds() -> float:
 
     The long jobs must have done steps when the short ones come, 2.6 units later, on a machine of any speed.
     """
-    program = [sys.executable, "-m", "horae.engines.trainer", "--steps", "1", "--steps-per-second", "1000"]
+    program = [
+        sys.executable,
+        "-m",
+        "horae.engines.local.example_trainer",
+        "--steps",
+        "1",
+        "--steps-per-second",
+        "1000",
+    ]
     started_at = time.monotonic()
     subprocess.run(program, check=True, capture_output=True, timeout=HANG_SECONDS)
     return max(1.0, 4 * (time.monotonic() - started_at))
@@ -52,7 +60,9 @@ def the_pool(unit: float) -> PoolSpec:
 
 def a_job(name: str, submitted_at: float, steps: int, unit: float) -> Job:
     speeds = {name: each / unit for name, each in STEPS_PER_UNIT.items()}
-    program = f"{shlex.quote(sys.executable)} -m horae.engines.trainer --steps {steps} --steps-per-second 1"
+    program = (
+        f"{shlex.quote(sys.executable)} -m horae.engines.local.example_trainer --steps {steps} --steps-per-second 1"
+    )
     flags = " ".join(f"--speed {name}={speed}" for name, speed in speeds.items())
     return Job(
         name,

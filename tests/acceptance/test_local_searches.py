@@ -10,23 +10,22 @@ from pathlib import Path
 import pytest
 
 from horae import driver
-from horae.engines.local import LocalEngine
-from horae.engines.local_files import checkpoint_file, folder_name, output_file, reports_file
-from horae.engines.local_reports import LocalReports
-from horae.engines.searching import SearchEngine, first_jobs
-from horae.experiment import replay_file
+from horae.engines.local.engine import LocalEngine
+from horae.engines.local.job_files import LocalReports, checkpoint_file, folder_name, output_file, reports_file
+from horae.engines.search.engine import SearchEngine, first_jobs
+from horae.experiments.replay import replay_file
 from horae.journal import JournalWriter
-from horae.model.cells import Cluster, Node
+from horae.model.cluster import Cluster, Node
 from horae.model.events import CurveRevised, Ending, Event, JobCancelled, JobEnded, JobSubmitted
 from horae.model.jobs import Arrival, Job, Truth
-from horae.model.pools import PoolSpec, Setup
 from horae.model.searches import Method, Search, Trial
+from horae.model.setup import PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.scheduler import Reaction, Scheduler
 
 CLUSTER = Cluster("bench", (Node("a", "fast", 4),))
 OPTIONS = (Option(Shape("fast", 1, "node"), 50.0),)
-TRAINER = f"{shlex.quote(sys.executable)} -m horae.engines.trainer --steps-per-second 50 --loss "
+TRAINER = f"{shlex.quote(sys.executable)} -m horae.engines.local.example_trainer --steps-per-second 50 --loss "
 FINISH = 'echo "$HORAE_STEPS_TOTAL" > "$HORAE_CHECKPOINT"'
 
 

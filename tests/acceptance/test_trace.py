@@ -123,7 +123,7 @@ def test_policies_are_listed_and_shown_with_their_options() -> None:
     listed = horae("policy", "ls").out
     assert all(name in listed for name in ("fifo", "srtf", "gittins", "drf", "yarn-cs"))
     shown = horae("policy", "show", "yarn-cs").out
-    assert "guaranteed: {}  (by tenant, as a part of the pool; others by weight)" in shown
+    assert "guaranteed: {}  (by tenant, fraction of the pool; others by weight)" in shown
     plain = json.loads(horae("policy", "show", "tiresias", "-o", "json").out)
     assert plain["options"]["limits"]["default"] == [3250.0, 7200.0, 18000.0]
     assert "no policy 'magic'" in horae("policy", "show", "magic").complaint

@@ -9,9 +9,9 @@ import pytest
 from command_line import horae
 
 from horae.model.errors import InputError, JobError
-from horae.model.wording import SHOWN_MAX, brief
+from horae.model.safe_text import SHOWN_MAX, brief
 from horae.traces.readers.hived_pod import read_pod
-from horae.traces.yaml_tree import load
+from horae.traces.yaml_files import load
 
 
 def bomb(indent: str = "  ") -> str:

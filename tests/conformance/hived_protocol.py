@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
 
-from horae.traces.readers.hived_config import HivedConfig
+from horae.traces.clusters.hived import HivedConfig
 
 
 @dataclass(frozen=True)

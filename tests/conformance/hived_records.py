@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from conformance.hived_protocol import Member, Request
 
-from horae.traces.readers.hived_config import HivedConfig, read_hived
+from horae.traces.clusters.hived import HivedConfig, read_hived
 
 FOLDER = os.environ.get("HORAE_CONFORMANCE", "")
 HIVED = Path(FOLDER) / "hived"

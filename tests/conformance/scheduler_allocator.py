@@ -14,7 +14,7 @@ import numpy as np
 from conformance.hived_protocol import Decision, Kind, Member, Request, Suggested
 
 from horae.model.arrays import Ints
-from horae.model.cells import NODE, Gpu
+from horae.model.cluster import NODE, Gpu
 from horae.model.commands import Start
 from horae.model.events import (
     Ending,
@@ -29,14 +29,14 @@ from horae.model.events import (
     Tick,
 )
 from horae.model.jobs import Job
-from horae.model.pools import Setup
 from horae.model.reasons import Never
+from horae.model.setup import Setup
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
 from horae.scheduler import Scheduler
-from horae.scheduler.prospects import prospect_of
-from horae.traces.readers.hived_config import HivedConfig
-from horae.traces.readers.hived_pools import SPARE, hived_pools
+from horae.scheduler.dry_run import prospect_of
+from horae.traces.clusters.hived import HivedConfig
+from horae.traces.clusters.hived_conversion import SPARE, hived_pools
 
 _FOR_EVER = 1e9  # seconds: no hold expires, and no command is sent again
 

@@ -14,7 +14,7 @@ from conformance.scheduler_allocator import SchedulerAllocator
 from conformance_folder import missing
 
 from horae.model.errors import ClusterError, JobError
-from horae.traces.readers.hived_config import read_hived
+from horae.traces.clusters.hived import read_hived
 from horae.traces.readers.hived_pod import Pod, read_pod
 
 

@@ -9,12 +9,12 @@ import pytest
 from command_line import horae
 from conformance_folder import FOLDER
 
-from horae.guarantees.tenancy import Tenancy
+from horae.cells.binding import CellBinding
 from horae.model.errors import ClusterError
 from horae.policies.registry import make_policy
-from horae.traces.cluster_file import read_cluster
-from horae.traces.readers.hived_config import read_hived
-from horae.traces.readers.hived_pools import hived_pools
+from horae.traces.clusters.file import read_cluster
+from horae.traces.clusters.hived import read_hived
+from horae.traces.clusters.hived_conversion import hived_pools
 
 CONFIGS = sorted((FOLDER / "hived" / "configs").glob("*.yaml"))
 INVALID = "design-invalid"
@@ -26,17 +26,17 @@ def test_a_configuration_becomes_a_cluster_with_the_same_cells_and_pinned_gpus(p
     cluster, pools = hived_pools(config)
     if path.stem == INVALID:
         with pytest.raises(ClusterError):
-            Tenancy(cluster, pools)
+            CellBinding(cluster, pools)
         assert "exceed chain CT1-NODE" in horae("cluster", "convert", path).complaint
         return
     target = tmp_path / "lab.yaml"
     assert horae("cluster", "convert", path, "--write", target).code == 0
-    written = read_cluster(target, make_policy, Tenancy)
+    written = read_cluster(target, make_policy, CellBinding)
     assert [node.name for node in written.cluster.nodes] == [node.name for node in cluster.nodes]
     assert written.cluster.levels == cluster.levels
     for one, two in zip(written.cluster.first_gpu, cluster.first_gpu, strict=True):
         assert one.tolist() == two.tolist()
-    ours, files = Tenancy(cluster, pools), Tenancy(written.cluster, written.pools)
+    ours, files = CellBinding(cluster, pools), CellBinding(written.cluster, written.pools)
     assert ours.real.tolist() == files.real.tolist()
     assert {pool.name: pool.cells for pool in pools} == {pool.name: pool.cells for pool in written.pools}
     for virtual in config.territory.reservations:

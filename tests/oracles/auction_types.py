@@ -8,10 +8,10 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from horae.model.arrays import Floats, Ints
-from horae.policies.solve.auction_types import Bid
+from horae.solvers.auction.multi_type import BundleBid
 
 
-def best_welfare(bids: Sequence[Bid], offer: Ints) -> float:
+def best_welfare(bids: Sequence[BundleBid], offer: Ints) -> float:
     if len(bids) == 0:
         return 0.0
     value = np.concatenate([bid.value for bid in bids])
@@ -31,14 +31,14 @@ def best_welfare(bids: Sequence[Bid], offer: Ints) -> float:
     return float(value @ taken)
 
 
-def kept_parts(bids: Sequence[Bid], offer: Ints, choice: Ints) -> Floats:
+def kept_parts(bids: Sequence[BundleBid], offer: Ints, choice: Ints) -> Floats:
     """By app, for this allocation: what the others have with it over what they could have without it."""
     own = np.array([bid.value[row] for bid, row in zip(bids, choice.tolist(), strict=True)])
     without = [best_welfare([*bids[:app], *bids[app + 1 :]], offer) for app in range(len(bids))]
     return np.array([np.exp(np.delete(own, app).sum() - best) for app, best in enumerate(without)])
 
 
-def best_of_one_type(bids: Sequence[Bid], gpus: int) -> float:
+def best_of_one_type(bids: Sequence[BundleBid], gpus: int) -> float:
     """The plain dynamic program: the best welfare for every number of GPUs, app after app."""
     best = [0.0] * (gpus + 1)
     for bid in bids:

@@ -12,11 +12,11 @@ from itertools import pairwise
 from math import floor, inf, nan
 from typing import NamedTuple, TypeAlias
 
-from horae.model.cells import Gpu, Node
+from horae.model.cluster import Gpu, Node
 from horae.model.commands import Start
 from horae.model.events import Ending, Event, JobCancelled, JobEnded, JobSubmitted
 from horae.model.jobs import Arrival, Job, Truth
-from horae.model.pools import PoolSpec, Setup
+from horae.model.setup import PoolSpec, Setup
 from horae.scheduler import Reaction
 
 Numbers: TypeAlias = "dict[str, float | Numbers]"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from world import Violation
 
-from horae.model.cells import Cluster, Gpu, Node
+from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.commands import Start, Stop
 from horae.model.errors import InputError
 from horae.model.events import (
@@ -33,8 +33,8 @@ from horae.model.events import (
 from horae.model.jobs import Job
 from horae.model.notices import AdoptionRefused, ChangeRefused, DecisionRejected, FactRejected, GuaranteeLost, NodeInUse
 from horae.model.plans import Reaction
-from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.reasons import Preempted
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.status import FINAL, Status
 from horae.scheduler import Scheduler
 from oracles.cells import Claim, Estate, members_of, pack

@@ -14,11 +14,11 @@ from itertools import islice, product
 from math import prod
 from typing import NamedTuple
 
-from horae.model.cells import Cluster, Gpu
+from horae.model.chain_layout import layout_of
 from horae.model.chains import CellKind
+from horae.model.cluster import Cluster, Gpu
 from horae.model.jobs import Job
-from horae.model.layout import layout_of
-from horae.model.pools import PoolSpec
+from horae.model.setup import PoolSpec
 from horae.model.shapes import Shape
 
 COVERINGS_MAX = 3000  # of a chain, or of all chains of a type; where there are more, no start is claimed

@@ -16,7 +16,8 @@ from typing import Any
 from oracles.cell_auditor import Auditor, is_live
 from world import Network, Run, Violation, World
 
-from horae.model.cells import Cluster, Gpu, Node
+from horae.model.chain_layout import layout_of
+from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.errors import InputError
 from horae.model.events import (
     ClusterChanged,
@@ -36,8 +37,7 @@ from horae.model.events import (
     Tick,
 )
 from horae.model.jobs import Job
-from horae.model.layout import layout_of
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
 from horae.scheduler import Scheduler

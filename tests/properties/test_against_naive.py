@@ -17,7 +17,7 @@ from oracles.naive import Discipline, NaiveCluster, Outcome, drf, fifo, las, sjf
 from profiles import examples
 
 from horae.model.jobs import Arrival
-from horae.model.pools import Cadence
+from horae.model.setup import Cadence
 
 QUEUES = {"fifo": fifo, "sjf": sjf}
 LIMITS = (50, 200)  # GPU-seconds

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from horae.model.arrays import Floats
-from horae.model.cells import CLUSTER, NODE
+from horae.model.cluster import CLUSTER, NODE
+from horae.model.job_table import JobNumbers, JobTable
 from horae.model.jobs import Job
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
-from horae.model.table import Entry, JobTable
 from horae.model.view import AppColumns, View
-from horae.policies import agents
-from horae.policies.agents import Books, Prospects, Terms
-from horae.policies.cases import ACCELERATORS, SHAPES, TENANTS, Case, cases
-from horae.policies.solve.auction import Bid
+from horae.policies.example_views import ACCELERATORS, SHAPES, TENANTS, ExampleView, cases
+from horae.policies.themis import valuation
+from horae.policies.themis.valuation import AuctionLedger, AuctionTerms, Prospects
+from horae.solvers.auction.single_type import GpuBid
 
 SOME = settings(max_examples=settings.default.max_examples // 2)  # type: ignore[union-attr]
 LEASE_SECONDS = 1200.0
@@ -62,7 +62,7 @@ class Pool(NamedTuple):
         floats[2, ::2] = self.later_seconds
         floats[1] = floats[2] * gpus
         floats[3] = -inf
-        whole = Case("", self.now, (self.gpus, 8), ()).view()
+        whole = ExampleView("", self.now, (self.gpus, 8), ()).view()
         return whole._replace(
             jobs=table.view(self.now),
             apps=apps,
@@ -78,7 +78,9 @@ class Pool(NamedTuple):
         numbers = tuple(map(SHAPES.index, shapes))
         tenant = row.app % len(TENANTS)
         submitted_at = 100.0 * row.app
-        table.add(serial, job, Entry(row.app, tenant, 0, 0, numbers, submitted_at, submitted_at * self.apps_average))
+        table.add(
+            serial, job, JobNumbers(row.app, tenant, 0, 0, numbers, submitted_at, submitted_at * self.apps_average)
+        )
         columns, at = table.columns, table.row[serial]
         columns["steps_base"][at] = 2.0 * row.done_seconds
         columns["run_base"][at] = row.ran_seconds
@@ -116,7 +118,7 @@ POOLS = st.builds(
     st.sampled_from([1.0, 3.0, 50.0]),
 )
 TERMS = st.builds(
-    Terms,
+    AuctionTerms,
     st.sampled_from([60.0, LEASE_SECONDS]),
     st.sampled_from(["paper", "private"]),
     st.booleans(),
@@ -127,20 +129,20 @@ TERMS = st.builds(
 
 
 class Asked(NamedTuple):
-    books: Books
+    books: AuctionLedger
     seen: Prospects
     rho: Floats
-    bids: list[Bid]  # by app
+    bids: list[GpuBid]  # by app
     before: list[int]  # by app: rows that are served anyway
 
 
-def ask(view: View, terms: Terms, option: int | None = None) -> Asked:
-    books = agents.open_books(view, terms)
-    options = agents.option_of(view, books)
+def ask(view: View, terms: AuctionTerms, option: int | None = None) -> Asked:
+    books = valuation.open_books(view, terms)
+    options = valuation.option_of(view, books)
     if option is not None:
-        options = np.where(books.standing == agents.WAITS, option, options)
-    seen = agents.prospects(view, books, terms, options)
-    bids, before = agents.bid(books, seen, terms, np.arange(len(books.app)))
+        options = np.where(books.standing == valuation.WAITS, option, options)
+    seen = valuation.prospects(view, books, terms, options)
+    bids, before = valuation.bid(books, seen, terms, np.arange(len(books.app)))
     each = [bids.of(app) for app in range(len(books.app))]
     return Asked(books, seen, np.exp(-bids.value[bids.first[:-1]]), each, before.tolist())
 
@@ -150,8 +152,8 @@ def check(asked: Asked) -> None:
     for app, bid in enumerate(asked.bids):
         inside = slice(int(books.first[app]), int(books.first[app + 1]))
         standing, gang = books.standing[inside], books.gang[inside]
-        contested = (standing == agents.RENEWS) | (standing == agents.WAITS)
-        assert asked.before[app] == np.count_nonzero(standing == agents.KEEPS)
+        contested = (standing == valuation.RENEWS) | (standing == valuation.WAITS)
+        assert asked.before[app] == np.count_nonzero(standing == valuation.KEEPS)
         assert bid.gpus.tolist() == [0, *np.cumsum(gang[contested]).tolist()]
         assert np.isfinite(bid.value).all()
         assert (np.diff(bid.value) >= 0).all()
@@ -162,7 +164,7 @@ def check(asked: Asked) -> None:
 @SOME
 @given(POOLS, TERMS, st.sampled_from([None, -1, 1]))
 def test_bids_begin_with_none_are_finite_and_are_never_worth_less_for_more_gpus(
-    pool: Pool, terms: Terms, option: int | None
+    pool: Pool, terms: AuctionTerms, option: int | None
 ) -> None:
     """Whatever level its waiting gangs would get, and where they would get none at all."""
     check(ask(pool.view(), terms, option))
@@ -173,25 +175,25 @@ def test_so_are_those_from_every_kind_of_pool_that_a_policy_may_be_shown(seed: i
     for case in cases(seed):
         if case.jobs:
             for to_the_end in (False, True):
-                check(ask(case.view(), Terms(LEASE_SECONDS, to_the_end=to_the_end)))
+                check(ask(case.view(), AuctionTerms(LEASE_SECONDS, to_the_end=to_the_end)))
 
 
 @SOME
 @given(POOLS, TERMS, st.floats(0.1, 5.0))
-def test_who_says_that_more_is_left_says_that_its_rho_is_higher(pool: Pool, terms: Terms, factor: float) -> None:
+def test_who_says_that_more_is_left_says_that_its_rho_is_higher(pool: Pool, terms: AuctionTerms, factor: float) -> None:
     """Where all lengths are known: the ideal does not change by what an agent says."""
     view = Pool([row._replace(seconds=row.seconds or 500.0) for row in pool.rows], *pool[1:]).view()
-    books = agents.open_books(view, terms)
-    lied = agents.open_books(view, terms, np.full(len(view.app.gpus_max), factor))
+    books = valuation.open_books(view, terms)
+    lied = valuation.open_books(view, terms, np.full(len(view.app.gpus_max), factor))
     assert lied.ideal_seconds == pytest.approx(books.ideal_seconds)
-    options = agents.option_of(view, books)
-    one, other = (polled(each, agents.prospects(view, each, terms, options), terms) for each in (books, lied))
+    options = valuation.option_of(view, books)
+    one, other = (polled(each, valuation.prospects(view, each, terms, options), terms) for each in (books, lied))
     assert (other >= one * (1 - 1e-9)).all() if factor >= 1 else (other <= one * (1 + 1e-9)).all()
 
 
-def polled(books: Books, seen: Prospects, terms: Terms) -> Floats:
+def polled(books: AuctionLedger, seen: Prospects, terms: AuctionTerms) -> Floats:
     """By app: its rho with what it keeps anyway, which is what its bid for nothing says."""
-    bids, _ = agents.bid(books, seen, terms, np.arange(len(books.app)))
+    bids, _ = valuation.bid(books, seen, terms, np.arange(len(books.app)))
     return np.exp(-bids.value[bids.first[:-1]])
 
 
@@ -212,7 +214,7 @@ def test_a_job_that_ran_before_bids_less_than_one_that_never_ran_for_its_restart
     """One that has more than a lease left, and all of it: only the restart is between the two."""
     job = Row(9, gpus, seconds, restart_seconds=restart_seconds)
     fresh, resumed = (Pool([*others, job._replace(ran_seconds=ran)]).view() for ran in (0.0, 500.0))
-    terms = Terms(LEASE_SECONDS, to_the_end=to_the_end)
+    terms = AuctionTerms(LEASE_SECONDS, to_the_end=to_the_end)
     one, two = ask(fresh, terms).bids[-1], ask(resumed, terms).bids[-1]
     assert two.gpus.tolist() == one.gpus.tolist() == [0, gpus]
     assert two.value[0] == pytest.approx(one.value[0])
@@ -223,7 +225,7 @@ def test_a_job_that_ran_before_bids_less_than_one_that_never_ran_for_its_restart
 
 @SOME
 @given(POOLS, TERMS)
-def test_no_restart_makes_any_bid_worth_more(pool: Pool, terms: Terms) -> None:
+def test_no_restart_makes_any_bid_worth_more(pool: Pool, terms: AuctionTerms) -> None:
     with_restarts = ask(pool.view(), terms._replace(restarts=True))
     without = ask(pool.view(), terms._replace(restarts=False))
     for one, other in zip(with_restarts.bids, without.bids, strict=True):
@@ -232,14 +234,14 @@ def test_no_restart_makes_any_bid_worth_more(pool: Pool, terms: Terms) -> None:
 
 def test_a_restart_longer_than_the_lease_is_worth_no_gpu() -> None:
     job = Row(0, 1, 1e5, ran_seconds=100.0, restart_seconds=LEASE_SECONDS)
-    bid = ask(Pool([job]).view(), Terms(LEASE_SECONDS)).bids[0]
+    bid = ask(Pool([job]).view(), AuctionTerms(LEASE_SECONDS)).bids[0]
     assert bid.value[1] == bid.value[0]
 
 
 def test_a_job_that_would_go_on_where_it_is_pays_no_restart() -> None:
     job = Row(0, 1, 1e5, ran_seconds=100.0, restart_seconds=45.0)
-    waits = ask(Pool([job]).view(), Terms(LEASE_SECONDS)).bids[0]
-    renews = ask(Pool([job._replace(status=Status.RUNNING)]).view(), Terms(LEASE_SECONDS)).bids[0]
+    waits = ask(Pool([job]).view(), AuctionTerms(LEASE_SECONDS)).bids[0]
+    renews = ask(Pool([job._replace(status=Status.RUNNING)]).view(), AuctionTerms(LEASE_SECONDS)).bids[0]
     assert renews.value[0] == pytest.approx(waits.value[0])
     assert renews.value[1] > waits.value[1]
 
@@ -254,10 +256,10 @@ def test_a_bid_worked_out_by_hand() -> None:
     a lease, which leaves 43200 / 8; both leave 38400 / 8.
     """
     pool = Pool([Row(0, 4, 6000.0), Row(0, 4, 6000.0)], now=1000.0, apps_average=2.0)
-    asked = ask(pool.view(), Terms(LEASE_SECONDS))
+    asked = ask(pool.view(), AuctionTerms(LEASE_SECONDS))
     want = [1000 + 1200 + 6000, 1000 + 1200 + 5400, 1000 + 1200 + 4800]
     assert asked.bids[0].gpus.tolist() == [0, 4, 8]
     assert asked.bids[0].value == pytest.approx([-log(seconds / 12000) for seconds in want])
     assert asked.rho == pytest.approx([8200 / 12000])
-    private = ask(pool.view(), Terms(LEASE_SECONDS, "private"))
+    private = ask(pool.view(), AuctionTerms(LEASE_SECONDS, "private"))
     assert private.rho == pytest.approx([8200 / 6000])

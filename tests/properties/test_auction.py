@@ -14,7 +14,7 @@ from oracles import auction as oracle
 from oracles.auction import Table
 
 from horae.model.arrays import Floats
-from horae.policies.solve.auction import Bid, Outcome, settle_bids, together
+from horae.solvers.auction.single_type import AuctionOutcome, GpuBid, settle_bids, together
 
 SLOW = settings(max_examples=settings.default.max_examples // 3)  # type: ignore[union-attr]
 # Ties, plateaus, and numbers of every size; a restart may be worth nothing at all.
@@ -40,15 +40,15 @@ def auctions(apps_max: int = 6, gangs_max: int = 6) -> st.SearchStrategy[list[Ta
 OFFERS = st.integers(0, 20)
 
 
-def as_bid(table: Table) -> Bid:
-    return Bid(np.array(table.gpus), np.array(table.value))
+def as_bid(table: Table) -> GpuBid:
+    return GpuBid(np.array(table.gpus), np.array(table.value))
 
 
-def settle(bids: Sequence[Table], offer: int) -> Outcome:
+def settle(bids: Sequence[Table], offer: int) -> AuctionOutcome:
     return settle_bids([as_bid(table) for table in bids], offer)
 
 
-def welfare(bids: Sequence[Table], outcome: Outcome) -> float:
+def welfare(bids: Sequence[Table], outcome: AuctionOutcome) -> float:
     return oracle.welfare(bids, outcome.choice.tolist())
 
 

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from horae.experiment import simulate
-from horae.model.cells import Cluster, Node
+from horae.experiments.simulate import simulate
+from horae.model.cluster import Cluster, Node
 from horae.model.jobs import Arrival, Truth
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.policies.registry import POLICIES
 from horae.reports.bounds import (
@@ -29,8 +29,8 @@ from horae.reports.bounds import (
     pool_works,
     shortest_remaining_first,
 )
-from horae.reports.log import RunLog
 from horae.reports.metrics import measure
+from horae.reports.run_log import RunLog
 
 ROUNDING = 1 + 1e-9
 KINDS = ("A100", "V100", "K80")

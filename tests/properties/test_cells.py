@@ -11,15 +11,15 @@ from profiles import NIGHTLY
 from properties.cells_driver import STEPS, drive
 from world import Violation
 
-from horae.guarantees.buddies import Buddies
-from horae.guarantees.tenancy import Tenancy
+from horae.cells.binding import CellBinding
+from horae.cells.buddies import Buddies
 from horae.model.arrays import Ints
-from horae.model.plain import Plain
+from horae.model.job_table import NONE
 from horae.model.plans import Placement, RoundPlan
 from horae.model.reasons import Preempted
+from horae.model.serialization import Plain
 from horae.model.shapes import Demand
 from horae.model.status import STARTING
-from horae.model.table import NOBODY
 from horae.scheduler.execution import Execution
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
@@ -63,7 +63,7 @@ def bind_in_whole_cells(self: Buddies, level: int, promised: Sequence[int]) -> i
     return max(found)[1] if found else None
 
 
-def look_no_further(self: Tenancy, *, forced: bool = False) -> None:
+def look_no_further(self: CellBinding, *, forced: bool = False) -> None:
     """The scheduler does not try for itself whether unused cells can be had."""
     self.allocator.ledger.settle()
 
@@ -113,7 +113,7 @@ def evict_the_whole_node(self: GpuLedger, gpus: Ints, demand: Demand) -> tuple[l
         return found
     nodes = {int(self.cluster.node_of_gpu[gpu]) for gpu in self.tenancy.guests(gpus)}
     there = [gpu for gpu in range(self.cluster.gpu_count) if int(self.cluster.node_of_gpu[gpu]) in nodes]
-    return sorted({*found[0], *self.holder[there].tolist()} - {NOBODY}), found[1]
+    return sorted({*found[0], *self.holder[there].tolist()} - {NONE}), found[1]
 
 
 def preempt_all_the_same(self: Loans, pool: Pool, plan: RoundPlan) -> RoundPlan:
@@ -126,13 +126,13 @@ def count_on_every_end(self: Holds, pool: Pool, epoch: int, now: float) -> bool:
     return epoch in self.awaited()
 
 
-def forget_where_cells_are(self: Tenancy) -> Plain:
+def forget_where_cells_are(self: CellBinding) -> Plain:
     return {**ORIGINAL_DUMP(self), "bound": []}
 
 
 ORIGINAL_EVICT = Execution._evict_guests
 ORIGINAL_GUESTS = GpuLedger.guests
-ORIGINAL_DUMP = Tenancy.dump
+ORIGINAL_DUMP = CellBinding.dump
 # By fault: what is changed, and the promise that is found to be broken.
 MUTATIONS: dict[str, tuple[object, str, object, str]] = {
     "cells are bound whatever was promised": (Buddies, "choose", bind_in_whole_cells, "have all its cells"),
@@ -142,8 +142,8 @@ MUTATIONS: dict[str, tuple[object, str, object, str]] = {
     "guests come first": (Execution, "_evict_guests", wait_for_guests, "fits its tenant's cells starts"),
     "tenants evict each other": (Execution, "_evict_guests", evict_a_tenant, "no other tenant takes"),
     "guests leave whole nodes": (GpuLedger, "guests", evict_the_whole_node, "a job that needs its GPUs"),
-    "bad hardware is good": (Tenancy, "set_bad", nothing, "nothing starts on bad hardware"),
-    "a dump forgets where cells are": (Tenancy, "dump", forget_where_cells_are, "a restored scheduler"),
+    "bad hardware is good": (CellBinding, "set_bad", nothing, "nothing starts on bad hardware"),
+    "a dump forgets where cells are": (CellBinding, "dump", forget_where_cells_are, "a restored scheduler"),
     "cells are declined too late": (Loans, "without_declined", preempt_all_the_same, "cells that go to no job"),
     "nothing is left over": (Holds, "counts_on", count_on_every_end, "fits its tenant's cells starts"),
     "nothing wakes a pool": (Pool, "touch", nothing, "fits its tenant's cells starts"),
@@ -161,7 +161,7 @@ def test_a_broken_promise_is_found_out_when(mutation: str, monkeypatch: pytest.M
         with monkeypatch.context() as patch:
             patch.setattr(target, name, replacement)
             if target is Buddies:  # or the scheduler would notice before the auditor can
-                patch.setattr(Tenancy, "_settle", look_no_further)
+                patch.setattr(CellBinding, "_settle", look_no_further)
             problem = _problem(seed)
         found.append(problem[:90])
         if promise in problem and promise not in _problem(seed):

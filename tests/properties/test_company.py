@@ -16,7 +16,7 @@ from horae.model.arrays import Bools, Floats, Ints
 from horae.model.decisions import Pairs, Shares
 from horae.model.view import View
 from horae.policies.max_min import MaxMin
-from horae.policies.solve.company import share_finish_time, share_makespan, share_max_min, share_throughput
+from horae.solvers.space_sharing.objectives import share_finish_time, share_makespan, share_max_min, share_throughput
 
 
 def kept_by_job(pool: Instance) -> Floats:

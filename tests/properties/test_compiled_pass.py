@@ -19,12 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horae import compiling
-from horae.experiment import simulate
-from horae.model.cells import CLUSTER, NODE, Cluster, Node
+from horae.experiments.simulate import simulate
+from horae.model.cluster import CLUSTER, NODE, Cluster, Node
 from horae.model.events import Event, Health, NodeChanged
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.plans import Reaction
-from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
+from horae.model.setup import Cadence, PoolSpec, RoundRules, Setup
 from horae.model.shapes import Option, Shape
 from horae.scheduler.placer import Placer
 

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from horae.engines.search.loss_forecast import POINTS_MIN, forecast, is_loss, steady_forecast
 from horae.model.arrays import Floats
-from horae.model.forecasts import POINTS_MIN, forecast, is_loss, steady_forecast
 
 ANYTHING = st.floats(allow_nan=True, allow_infinity=True)
 STEPS = st.floats(0.0, 1e9)

@@ -17,10 +17,10 @@ from horae.model.decisions import Shares
 from horae.model.view import View
 from horae.policies import make_policy
 from horae.policies.allox import Allox, least_sum
-from horae.policies.gandiva import Gandiva
-from horae.policies.lots import draw, mix
-from horae.policies.on_fastest import FifoOnFastest, SjfOnFastest
+from horae.policies.fastest_type_first import FifoOnFastest, SjfOnFastest
+from horae.policies.gandiva.random_packing import Gandiva
 from horae.policies.pairing import random_pairs
+from horae.policies.stable_random import draw, mix
 
 POLICIES = [
     ("fifo-on-fastest", {}),

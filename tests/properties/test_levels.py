@@ -15,10 +15,10 @@ from horae.model.arrays import Floats
 from horae.model.decisions import Shares
 from horae.policies.finish_time_fairness import FinishTimeFairness
 from horae.policies.makespan import Makespan
-from horae.policies.solve.classes import collapse
-from horae.policies.solve.levels_program import reach_by_program
-from horae.policies.solve.max_min import water_filling
-from horae.policies.solve.wishes import Wish
+from horae.solvers.classes import collapse
+from horae.solvers.levels.bisection import reach_by_program
+from horae.solvers.levels.objectives import water_filling
+from horae.solvers.levels.targets import LevelTarget
 
 
 class Pool(NamedTuple):
@@ -149,7 +149,7 @@ def test_the_slow_way_comes_to_the_same_levels(pool: Pool, fill: bool) -> None:
     classes = collapse(view, view.jobs.speed)
     rate = classes.speed * (classes.gang / classes.weight / classes.equal_speed)[:, None]
     levels = classes._replace(speed=rate)
-    wish = Wish(classes.served, np.ones(len(rate)), np.zeros(len(rate)))
+    wish = LevelTarget(classes.served, np.ones(len(rate)), np.zeros(len(rate)))
     slow = reach_by_program("a level", levels, wish, fill=fill, gain=None)
     quick = water_filling(classes, rate)
     assert slow.value == pytest.approx(quick.value, rel=1e-6)

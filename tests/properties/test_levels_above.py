@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.model.cells import Cluster, Node
-from horae.model.layout import layout_of
+from horae.model.chain_layout import layout_of
+from horae.model.cluster import Cluster, Node
 
 LEVELS = ("rack", "row", "hall", "site")
 Above = tuple[tuple[str, str], ...]

@@ -11,8 +11,8 @@ from scipy.optimize import linprog
 
 from horae.model.arrays import Floats
 from horae.policies.max_min import MaxMin
-from horae.policies.solve.classes import Classes, collapse
-from horae.policies.solve.max_min import max_min, water_filling
+from horae.solvers.classes import Classes, collapse
+from horae.solvers.levels.objectives import max_min, water_filling
 
 
 @st.composite

@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from horae.model.cells import CLUSTER, NODE, Cluster, Node
+from horae.model.cluster import CLUSTER, NODE, Cluster, Node
 from horae.model.plans import Contest, Riders, Spot
 from horae.model.shapes import Demand, Shape, cut
 from horae.placement.evict import place_over
@@ -21,7 +21,7 @@ from horae.placement.fit import on_nodes, place
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.placer import Placer
 
-NOBODY = -1
+NONE = -1
 thorough = settings(
     max_examples=200, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
 )
@@ -32,7 +32,7 @@ class Scene:
     """Nodes in use, and a gang. A lease has a number; the higher, the later in rank. Each of its GPUs has one CPU."""
 
     nodes: tuple[Node, ...]
-    holder: tuple[int, ...]  # by GPU: the lease, or NOBODY
+    holder: tuple[int, ...]  # by GPU: the lease, or NONE
     staying: frozenset[int]  # leases that yield to no claim
     members: tuple[int, ...]
     level: str
@@ -54,21 +54,21 @@ class Scene:
 
     @property
     def riders(self) -> Riders:
-        return Riders((np.array(self.holder) != NOBODY).astype(float), np.zeros(len(self.holder)))
+        return Riders((np.array(self.holder) != NONE).astype(float), np.zeros(len(self.holder)))
 
     @property
     def yielding(self) -> list[int]:
-        return sorted({*self.holder} - self.staying - {NOBODY})
+        return sorted({*self.holder} - self.staying - {NONE})
 
     @property
     def contest(self) -> Contest:
         holder = np.array(self.holder)
-        return Contest(holder == NOBODY, np.isin(holder, self.yielding), holder, holder)
+        return Contest(holder == NONE, np.isin(holder, self.yielding), holder, holder)
 
     def place(self) -> Spot | None:
         placer = Placer(GpuLedger(self.cluster, self.cluster))
         placer.hasten()
-        return placer.place(np.array(self.holder) == NOBODY, self.riders, self.demand, self.shape)
+        return placer.place(np.array(self.holder) == NONE, self.riders, self.demand, self.shape)
 
     def place_over(self) -> Spot | None:
         placer = Placer(GpuLedger(self.cluster, self.cluster))
@@ -83,7 +83,7 @@ def rooms(scene: Scene, leaving: Collection[int] = ()) -> list[int]:
     """By node: the GPUs that the gang may have once these leases have ended, with a CPU for each that needs one."""
     found, first = [], 0
     for node in scene.cluster.nodes:
-        leases = [lease for lease in scene.holder[first : first + node.gpus] if lease not in (NOBODY, *leaving)]
+        leases = [lease for lease in scene.holder[first : first + node.gpus] if lease not in (NONE, *leaving)]
         room = node.gpus - len(leases)
         while room * scene.cpus_per_gpu > node.cpus - len(leases):
             room -= 1
@@ -141,7 +141,7 @@ def assert_members_lie_in_nodes(scene: Scene, spot: Spot, leaving: Collection[in
     """GPUs that are free once these leases have ended, on nodes that can be cut into the members."""
     gpus = spot.gpus.tolist()
     assert len({*gpus}) == len(gpus) == sum(scene.members)
-    assert all(scene.holder[gpu] in (NOBODY, *leaving) for gpu in gpus)
+    assert all(scene.holder[gpu] in (NONE, *leaving) for gpu in gpus)
     level = level_of(scene, spot)
     assert level in levels(scene)
     (cell,) = [cell for cell in cells(scene, level) if {*loads_of(scene, spot)} <= {*cell}]
@@ -164,7 +164,7 @@ def scenes(draw: st.DrawFn, crowded: bool = False) -> Scene:
         for index, gpus in enumerate(sizes)
     )  # fmt: skip
     lease = st.integers(0, 3)
-    holder = lease | st.just(NOBODY) if crowded else lease | st.just(NOBODY) | st.just(NOBODY) | st.just(NOBODY)
+    holder = lease | st.just(NONE) if crowded else lease | st.just(NONE) | st.just(NONE) | st.just(NONE)
     members = draw(st.lists(st.integers(1, 5), min_size=1, max_size=5).filter(lambda some: sum(some) <= sum(sizes)))
     return Scene(
         nodes,
@@ -179,7 +179,7 @@ def scenes(draw: st.DrawFn, crowded: bool = False) -> Scene:
 
 def idle(gpus: tuple[int, ...], members: tuple[int, ...]) -> Scene:
     nodes = tuple(Node(f"n{index}", "v100", each) for index, each in enumerate(gpus))
-    return Scene(nodes, (NOBODY,) * sum(gpus), frozenset(), members, CLUSTER)
+    return Scene(nodes, (NONE,) * sum(gpus), frozenset(), members, CLUSTER)
 
 
 # Room that is free
@@ -222,7 +222,7 @@ def test_members_that_are_alike_fit_just_as_a_gang_that_is_cut_into_them(scene: 
     """One form of demand stands for both."""
     member_gpus, members = cut(scene.members)
     assume(not members)
-    free, cluster = np.array(scene.holder) == NOBODY, scene.cluster
+    free, cluster = np.array(scene.holder) == NONE, scene.cluster
     if scene.accepted:
         free &= on_nodes(cluster, scene.accepted)
     other = scene.demand._replace(member_gpus=member_gpus, members=())

@@ -19,20 +19,20 @@ from world import AnyPairs
 
 from horae.driver import run
 from horae.engines.simulated import SimulatedEngine
-from horae.experiment import simulate
-from horae.model.cells import Cluster, Node
+from horae.experiments.simulate import simulate
+from horae.model.cluster import Cluster, Node
 from horae.model.errors import PolicyError
 from horae.model.events import Event, Health, JobCancelled, JobSubmitted, NodeChanged
 from horae.model.jobs import Arrival, Job, Truth
-from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.reasons import Refusal
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.speeds import Sharing
 from horae.policies import POLICIES, registry
 from horae.reports.bounds import bounds
-from horae.reports.log import RunLog
 from horae.reports.metrics import measure
-from horae.reports.records import Recorder
+from horae.reports.recorder import Recorder
+from horae.reports.run_log import RunLog
 from horae.scheduler import Reaction, Scheduler
 
 KINDS = ("A100", "V100", "K80")

@@ -18,7 +18,7 @@ import numpy as np
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from horae.model.cells import CLUSTER, GPU, NODE, Cluster, Node
+from horae.model.cluster import CLUSTER, GPU, NODE, Cluster, Node
 from horae.model.plans import Contest, Riders, Spot
 from horae.model.shapes import Demand, Shape
 from horae.placement.evict import place_over
@@ -26,7 +26,7 @@ from horae.placement.fit import place
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.placer import Placer
 
-NOBODY = -1
+NONE = -1
 TAKEN, FREE = -1, 10**9  # ranks of GPUs that nobody gives up, and of those that nobody holds
 
 thorough = settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
@@ -37,7 +37,7 @@ class Scene:
     """A cluster in use and a gang that asks for room. A lease has a number; the higher, the later in rank."""
 
     nodes: tuple[Node, ...]
-    holder: tuple[int, ...]  # by GPU: the lease, or NOBODY
+    holder: tuple[int, ...]  # by GPU: the lease, or NONE
     cpus: tuple[int, ...]  # by lease: for each of its GPUs
     memory_bytes: tuple[int, ...]
     staying: frozenset[int]  # leases that yield to nobody
@@ -57,33 +57,33 @@ class Scene:
     @cached_property
     def riders(self) -> Riders:
         cpus, memory = (
-            np.array([0.0 if lease == NOBODY else float(per_gpu[lease]) for lease in self.holder])
+            np.array([0.0 if lease == NONE else float(per_gpu[lease]) for lease in self.holder])
             for per_gpu in (self.cpus, self.memory_bytes)
         )
         return Riders(cpus, memory)
 
     @cached_property
     def yielding(self) -> list[int]:
-        return sorted(set(self.holder) - self.staying - {NOBODY})
+        return sorted(set(self.holder) - self.staying - {NONE})
 
     def free(self, without: Collection[int] = ()) -> frozenset[int]:
         """The GPUs that are free once these leases have ended."""
-        return frozenset(gpu for gpu, lease in enumerate(self.holder) if lease == NOBODY or lease in without)
+        return frozenset(gpu for gpu, lease in enumerate(self.holder) if lease == NONE or lease in without)
 
     def place(self) -> Spot | None:
-        return place(self.cluster, np.array(self.holder) == NOBODY, self.riders, self.demand, self.shape)
+        return place(self.cluster, np.array(self.holder) == NONE, self.riders, self.demand, self.shape)
 
     @cached_property
     def contest(self) -> Contest:
         holder = np.array(self.holder)
-        free, yielding = holder == NOBODY, np.isin(holder, self.yielding)
+        free, yielding = holder == NONE, np.isin(holder, self.yielding)
         return Contest(free, yielding, holder, np.where(free, FREE, np.where(yielding, holder, TAKEN)))
 
     def place_over(self) -> Spot | None:
         return place_over(self.cluster, self.contest, self.riders, self.demand, self.shape)
 
     def victims(self, spot: Spot) -> set[int]:
-        return {self.holder[gpu] for gpu in spot.gpus} - {NOBODY} | set(spot.leaving)
+        return {self.holder[gpu] for gpu in spot.gpus} - {NONE} | set(spot.leaving)
 
 
 # The brute force
@@ -258,7 +258,7 @@ def scenes(draw: st.DrawFn, wish: Wish = Wish.ANYTHING, limited: bool = False, c
     cluster = Cluster("test", drawn)
     shape = draw(shapes(cluster, wish))
     leases = draw(st.integers(1, 6))
-    somebody, nobody = st.integers(0, leases - 1), st.just(NOBODY)
+    somebody, nobody = st.integers(0, leases - 1), st.just(NONE)
     holders = somebody | somebody | nobody if crowded else somebody | nobody | nobody | nobody
     per_gpu = st.integers(0, 3) if limited else st.just(0)
     scene = Scene(
@@ -288,7 +288,7 @@ def with_limits(draw: st.DrawFn, scene: Scene) -> Scene:
     return replace(scene, nodes=tuple(limited[node.name] for node in scene.nodes))
 
 
-NONE: frozenset[int] = frozenset()
+NO_LEASES: frozenset[int] = frozenset()
 
 
 def eights(*inner_levels: Levels) -> tuple[Node, ...]:
@@ -300,11 +300,11 @@ def spanning(draw: st.DrawFn, *inner_levels: Levels) -> Scene:
     """A gang for which there are GPUs enough in all, but not on one node; nodes have 8, some of them in use."""
     drawn = eights(*draw(st.lists(st.sampled_from(inner_levels), min_size=2, max_size=4)))
     busy = [draw(st.sets(st.integers(0, 7), max_size=6)) for _ in drawn]
-    holder = [0 if gpu in some else NOBODY for some in busy for gpu in range(8)]
+    holder = [0 if gpu in some else NONE for some in busy for gpu in range(8)]
     free = [8 - len(some) for some in busy]
     gpus = draw(st.integers(max(free) + 1, sum(free)))
     shape = Shape("v100", gpus, CLUSTER)
-    return Scene(drawn, tuple(holder), (0,), (0,), NONE, shape, draw(st.integers(1, 4)))
+    return Scene(drawn, tuple(holder), (0,), (0,), NO_LEASES, shape, draw(st.integers(1, 4)))
 
 
 @given(drawn=st.lists(st.tuples(st.sampled_from(["v100", "k80"]), st.sampled_from(["", "r0", "r1"])), min_size=4))
@@ -355,7 +355,7 @@ def test_a_gang_goes_into_the_fullest_cell_that_holds_it(scene: Scene) -> None:
 @given(scene=spanning(()))
 @example(
     scene=Scene(
-        eights((), (), ()), (*[NOBODY] * 16, 0, 0, 0, *[NOBODY] * 5), (0,), (0,), NONE, Shape("v100", 14, CLUSTER), 4
+        eights((), (), ()), (*[NONE] * 16, 0, 0, 0, *[NONE] * 5), (0,), (0,), NO_LEASES, Shape("v100", 14, CLUSTER), 4
     )
 )
 def test_a_gang_that_must_span_nodes_takes_as_few_as_it_can(scene: Scene) -> None:
@@ -373,10 +373,10 @@ def test_a_gang_that_must_span_nodes_takes_as_few_as_it_can(scene: Scene) -> Non
 @example(
     scene=Scene(
         eights((("socket", 4),), (("switch", 2), ("socket", 4))),
-        (*[0] * 4, *[NOBODY] * 12),
+        (*[0] * 4, *[NONE] * 12),
         (0,),
         (0,),
-        NONE,
+        NO_LEASES,
         Shape("v100", 9, CLUSTER),
     )
 )
@@ -389,7 +389,7 @@ def test_a_node_may_lack_a_level_that_is_finer_than_those_it_has(scene: Scene) -
 
 @given(gpus=st.integers(2, 8))
 def test_several_gpus_never_fit_into_one_gpu(gpus: int) -> None:
-    scene = Scene((Node("n0", "v100", 8),), (NOBODY,) * 8, (), (), NONE, Shape("v100", gpus, GPU))
+    scene = Scene((Node("n0", "v100", 8),), (NONE,) * 8, (), (), NO_LEASES, Shape("v100", gpus, GPU))
     assert scene.place() is None
 
 
@@ -423,7 +423,7 @@ def test_once_its_victims_have_left_a_gang_has_its_gpus(scene: Scene) -> None:
 
 @thorough
 @given(scene=scenes(limited=True, crowded=True))
-@example(scene=Scene((Node("n0", "v100", 2, cpus=1),), (NOBODY, 0), (1,), (0,), NONE, Shape("v100", 1, NODE), 1, 1))
+@example(scene=Scene((Node("n0", "v100", 2, cpus=1),), (NONE, 0), (1,), (0,), NO_LEASES, Shape("v100", 1, NODE), 1, 1))
 def test_once_its_victims_have_left_a_gang_has_its_cpus_and_memory(scene: Scene) -> None:
     spot = crowded_out(scene)
     assert_it_has_what_it_needs(scene, spot, scene.free(without=scene.victims(spot)))
@@ -445,7 +445,7 @@ def test_the_last_in_rank_go_first(scene: Scene) -> None:
         (0, 1, 0, 0),
         (0, 0),
         (0, 0),
-        NONE,
+        NO_LEASES,
         Shape("v100", 2, "switch"),
     )
 )
@@ -474,14 +474,20 @@ def flat(scene: Scene) -> Scene:
 @thorough
 @example(
     Scene(
-        eights((), (), ()), (0, 0, 1, 1, 2, 2, NOBODY, 3) * 3, (0,) * 4, (0,) * 4, NONE, Shape("v100", 11, CLUSTER), 4
+        eights((), (), ()),
+        (0, 0, 1, 1, 2, 2, NONE, 3) * 3,
+        (0,) * 4,
+        (0,) * 4,
+        NO_LEASES,
+        Shape("v100", 11, CLUSTER),
+        4,
     )
 )
 @given((scenes() | scenes(crowded=True) | scenes(Wish.NODE, crowded=True) | spanning(())).map(flat))
 def test_the_compiled_search_finds_the_same_gpus_and_asks_the_same_to_leave(scene: Scene) -> None:
     placer = Placer(GpuLedger(scene.cluster, scene.cluster))
     placer.hasten()
-    found = placer.place(np.array(scene.holder) == NOBODY, scene.riders, scene.demand, scene.shape)
+    found = placer.place(np.array(scene.holder) == NONE, scene.riders, scene.demand, scene.shape)
     assert _plain(found) == _plain(scene.place())
     if found is not None:
         return  # then nobody is asked to leave
@@ -494,8 +500,8 @@ def _plain(spot: Spot | None) -> tuple[list[int], int, tuple[int, ...]] | None:
 
 
 def test_a_level_that_does_not_exist_fits_nowhere_compiled_or_not() -> None:
-    scene = Scene(eights((), ()), (NOBODY, 0) * 8, (0,), (0,), NONE, Shape("v100", 2, "moon"))
+    scene = Scene(eights((), ()), (NONE, 0) * 8, (0,), (0,), NO_LEASES, Shape("v100", 2, "moon"))
     placer = Placer(GpuLedger(scene.cluster, scene.cluster))
     placer.hasten()
-    assert placer.place(np.array(scene.holder) == NOBODY, scene.riders, scene.demand, scene.shape) is None
+    assert placer.place(np.array(scene.holder) == NONE, scene.riders, scene.demand, scene.shape) is None
     assert placer.place_over(scene.contest, scene.riders, scene.demand, scene.shape) is None

@@ -14,10 +14,9 @@ from scipy.optimize import LinearConstraint, linprog, milp
 
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.decisions import Limit, Shares
+from horae.policies.cost import MinCost, ThroughputPerDollar
 from horae.policies.hierarchical import Hierarchical
-from horae.policies.min_cost import MinCost
 from horae.policies.partial_allocation import PartialAllocation
-from horae.policies.throughput_per_dollar import ThroughputPerDollar
 from horae.policies.total_throughput import TotalThroughput
 
 PRICES = (0.5, 2.0, 1.0, 7.0)

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import examples
 
-from horae.model.cells import Cluster, Node
+from horae.model.cluster import Cluster, Node
 from horae.model.jobs import Arrival, Job, Truth
-from horae.model.pools import Cadence
+from horae.model.setup import Cadence
 from horae.model.shapes import Option, Shape
-from horae.reports.records import Record
+from horae.reports.recorder import JobRecord
 from horae.scheduler.pool import Pool
 
 jobs = st.lists(
@@ -69,7 +69,7 @@ def test_a_run_that_skips_equals_one_that_looks_at_every_round(
 ) -> None:
     name, options = policy
 
-    def outcome() -> list[Record]:
+    def outcome() -> list[JobRecord]:
         arrivals = [
             arrival(f"j{i}", at, gpus, seconds, restart_seconds=restart)
             for i, (at, gpus, seconds, restart) in enumerate(workload)
@@ -102,7 +102,7 @@ def test_sizes_change_when_they_may_whether_or_not_rounds_are_skipped(
 ) -> None:
     name, options = policy
 
-    def outcome() -> list[Record]:
+    def outcome() -> list[JobRecord]:
         arrivals = []
         for i, (at, _, seconds, restart) in enumerate(workload):
             sizes = tuple(Option(Shape("v100", gpus, "node"), gpus**0.8) for gpus in (1, 2, 4))
@@ -146,7 +146,7 @@ def test_nobody_is_left_on_a_slow_gpu_because_a_round_was_skipped(
 ) -> None:
     machines = Cluster("two types", (Node("a", "v100", 2), Node("b", "k80", 2)))
 
-    def outcome() -> list[Record]:
+    def outcome() -> list[JobRecord]:
         arrivals = [_of_two_types(number, *row) for number, row in enumerate(workload)]
         recorder = simulate(machines, arrivals, policy, Cadence.ROUNDS)
         return sorted(recorder.records(), key=lambda record: record.job_id)

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from horae.model.shapes import Shape
 from horae.model.speeds import Measurement
-from horae.speed.book import GANG_FACTOR_MAX, SpeedBook
-from horae.speed.scaling import Point, fit_curve
+from horae.speed.scaling import ScalingPoint, fit_curve
+from horae.speed.table import GANG_FACTOR_MAX, SpeedBook
 
 GANGS = st.sampled_from([1, 2, 3, 4, 8, 16, 64])
 SPEEDS = st.floats(1e-3, 1e3)
 LEVELS = ("gpu", "node", "rack", "cluster")
-POINTS = st.lists(st.builds(Point, GANGS, st.booleans(), SPEEDS), min_size=1, max_size=12)
+POINTS = st.lists(st.builds(ScalingPoint, GANGS, st.booleans(), SPEEDS), min_size=1, max_size=12)
 ROWS = st.lists(
     st.builds(
         Measurement,
@@ -30,7 +30,7 @@ ROWS = st.lists(
 
 
 @given(POINTS)
-def test_no_curve_is_super_linear_and_none_gains_from_being_spread(points: list[Point]) -> None:
+def test_no_curve_is_super_linear_and_none_gains_from_being_spread(points: list[ScalingPoint]) -> None:
     curve = fit_curve(points)
     if curve is None:
         assert len({point.gpus for point in points}) == 1
@@ -43,7 +43,7 @@ def test_no_curve_is_super_linear_and_none_gains_from_being_spread(points: list[
 
 
 @given(POINTS, st.floats(1e-3, 1e3))
-def test_a_curve_in_another_unit_of_time_is_the_same_curve(points: list[Point], factor: float) -> None:
+def test_a_curve_in_another_unit_of_time_is_the_same_curve(points: list[ScalingPoint], factor: float) -> None:
     curve = fit_curve(points)
     scaled = fit_curve([point._replace(seconds=point.seconds * factor) for point in points])
     assert (curve is None) == (scaled is None)

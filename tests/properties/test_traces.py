@@ -15,13 +15,12 @@ from profiles import examples
 from pydantic import ValidationError
 
 from horae.model.errors import InputError
+from horae.traces.formats import read_trace, write_trace
 from horae.traces.job_row import JobRow
-from horae.traces.load import read_trace
 from horae.traces.readers import native
-from horae.traces.readers.raw import read_raw
-from horae.traces.readers.typed import PLAIN
+from horae.traces.readers.raw_table import read_raw
+from horae.traces.readers.typed_columns import PLAIN
 from horae.traces.trace import SCHEMA, Trace
-from horae.traces.write import write_trace
 
 ODD = ["", "0", "1", "-1", "2.5", "1e3", "1e400", "10m", "2h", "nan", "inf", "-0", "+3", "1_000", "x", " 7 ", "1.0"]
 ODD += ["99999999999", "9" * 30, "0x10", "1e-320", "16GB", "5e", ".5", "5.", "\u0661", "A=1", "A=1;B=2", "A=x", "A|B"]

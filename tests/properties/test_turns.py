@@ -11,22 +11,22 @@ from builders import arrival, cluster, handle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.experiment import simulate
+from horae.experiments.simulate import simulate
 from horae.mechanism.turns import Standing, _alone, _order, claims_of_shares
 from horae.model.arrays import Floats
-from horae.model.cells import Cluster, Node
+from horae.model.cluster import Cluster, Node
 from horae.model.decisions import Shares
 from horae.model.errors import InputError, PolicyError
 from horae.model.events import Health, JobEnded, JobSubmitted, NodeChanged, Tick
+from horae.model.job_table import JobColumns, JobNumbers, JobTable
 from horae.model.jobs import Job
-from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
+from horae.model.setup import Cadence, PoolSpec, RoundRules, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
-from horae.model.table import Entry, JobColumns, JobTable
 from horae.model.view import View
 from horae.policies.equal_share import EqualShare
-from horae.policies.solve.answers import Unsolved
 from horae.scheduler import Scheduler
+from horae.solvers.solution import Unsolved
 
 SHAPES = (Shape("v100", 1, "node"), Shape("p100", 1, "node"), Shape("k80", 1, "node"))
 NOW = 1e5
@@ -43,7 +43,7 @@ def pools(draw: st.DrawFn) -> tuple[Shares, JobColumns]:
         restart_seconds = draw(st.sampled_from([0.0, 60.0, 500.0]))
         options = tuple(Option(shape, 1.0) for shape in SHAPES)
         job = Job(str(serial), 0.0, options, steps_total=1.0, restart_seconds=restart_seconds)
-        table.add(serial, job, Entry(serial, 0, 0, 0, (0, 1, 2), 0.0, 0.0))
+        table.add(serial, job, JobNumbers(serial, 0, 0, 0, (0, 1, 2), 0.0, 0.0))
         columns, row = table.columns, table.row[serial]
         columns["deficit"][row] = [draw(seconds) for _ in SHAPES]
         columns["received_base"][row] = [abs(draw(seconds)) for _ in SHAPES]

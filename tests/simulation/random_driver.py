@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 from witness import Witness
 from world import AnyPairs, Key, Network, Run, Violation, World
 
-from horae.model.cells import Cluster, Gpu, Node
+from horae.model.chain_layout import layout_of
+from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.commands import CallForBids
 from horae.model.effects import Effects, effects_of
 from horae.model.errors import InputError
@@ -57,10 +58,9 @@ from horae.model.events import (
     Tick,
 )
 from horae.model.jobs import Curve, Job
-from horae.model.layout import layout_of
-from horae.model.plain import from_plain, to_plain
 from horae.model.plans import Reaction
-from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
+from horae.model.serialization import from_plain, to_plain
+from horae.model.setup import Cadence, PoolSpec, RoundRules, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.speeds import Sharing
 from horae.model.status import FINAL, Status

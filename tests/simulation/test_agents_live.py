@@ -8,15 +8,15 @@ from math import inf, nan
 import pytest
 from builders import handle
 
-from horae.engines.answering import Agent, AnsweringEngine, Honest
-from horae.experiment import Run, simulate
-from horae.model.cells import Cluster, Node
+from horae.engines.bidding_agents import Agent, AnsweringEngine, Honest
+from horae.experiments.simulate import Run, simulate
+from horae.model.cluster import Cluster, Node
 from horae.model.commands import CallForBids, Offer
 from horae.model.decisions import Grants
 from horae.model.events import BidGiven, Event, JobSubmitted, Tick
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.plans import Reaction
-from horae.model.pools import PoolSpec, Setup
+from horae.model.setup import PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.scheduler import Scheduler
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from builders import handle, job
 
-from horae.model.cells import Cluster, Gpu, Node
+from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.commands import Start, Stop
 from horae.model.events import (
     ClusterChanged,
@@ -22,7 +22,7 @@ from horae.model.events import (
 )
 from horae.model.jobs import Job
 from horae.model.plans import Reaction
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
 from horae.policies.registry import POLICIES

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from builders import handle, job
 
-from horae.model.cells import Cluster, Node
+from horae.model.cluster import Cluster, Node
 from horae.model.events import Health, JobStarted, JobSubmitted, NodeChanged, Tick
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.status import Status
 from horae.policies.registry import POLICIES
 from horae.scheduler import Scheduler

@@ -10,12 +10,12 @@ from profiles import NIGHTLY
 
 from horae.driver import run
 from horae.engines.engine import Engine, Moment
-from horae.engines.faulty import Faults, FaultyEngine
+from horae.engines.fault_injection import Faults, FaultyEngine
 from horae.engines.simulated import SimulatedEngine
-from horae.model.cells import Gpu
+from horae.model.cluster import Gpu
 from horae.model.commands import Command, Start
 from horae.model.events import Event, Health, JobEnded, NodeChanged
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.speeds import Sharing
 from horae.model.status import Status
 from horae.scheduler import Scheduler

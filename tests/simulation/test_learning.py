@@ -14,24 +14,24 @@ from builders import gpus
 
 from horae.driver import run
 from horae.engines.engine import Engine, Moment
-from horae.engines.faulty import Faults, FaultyEngine
+from horae.engines.fault_injection import Faults, FaultyEngine
 from horae.engines.simulated import SimulatedEngine
-from horae.experiment import replay_text
+from horae.experiments.learning import Learning, LearningEngine, NoisyEngine
+from horae.experiments.replay import replay_text
 from horae.journal import JournalWriter
-from horae.learning import Learning, LearningEngine, NoisyEngine
-from horae.model.cells import CLUSTER, Cluster, Node
+from horae.model.cluster import CLUSTER, Cluster, Node
 from horae.model.commands import Command, Start
 from horae.model.errors import InputError
 from horae.model.events import Ending, Event, JobCancelled, JobEnded, JobSubmitted, SpeedRevised, Surveyed
 from horae.model.jobs import Arrival, Job, Truth
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
-from horae.reports.records import Recorder
+from horae.reports.recorder import Recorder
 from horae.scheduler import Reaction, Scheduler
-from horae.speed.book import SpeedBook
 from horae.speed.estimator import Estimator
-from horae.traces.arrivals import arrivals
-from horae.traces.generators.gavel import Gavel, reference_speeds
+from horae.speed.table import SpeedBook
+from horae.traces.generators.gavel import GavelWorkload, reference_speeds
+from horae.traces.jobs import arrivals
 from horae.traces.speed_tables import read_gavel_csv
 
 TYPES = ("v100", "p100", "k80")
@@ -372,7 +372,7 @@ def test_to_know_nothing_and_learn_nothing_is_expensive() -> None:
 def test_on_gavel_s_workload_a_fifth_of_the_cells_is_within_five_percent_of_the_oracle(data: Path) -> None:
     measured = read_gavel_csv(data)
     site = cluster(nodes=2)
-    trace = Gavel(reference_speeds(measured, "v100"), jobs=200, jobs_per_hour=1.0).trace(0)
+    trace = GavelWorkload(reference_speeds(measured, "v100"), jobs=200, jobs_per_hour=1.0).trace(0)
     made, faults = arrivals(trace, site, SpeedBook(measured))
     assert not faults
     oracle = completion_hours(simulate(site, made)[0])

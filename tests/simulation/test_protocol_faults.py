@@ -9,7 +9,7 @@ from typing import Any
 
 from builders import ACCELERATOR, cluster
 
-from horae.model.cells import Cluster, Gpu, Node
+from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.commands import Command, Start, Stop, Survey
 from horae.model.events import (
     ClusterChanged,
@@ -35,7 +35,7 @@ from horae.model.events import (
 )
 from horae.model.jobs import Job
 from horae.model.notices import ChangeRefused, DecisionRejected, Notice
-from horae.model.pools import PoolSpec, Setup
+from horae.model.setup import PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
 from horae.scheduler import Scheduler

@@ -11,31 +11,31 @@ import pytest
 from simulation.random_driver import coverage_of, drive
 from world import AnyPairs, Violation
 
-from horae.guarantees.pools import Pools
+from horae.cells.pool_layout import PoolLayout
 from horae.mechanism.admit import _Pass, admit
-from horae.mechanism.ground import Ground
+from horae.mechanism.pass_input import PassInput
 from horae.model import effects
 from horae.model.arrays import Bools
-from horae.model.cells import Cluster
+from horae.model.cluster import Cluster
 from horae.model.commands import Command
 from horae.model.decisions import Ranking
 from horae.model.events import Ending, Event, JobCancelled, JobEnded, Surveyed
+from horae.model.job_table import JobColumns
 from horae.model.notices import DecisionRejected, FactRejected, Notice
 from horae.model.plans import Claims, Placement, Riders, RoundPlan, Spot
-from horae.model.pools import PoolSpec
+from horae.model.setup import PoolSpec
 from horae.model.shapes import Demand, Shape
-from horae.model.table import JobColumns
 from horae.placement.fit import place
 from horae.policies.registry import POLICIES
 from horae.scheduler import Scheduler, core, dump
 from horae.scheduler.execution import Execution
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
-from horae.scheduler.jobs import Jobs
+from horae.scheduler.jobs import JobRegistry
 from horae.scheduler.placer import Placer
 from horae.scheduler.pool import Pool
-from horae.scheduler.requests import Requests
 from horae.scheduler.surveys import Surveys
+from horae.scheduler.user_requests import UserRequests
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 FIRST_SEED = 1_000_000 * int(os.environ.get("HORAE_SEED", "0"))
@@ -65,12 +65,12 @@ def start_without_waiting(self: Holds, pool: Pool, placement: Placement, awaited
     self._leases.start(pool, placement, now)
 
 
-def believe_any_epoch(self: Jobs, job_id: str, epoch: int) -> tuple[Pool, int] | None:
+def believe_any_epoch(self: JobRegistry, job_id: str, epoch: int) -> tuple[Pool, int] | None:
     found = self.live.get(job_id)
     return found if found is not None and self.epoch(*found) >= 0 else None
 
 
-def evict_for_no_job(claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> RoundPlan:
+def evict_for_no_job(claims: Claims, jobs: JobColumns, ground: PassInput, placer: Placer) -> RoundPlan:
     plan = admit(claims, jobs, ground, placer)
     return plan._replace(placements=()) if plan.departures else plan
 
@@ -80,12 +80,14 @@ def place_one_too_few(self: Placer, free: Bools, riders: Riders, demand: Demand,
     return spot._replace(gpus=spot.gpus[:-1]) if spot and len(spot.gpus) > 1 else spot
 
 
-def own_everything(self: Pools, cluster: Cluster, specs: Sequence[PoolSpec], *, static_binding: bool = False) -> None:
+def own_everything(
+    self: PoolLayout, cluster: Cluster, specs: Sequence[PoolSpec], *, static_binding: bool = False
+) -> None:
     ORIGINAL_POOLS(self, cluster, specs, static_binding=static_binding)
     self.gpus = tuple(np.ones(self.cluster.gpu_count, dtype=bool) for _ in self.gpus)
 
 
-def forget_a_pending_job(self: Requests, event: JobCancelled, now: float) -> bool:
+def forget_a_pending_job(self: UserRequests, event: JobCancelled, now: float) -> bool:
     found = self._jobs.live.pop(event.job_id, None)
     if found is not None:
         found[0].table.remove(found[1])
@@ -125,7 +127,7 @@ def release_every_hold(self: Execution, pool: Pool, placement: Placement, now: f
 
 
 ORIGINAL_EVICT = Execution._evict_guests
-ORIGINAL_POOLS = Pools.__init__
+ORIGINAL_POOLS = PoolLayout.__init__
 ORIGINAL_POOL_DUMP = dump._pool
 ORIGINAL_RANKING = effects._ranking_to_plain
 TWICE = "no GPU held by two bundles"
@@ -141,7 +143,7 @@ MUTATIONS: dict[str, tuple[object, str, object, tuple[str, ...]]] = {
         ("a preemptor starts", "a hold gives way to cells on its GPUs only"),
     ),
     "an old message ends a new lease": (
-        Jobs,
+        JobRegistry,
         "current",
         believe_any_epoch,
         ("GPUs while their leases last", "known to run"),
@@ -150,11 +152,11 @@ MUTATIONS: dict[str, tuple[object, str, object, tuple[str, ...]]] = {
     "a gang is cut": (Placer, "place", place_one_too_few, (REJECTED,)),
     "a failed node is used": (GpuLedger, "set_health", nothing, ("on a node that is",)),
     "progress is forgotten": (Pool, "report", nothing, ("no reported progress",)),
-    "a pool takes what is not its own": (Pools, "__init__", own_everything, ("use only their own", TWICE)),
+    "a pool takes what is not its own": (PoolLayout, "__init__", own_everything, ("use only their own", TWICE)),
     "a waiting job has no reason": (core, "blocker", nothing, ("every pending job has a reason",)),
     "CPUs are given away twice": (_Pass, "_load", nothing, (REJECTED, "no node carries more")),
     "nothing wakes a pool": (Pool, "touch", nothing, ("every accepted job ends",)),
-    "a job is lost": (Requests, "on_cancelled", forget_a_pending_job, ("no accepted job is ever lost",)),
+    "a job is lost": (UserRequests, "on_cancelled", forget_a_pending_job, ("no accepted job is ever lost",)),
     "a late survey ends what began after it": (
         Surveys,
         "facts",

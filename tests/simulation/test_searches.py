@@ -7,20 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from horae_evaluation.ideal_time import rho_measured, shadow_of
 
-from horae.engines.searching import first_jobs
-from horae.experiment import Run, replay_file, simulate
-from horae.model.cells import Cluster, Node
+from horae.engines.search.engine import first_jobs
+from horae.experiments.replay import replay_file
+from horae.experiments.simulate import Run, simulate
+from horae.model.cluster import Cluster, Node
 from horae.model.errors import JobError, PolicyError
 from horae.model.events import CurveRevised, Event, JobSubmitted
 from horae.model.jobs import Arrival, Curve, Job, Truth
 from horae.model.plans import Reaction
-from horae.model.pools import PoolSpec, Setup
 from horae.model.searches import Bracket, Method, Search, Trial, searches_of, synthetic_curve
+from horae.model.setup import PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.policies.registry import make_policy
-from horae.reports.fairness import apps
-from horae.shadow import rho_measured, shadow_of
+from horae.reports.rho import apps
 
 OPTIONS = (Option(Shape("V100", 1, "node"), 1.0),)
 

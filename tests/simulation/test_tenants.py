@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horae.experiment import Run, replay_file, simulate
-from horae.model.cells import Cluster, Node
+from horae.experiments.replay import replay_file
+from horae.experiments.simulate import Run, simulate
+from horae.model.chain_layout import layout_of, private_cluster
+from horae.model.cluster import Cluster, Node
 from horae.model.events import Event, Health, NodeChanged, TenantChange, TenantsChanged
 from horae.model.jobs import Arrival, Job, Truth
-from horae.model.layout import layout_of, private_cluster
-from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.reasons import Never
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 
 CLUSTER = Cluster("lab", tuple(Node(f"n{index}", "V100", 8, levels=(("socket", 4),)) for index in range(16)))

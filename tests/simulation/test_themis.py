@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import examples
 
-from horae.experiment import Run, simulate
-from horae.model.cells import CLUSTER, NODE, Cluster, Node
+from horae.experiments.simulate import Run, simulate
+from horae.model.cluster import CLUSTER, NODE, Cluster, Node
 from horae.model.commands import Start
 from horae.model.decisions import Grants
 from horae.model.events import Ending, Event, JobEnded, JobSubmitted, Tick
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.plans import Round
-from horae.model.pools import PoolSpec, Setup
+from horae.model.setup import PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.scheduler import Reaction, Scheduler
 

@@ -18,26 +18,27 @@ from witness import Witness
 from horae.driver import run
 from horae.engines.simulated import SimulatedEngine
 from horae.model.arrays import Ints
-from horae.model.cells import NODE, Cluster, Node
+from horae.model.cluster import NODE, Cluster, Node
 from horae.model.commands import Start
 from horae.model.decisions import Grants
 from horae.model.events import Event, JobStarted, JobSubmitted, Tick
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.plans import Reaction
-from horae.model.pools import PoolSpec, Setup
+from horae.model.setup import PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.view import View
-from horae.policies import agents, registry
-from horae.policies import themis as module
-from horae.policies.agents import KEEPS, RENEWS, WAITS, Terms
-from horae.policies.assumed import fastest, revalued
-from horae.policies.bundles import ladder, outlook, values
-from horae.policies.cases import cases
-from horae.policies.solve.auction_types import Bid, TypesOutcome, settle_types
-from horae.policies.themis import Themis
-from horae.reports.log import RunLog
-from horae.reports.records import Recorder
+from horae.policies import registry
+from horae.policies.example_views import cases
+from horae.policies.themis import policy as module
+from horae.policies.themis import valuation
+from horae.policies.themis.bundles import ladder, outlook, values
+from horae.policies.themis.policy import Themis
+from horae.policies.themis.trial_levels import fastest, revalued
+from horae.policies.themis.valuation import KEEPS, RENEWS, WAITS, AuctionTerms
+from horae.reports.recorder import Recorder
+from horae.reports.run_log import RunLog
 from horae.scheduler import Scheduler
+from horae.solvers.auction.multi_type import BundleBid, TypesOutcome, settle_types
 
 RACK = "rack"
 # Two fast nodes of 6 GPUs in a rack, and a slow one of 4.
@@ -99,14 +100,14 @@ def test_a_level_that_no_empty_pool_has_is_not_assumed() -> None:
     """No fast node has 8 GPUs: at once it counts on the rack."""
     job = arrival("a", 0.0, 8, 3000.0, fast_node=1.0, fast_rack=0.4, slow_cluster=0.5).job
     view = view_of(CLUSTER_OF_TWO, [job])
-    option = fastest(view, agents.open_books(view, Terms(1200.0)))
+    option = fastest(view, valuation.open_books(view, AuctionTerms(1200.0)))
     assert option.tolist() == [[1, -1]]  # nor has the slow type so many
 
 
 def test_another_auction_is_held_only_if_what_was_won_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[int] = []
 
-    def counted(bids: Sequence[Bid], offer: Ints) -> TypesOutcome:
+    def counted(bids: Sequence[BundleBid], offer: Ints) -> TypesOutcome:
         held.append(len(bids))
         return settle_types(bids, offer)
 
@@ -128,9 +129,9 @@ def view_of(cluster: Cluster, jobs: list[Job]) -> View:
     return scheduler._view(scheduler.pools.all[0], np.ones(cluster.gpu_count, dtype=bool))
 
 
-def check_bids(view: View, terms: Terms) -> None:
+def check_bids(view: View, terms: AuctionTerms) -> None:
     """Of every app: some bundles have the GPUs and the value of the rows that would be granted."""
-    books = agents.open_books(view, terms)
+    books = valuation.open_books(view, terms)
     seen = outlook(view, books, terms, fastest(view, books))
     for app, (low, high) in enumerate(pairwise(books.first.tolist())):
         own = ladder(books, terms, seen, app)
@@ -154,7 +155,7 @@ def check_bids(view: View, terms: Terms) -> None:
 def test_bundles_have_the_gpus_and_the_value_of_the_rows_that_are_granted(seed: int, to_the_end: bool) -> None:
     for case in cases(seed):
         if case.jobs:
-            check_bids(case.view(), Terms(1200.0, to_the_end=to_the_end))
+            check_bids(case.view(), AuctionTerms(1200.0, to_the_end=to_the_end))
 
 
 @pytest.mark.parametrize("to_the_end", [False, True])
@@ -162,10 +163,10 @@ def test_bundles_have_the_gpus_and_the_value_of_the_rows_that_are_granted(seed: 
 def test_with_one_type_a_bundle_is_worth_what_a_bid_for_so_many_gpus_is(longest: float, to_the_end: bool) -> None:
     """With 500 s, the whole app ends within the lease: then its own end counts, not that of the lease."""
     jobs = [arrival(f"j{n}", 0.0, 1 + n, longest / (1 + n), app="x", fast_node=1.0, fast_rack=0.5) for n in range(5)]
-    view, terms = view_of(CLUSTER_OF_TWO, [each.job for each in jobs]), Terms(1200.0, to_the_end=to_the_end)
-    books = agents.open_books(view, terms)
-    seen = agents.prospects(view, books, terms, agents.option_of(view, books))
-    table = agents.bid(books, seen, terms, np.array([0]))[0].of(0)
+    view, terms = view_of(CLUSTER_OF_TWO, [each.job for each in jobs]), AuctionTerms(1200.0, to_the_end=to_the_end)
+    books = valuation.open_books(view, terms)
+    seen = valuation.prospects(view, books, terms, valuation.option_of(view, books))
+    table = valuation.bid(books, seen, terms, np.array([0]))[0].of(0)
     own = ladder(books, terms, outlook(view, books, terms, fastest(view, books)), 0)
     count = own.jobs.sum(axis=1)
     assert count.tolist() == [0, 1, 2, 4, 5]
@@ -176,8 +177,8 @@ def test_with_one_type_a_bundle_is_worth_what_a_bid_for_so_many_gpus_is(longest:
 def test_a_job_that_does_not_accept_a_type_lets_another_have_it() -> None:
     """The longest accepts slow GPUs only: a bundle of one fast job is the other's."""
     long, short = arrival("long", 0.0, 2, 3000.0, "x", slow_node=1.0), arrival("short", 0.0, 1, 900.0, "x", fast_node=1)
-    view, terms = view_of(CLUSTER_OF_TWO, [long.job, short.job]), Terms(1200.0)
-    books = agents.open_books(view, terms)
+    view, terms = view_of(CLUSTER_OF_TWO, [long.job, short.job]), AuctionTerms(1200.0)
+    books = valuation.open_books(view, terms)
     own = ladder(books, terms, outlook(view, books, terms, fastest(view, books)), 0)
     fast, slow = (view.accelerators.index(name) for name in ("fast", "slow"))
     served = {tuple(count): own.rows(bundle) for bundle, count in enumerate(own.jobs[:, [fast, slow]].tolist())}
@@ -209,7 +210,7 @@ class Checked:
 
     def decide(self, view: View) -> Grants:
         if len(view.jobs):
-            check_bids(view, Terms(self.lease_seconds))
+            check_bids(view, AuctionTerms(self.lease_seconds))
         return Themis(f=self.f, lease_seconds=self.lease_seconds).decide(view)
 
 

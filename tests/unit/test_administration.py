@@ -7,7 +7,7 @@ from typing import Any
 
 from builders import job
 
-from horae.model.cells import Cluster, Gpu, Node
+from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.commands import Command, Start, Stop
 from horae.model.events import (
     ClusterChanged,
@@ -26,7 +26,7 @@ from horae.model.events import (
     Tick,
 )
 from horae.model.notices import ChangeRefused, GuaranteeLost, NodeInUse, Notice
-from horae.model.pools import PoolSpec, Setup
+from horae.model.setup import PoolSpec, Setup
 from horae.model.status import Status
 from horae.scheduler import Scheduler
 

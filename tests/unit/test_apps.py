@@ -7,10 +7,10 @@ from math import isnan
 import pytest
 from builders import cluster
 
-from horae.experiment import simulate
+from horae.experiments.simulate import simulate
 from horae.model.events import JobCancelled
 from horae.model.jobs import Arrival, Job, Truth
-from horae.model.pools import PoolSpec, Setup
+from horae.model.setup import PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.scheduler.apps import AppLedger
 

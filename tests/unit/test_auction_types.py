@@ -13,8 +13,8 @@ from oracles.auction_types import best_of_one_type, best_welfare, kept_parts
 from profiles import examples
 
 from horae.model.arrays import Ints
-from horae.policies.solve import auction_types
-from horae.policies.solve.auction_types import WIDTH_MAX, Bid, TypesOutcome, settle_types
+from horae.solvers.auction import multi_type
+from horae.solvers.auction.multi_type import WIDTH_MAX, BundleBid, TypesOutcome, settle_types
 
 SPEED = (1.0, 2.1, 3.7, 5.2)
 
@@ -29,11 +29,11 @@ def ways() -> dict[str, dict[str, int]]:
 def by(way: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ways()[way].items():
-            patch.setattr(auction_types, name, value)
+            patch.setattr(multi_type, name, value)
         yield
 
 
-def finish_time_bids(seed: int, apps: int, offer: Ints) -> list[Bid]:
+def finish_time_bids(seed: int, apps: int, offer: Ints) -> list[BundleBid]:
     """Apps of several gangs; a lease is 20 minutes, and what is not done by then goes on at the entitled share."""
     random, types = np.random.default_rng(seed), len(offer)
     entitled = float(offer @ np.array(SPEED[:types])) / apps
@@ -46,11 +46,11 @@ def finish_time_bids(seed: int, apps: int, offer: Ints) -> list[Bid]:
         work = gang * gangs * random.uniform(600, 20_000)
         left = np.maximum(work - gpus @ speed * 1200, 0)
         rho = (random.uniform(0, 10_000) + 1200 + left / entitled) / (work / gang / gangs)
-        bids.append(Bid(gpus.astype(np.int64), -np.log(rho)))
+        bids.append(BundleBid(gpus.astype(np.int64), -np.log(rho)))
     return bids
 
 
-def check(bids: list[Bid], offer: Ints, outcome: TypesOutcome) -> None:
+def check(bids: list[BundleBid], offer: Ints, outcome: TypesOutcome) -> None:
     """All that is claimed holds."""
     taken = sum((bid.gpus[row] for bid, row in zip(bids, outcome.choice.tolist(), strict=True)), np.zeros_like(offer))
     assert (taken <= offer).all()
@@ -69,7 +69,7 @@ def check(bids: list[Bid], offer: Ints, outcome: TypesOutcome) -> None:
 
 
 @st.composite
-def auctions(draw: st.DrawFn) -> tuple[list[Bid], Ints]:
+def auctions(draw: st.DrawFn) -> tuple[list[BundleBid], Ints]:
     """Few apps, any bundles, values with ties that need not grow with GPUs."""
     types = draw(st.integers(1, 4))
     offer = np.array(draw(st.lists(st.integers(0, 7), min_size=types, max_size=types)), dtype=np.int64)
@@ -78,7 +78,7 @@ def auctions(draw: st.DrawFn) -> tuple[list[Bid], Ints]:
     for _ in range(draw(st.integers(0, 5))):
         bundles = [[0] * types, *draw(st.lists(bundle, max_size=6))]
         value = [draw(st.integers(-20, 20)) / 10 for _ in bundles]
-        bids.append(Bid(np.array(bundles, dtype=np.int64), np.array(value)))
+        bids.append(BundleBid(np.array(bundles, dtype=np.int64), np.array(value)))
     return bids, offer
 
 
@@ -86,7 +86,7 @@ def auctions(draw: st.DrawFn) -> tuple[list[Bid], Ints]:
 @examples(quick=20, nightly=200)
 @given(auction=auctions())
 def test_whatever_the_bids_welfare_and_payments_are_those_of_integer_programs(
-    way: str, auction: tuple[list[Bid], Ints]
+    way: str, auction: tuple[list[BundleBid], Ints]
 ) -> None:
     bids, offer = auction
     with by(way):
@@ -162,7 +162,7 @@ def test_an_app_alone_has_its_best_and_keeps_it_all(way: str) -> None:
 def test_apps_that_ask_for_nothing_keep_it_all_and_cost_the_others_nothing(way: str) -> None:
     offer = np.array([12, 6])
     bids = finish_time_bids(2, 4, offer)
-    idle = Bid(np.zeros((1, 2), dtype=np.int64), np.array([-3.0]))
+    idle = BundleBid(np.zeros((1, 2), dtype=np.int64), np.array([-3.0]))
     with by(way):
         alone, together = settle_types(bids, offer), settle_types([idle, *bids, idle], offer)
     assert together.welfare == pytest.approx(alone.welfare - 6)
@@ -174,7 +174,7 @@ def test_apps_that_ask_for_nothing_keep_it_all_and_cost_the_others_nothing(way: 
 def test_types_without_gpus_change_nothing(way: str) -> None:
     offer = np.array([12, 0, 6])
     bids = finish_time_bids(4, 5, np.array([12, 3, 6]))
-    fewer = [Bid(bid.gpus[bid.gpus[:, 1] == 0][:, [0, 2]], bid.value[bid.gpus[:, 1] == 0]) for bid in bids]
+    fewer = [BundleBid(bid.gpus[bid.gpus[:, 1] == 0][:, [0, 2]], bid.value[bid.gpus[:, 1] == 0]) for bid in bids]
     with by(way):
         outcome, of_two = settle_types(bids, offer), settle_types(fewer, offer[[0, 2]])
     assert outcome.welfare == pytest.approx(of_two.welfare)
@@ -194,7 +194,7 @@ def test_who_is_in_nobodys_way_keeps_it_all(way: str) -> None:
 @pytest.mark.parametrize("way", ways())
 def test_bundles_worth_no_more_than_smaller_ones_keep_nobody_waiting(way: str) -> None:
     gpus = np.array([(0, 0), (30, 30), (3, 0), (0, 3), (2, 2)])
-    bids = [Bid(gpus, np.array([0, 1, 1, 1, 1]) * (app + 1) / 10) for app in range(12)]
+    bids = [BundleBid(gpus, np.array([0, 1, 1, 1, 1]) * (app + 1) / 10) for app in range(12)]
     offer = np.array([18, 18])
     with by(way):
         outcome = settle_types(bids, offer)
@@ -213,7 +213,10 @@ def test_the_same_bids_have_the_same_outcome(way: str) -> None:
     offer = np.array([24, 12, 8])
     bids = finish_time_bids(8, 12, offer)
     with by(way):
-        one, other = settle_types(bids, offer), settle_types([Bid(bid.gpus.copy(), bid.value) for bid in bids], offer)
+        one, other = (
+            settle_types(bids, offer),
+            settle_types([BundleBid(bid.gpus.copy(), bid.value) for bid in bids], offer),
+        )
     for mine, yours in zip(one, other, strict=True):
         np.testing.assert_array_equal(mine, yours)
 

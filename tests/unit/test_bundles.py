@@ -15,11 +15,12 @@ from builders import ACCELERATOR, arrival, cluster, handle
 from builders import gpus as named
 
 from horae.driver import run
-from horae.engines.faulty import Faults, FaultyEngine
+from horae.engines.fault_injection import Faults, FaultyEngine
 from horae.engines.simulated import SimulatedEngine
-from horae.experiment import replay_file, replay_text, simulate
+from horae.experiments.replay import replay_file, replay_text
+from horae.experiments.simulate import simulate
 from horae.journal import JournalWriter
-from horae.model.cells import Cluster
+from horae.model.cluster import Cluster
 from horae.model.commands import Command, Start, Stop, Survey
 from horae.model.decisions import Pairs, Shares
 from horae.model.errors import PolicyError
@@ -38,19 +39,19 @@ from horae.model.events import (
     Surveyed,
     Tick,
 )
+from horae.model.job_table import JobColumns
 from horae.model.jobs import Arrival
-from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
 from horae.model.reasons import AwaitsVictims, NoRoom
+from horae.model.setup import Cadence, PoolSpec, RoundRules, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.speeds import Sharing
 from horae.model.status import Status
-from horae.model.table import JobColumns
 from horae.model.view import View
 from horae.policies import registry
 from horae.reports.bounds import Bounds, bounds
-from horae.reports.log import RunLog
 from horae.reports.metrics import measure
-from horae.reports.records import Recorder
+from horae.reports.recorder import Recorder
+from horae.reports.run_log import RunLog
 from horae.scheduler import Reaction, Scheduler
 
 GPUS = (1, 2, 4)

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.guarantees.buddies import Buddies
-from horae.guarantees.cell_allocator import CellAllocator
-from horae.guarantees.cell_mapping import map_cell
-from horae.guarantees.ledger import Ledger
+from horae.cells.allocator import CellAllocator
+from horae.cells.buddies import Buddies
+from horae.cells.gpu_mapping import map_cell
+from horae.cells.undo_log import UndoLog
 from horae.model.arrays import Bools, Ints
 from horae.model.chains import CellKind, Chain, Pin, Reservation, Territory
 from horae.model.errors import BrokenInvariant, ClusterError
@@ -65,7 +65,7 @@ def free(buddies: Buddies) -> list[tuple[int, int]]:
 def test_taking_a_cell_splits_the_ones_that_hold_it_and_giving_it_back_joins_them(
     level: int, cell: int, left: list[tuple[int, int]], still_open: list[int]
 ) -> None:
-    buddies = Buddies(chain(), Ledger())
+    buddies = Buddies(chain(), UndoLog())
     buddies.bind(level, cell)
     assert free(buddies) == left
     assert buddies.open == still_open
@@ -75,7 +75,7 @@ def test_taking_a_cell_splits_the_ones_that_hold_it_and_giving_it_back_joins_the
 
 
 def test_buddies_join_only_when_all_of_them_are_back() -> None:
-    buddies = Buddies(chain(), Ledger())
+    buddies = Buddies(chain(), UndoLog())
     buddies.bind(GPU, 0)
     buddies.bind(GPU, 2)
     buddies.unbind(GPU, 0)
@@ -85,7 +85,7 @@ def test_buddies_join_only_when_all_of_them_are_back() -> None:
 
 
 def test_the_smallest_split_is_chosen_and_guests_are_spared() -> None:
-    buddies = Buddies(chain(), Ledger())
+    buddies = Buddies(chain(), UndoLog())
     buddies.bind(GPU, 0)
     nothing_due = [0, 0, 0, 0]
     assert buddies.choose(GPU, nothing_due) == 1
@@ -97,7 +97,7 @@ def test_the_smallest_split_is_chosen_and_guests_are_spared() -> None:
 
 
 def test_a_cell_is_bound_once() -> None:
-    buddies = Buddies(chain(), Ledger())
+    buddies = Buddies(chain(), UndoLog())
     buddies.bind(SWITCH, 0)
     for level in (GPU, SWITCH, NODE, RACK):
         with pytest.raises(BrokenInvariant, match="bound twice"):
@@ -105,7 +105,7 @@ def test_a_cell_is_bound_once() -> None:
 
 
 def test_bad_hardware_is_no_free_cell_but_stays_open() -> None:
-    buddies = Buddies(chain(), Ledger())
+    buddies = Buddies(chain(), UndoLog())
     buddies.set_bad(1, 0b0001)
     assert free(buddies) == [(GPU, 5), (SWITCH, 3), (NODE, 0)]
     assert (buddies.open, buddies.sound) == ([8, 4, 2, 1], [7, 3, 1, 0])

@@ -9,11 +9,11 @@ import pytest
 from command_line import horae, horae_process
 
 from horae import samples
-from horae.guarantees.tenancy import Tenancy
-from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
+from horae.cells.binding import CellBinding
+from horae.model.setup import Cadence, PoolSpec, RoundRules, Setup
 from horae.policies import registry
 from horae.policies.registry import make_policy
-from horae.traces.cluster_file import read_cluster
+from horae.traces.clusters.file import read_cluster
 
 NODES = """\
 nodes:
@@ -31,7 +31,7 @@ def write(folder: Path, text: str | bytes) -> Path:
 
 
 def read(folder: Path, text: str) -> Setup:
-    return read_cluster(write(folder, text), make_policy, Tenancy)
+    return read_cluster(write(folder, text), make_policy, CellBinding)
 
 
 def group(fields: str) -> str:
@@ -44,25 +44,25 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
     # The file as a whole
     "a bracket is not closed": (
         "name: lab\nnodes: [\n  {name: a",
-        ":3: not YAML: expected ',' or '}', but got '<stream end>'; mend the syntax",
+        ":3: not YAML: expected ',' or '}', but got '<stream end>'; fix the syntax",
     ),
     "a tab indents a line": (
         "nodes:\n\t- {name: a}",
-        r":2: not YAML: found character '\t' that cannot start any token; mend the syntax",
+        r":2: not YAML: found character '\t' that cannot start any token; fix the syntax",
     ),
     "there are two documents": (
         f"{NODES}---\n{NODES}",
-        ":3: not YAML: but found another document; mend the syntax",
+        ":3: not YAML: but found another document; fix the syntax",
     ),
-    "an alias has no anchor": ("nodes: [*x]\n", ":1: not YAML: found undefined alias 'x'; mend the syntax"),
+    "an alias has no anchor": ("nodes: [*x]\n", ":1: not YAML: found undefined alias 'x'; fix the syntax"),
     "a tag would run code": (
         "name: lab\nnodes: !!python/name:os.system x\n",
         ":2: not YAML: could not determine a constructor for the tag 'tag:yaml.org,2002:python/name:os.system'; "
-        "mend the syntax",
+        "fix the syntax",
     ),
     "brackets are nested a thousand deep": (
         f"nodes: {'[' * 1000}",
-        ": not YAML: maximum recursion depth exceeded; mend the syntax",
+        ": not YAML: maximum recursion depth exceeded; fix the syntax",
     ),
     "the file is empty": ("", ": is empty; give at least nodes"),
     "the file has comments only": ("# to be written\n", ": is empty; give at least nodes"),
@@ -394,7 +394,7 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
     ),
     "one tenant owns nodes where another reserves cells": (
         f"{NODES}tenants:\n  nlp: {{cells: {{a100.node: 3}}}}\n  vision: {{nodes: a3}}\n",
-        ":5: tenants.vision.nodes: nobody can own nodes where others reserve cells; reserve node cells for it",
+        ":5: tenants.vision.nodes: no tenant can own nodes if others reserve cells; reserve node cells for it",
     ),
     "a tenant wants more cells than there are": (
         f"{NODES}tenants:\n  nlp:\n    weight: 2\n    cells: {{a100.node: 600}}\n",
@@ -438,7 +438,7 @@ def test_a_folder_is_no_cluster_file(tmp_path: Path) -> None:
 
 
 def test_sample_has_all_that_its_file_says() -> None:
-    setup = read_cluster(samples.CLUSTER, make_policy, Tenancy, seed=3)
+    setup = read_cluster(samples.CLUSTER, make_policy, CellBinding, seed=3)
     cluster = setup.cluster
     assert (cluster.name, cluster.gpu_count, cluster.restart_seconds, setup.seed) == ("lab", 64, 45.0, 3)
     assert cluster.accelerators == ("A100", "V100")
@@ -516,7 +516,7 @@ def test_where_all_nodes_are_owned_there_is_no_spare_pool(tmp_path: Path) -> Non
 
 def test_a_byte_order_mark_and_windows_line_ends_are_no_harm(tmp_path: Path) -> None:
     path = write(tmp_path, b"\xef\xbb\xbf" + NODES.replace("\n", "\r\n").encode())
-    assert read_cluster(path, make_policy, Tenancy).cluster.gpu_count == 32
+    assert read_cluster(path, make_policy, CellBinding).cluster.gpu_count == 32
 
 
 def test_anchors_save_typing(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from pools_of_types import Instance
 
 from horae.model.arrays import Floats
 from horae.model.decisions import Limit, Pairs, Shares
-from horae.model.table import JobColumns
+from horae.model.job_table import JobColumns
 from horae.model.view import View
 from horae.policies import check_policy
-from horae.policies.solve.answers import Unsolved
-from horae.policies.solve.company import share_finish_time, share_makespan, share_max_min, share_throughput
-from horae.policies.solve.company_columns import company_of
+from horae.solvers.solution import Unsolved
+from horae.solvers.space_sharing.columns import company_of
+from horae.solvers.space_sharing.objectives import share_finish_time, share_makespan, share_max_min, share_throughput
 
 
 def share_total(view: View) -> Shares:

@@ -11,8 +11,8 @@ from pools_of_types import Instance
 from horae.model.arrays import Floats
 from horae.model.decisions import Shares
 from horae.model.view import View
-from horae.policies.solve import company_simplex, company_small
-from horae.policies.solve.company import share_finish_time, share_makespan, share_max_min, share_throughput
+from horae.solvers.space_sharing import master, simplex_kernel
+from horae.solvers.space_sharing.objectives import share_finish_time, share_makespan, share_max_min, share_throughput
 
 MODELS = 12
 
@@ -66,10 +66,10 @@ def answers(view: View, share: Callable[[View], Shares]) -> tuple[float, float]:
 
 @pytest.fixture
 def never_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: company_small.Small) -> None:
+    def refuse(_: master.Small) -> None:
         raise AssertionError("HiGHS was asked")
 
-    monkeypatch.setattr(company_small.Small, "_enlarge", refuse)
+    monkeypatch.setattr(master.Small, "_enlarge", refuse)
 
 
 @pytest.mark.usefixtures("never_large")
@@ -78,7 +78,7 @@ def never_large(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_kernel_finds_what_highs_finds(seed: int, jobs_per_gpu: float, monkeypatch: pytest.MonkeyPatch) -> None:
     view = pool(seed, jobs_per_gpu=jobs_per_gpu)
     small, levels = [answers(view, share) for share in ALL[:3]], speeds(view, share_max_min(view))
-    monkeypatch.setattr(company_small, "CLASSES_MAX", 0)
+    monkeypatch.setattr(master, "CLASSES_MAX", 0)
     assert small == [pytest.approx(answers(view, share), rel=1e-7) for share in ALL[:3]]
     assert levels == pytest.approx(speeds(view, share_max_min(view)), rel=1e-7)
 
@@ -89,7 +89,7 @@ def test_highs_takes_over_where_the_kernel_fails_at_once(
 ) -> None:
     view = pool(0)
     small = answers(view, share)
-    monkeypatch.setattr(company_simplex, "improve", lambda *_: np.inf)
+    monkeypatch.setattr(simplex_kernel, "improve", lambda *_: np.inf)
     assert small == pytest.approx(answers(view, share), rel=1e-7)
 
 
@@ -97,15 +97,17 @@ def test_highs_takes_over_where_the_kernel_fails_at_once(
 def test_highs_takes_over_where_the_kernel_fails_on_the_way(
     share: Callable[[View], Shares], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    view, improve, calls = pool(1), company_simplex.improve, []
+    view, improve, calls = pool(1), simplex_kernel.improve, []
 
-    def once(board: company_simplex.Board, task: company_simplex.Task, basis: company_simplex.Basis) -> float:
+    def once(
+        board: simplex_kernel.SharingData, task: simplex_kernel.RightHandSide, basis: simplex_kernel.SharingBasis
+    ) -> float:
         calls.append(1)
         return improve(board, task, basis) if len(calls) == 1 else np.inf
 
     small, levels = answers(view, share), speeds(view, share_max_min(view))
-    monkeypatch.setattr(company_simplex, "improve", once)
-    monkeypatch.setattr(company_simplex, "raise_others", lambda *of: of[-1])  # nobody is held
+    monkeypatch.setattr(simplex_kernel, "improve", once)
+    monkeypatch.setattr(simplex_kernel, "raise_others", lambda *of: of[-1])  # nobody is held
     assert small == pytest.approx(answers(view, share), rel=1e-7)
     calls.clear()
     assert levels == pytest.approx(speeds(view, share_max_min(view)), rel=1e-7)
@@ -114,25 +116,25 @@ def test_highs_takes_over_where_the_kernel_fails_on_the_way(
 def test_a_basis_made_anew_is_the_one_it_was() -> None:
     """The inverse times the columns is one, as written out here."""
     view = pool(2)
-    found: list[company_small.Small] = []
-    make = company_small.Small.solve
+    found: list[master.Small] = []
+    make = master.Small.solve
 
-    def solve(program: company_small.Small) -> object:
+    def solve(program: master.Small) -> object:
         found.append(program)
         return make(program)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(company_small.Small, "solve", solve)
+        patch.setattr(master.Small, "solve", solve)
         share_max_min(view, fill=False)
     program = found[0]
     basis, task = program._basis, program._task()
     assert basis is not None
     before, size = dict(zip(basis.column.tolist(), basis.amount.tolist(), strict=True)), len(basis.column)
-    company_simplex.renew(program._board, task, basis)
+    simplex_kernel.renew(program._board, task, basis)
     index, entry = np.empty(size + 5, dtype=np.int64), np.empty(size + 5)
     matrix = np.zeros((size, size))
     for place, column in enumerate(basis.column):
-        count = company_simplex._write(program._board, task.need, column, index, entry)
+        count = simplex_kernel._write(program._board, task.need, column, index, entry)
         np.add.at(matrix[:, place], index[:count], entry[:count])
     assert basis.inverse @ matrix == pytest.approx(np.eye(size), abs=1e-9)
     assert dict(zip(basis.column.tolist(), basis.amount.tolist(), strict=True)) == pytest.approx(before, abs=1e-9)

@@ -19,24 +19,22 @@ import numpy as np
 import pytest
 from builders import arrival, cluster
 
-from horae.comparison.cache import Cache, default_folder
-from horae.comparison.drawn import Drawn
-from horae.comparison.identity import arrivals_digest, key, policy_digest
-from horae.comparison.progress import Silent
-from horae.comparison.resample import DAY_SECONDS, block_seconds, resample
-from horae.comparison.run import Outcome, compare, outcomes
-from horae.comparison.table import tabulate
-from horae.comparison.task import NO_FAILURES, Failures, PolicyChoice, Task, tasks
-from horae.comparison.versus import Versus, common, over_days, over_draws, over_seeds
-from horae.comparison.workload import Recorded, Workload
-from horae.experiment import simulate
+from horae.experiments.compare.baseline_difference import Versus, common, over_days, over_draws, over_seeds
+from horae.experiments.compare.generated_workload import GeneratedWorkload
+from horae.experiments.compare.run import ComparedRun, compare, outcomes
+from horae.experiments.compare.run_spec import NO_FAILURES, Failures, PolicyChoice, RunSpec, run_specs
+from horae.experiments.compare.table import tabulate
+from horae.experiments.compare.workload import DAY_SECONDS, Recorded, Workload, block_seconds, resample
+from horae.experiments.progress import Silent
+from horae.experiments.result_store import ResultStore, arrivals_digest, default_folder, key, policy_digest
+from horae.experiments.simulate import simulate
 from horae.model.errors import InputError
 from horae.model.jobs import Arrival
-from horae.model.pools import PoolSpec, Setup
+from horae.model.setup import PoolSpec, Setup
 from horae.policies.registry import POLICIES
-from horae.reports.log import RunLog
-from horae.speed.book import SpeedBook
-from horae.speed.shipped import SHIPPED
+from horae.reports.run_log import RunLog
+from horae.speed.published_speeds import SHIPPED
+from horae.speed.table import SpeedBook
 from horae.traces.generators import HeavyTail, Poisson
 
 SETUP = Setup(cluster(2), (PoolSpec("all"),))
@@ -53,11 +51,11 @@ def drawn(seed: int, count: int = 60) -> tuple[Arrival, ...]:
 
 
 JOBS = Recorded(drawn(0))
-POISSON = Drawn(Poisson(jobs=30, cluster_gpus=8), SETUP.cluster)
+POISSON = GeneratedWorkload(Poisson(jobs=30, cluster_gpus=8), SETUP.cluster)
 
 
-def some_tasks(*policies: str, seeds: int = 1, failures: Failures = NO_FAILURES, setup: Setup = SETUP) -> list[Task]:
-    return tasks(setup, {name: PolicyChoice(name, {}) for name in policies}, seeds, failures)
+def some_tasks(*policies: str, seeds: int = 1, failures: Failures = NO_FAILURES, setup: Setup = SETUP) -> list[RunSpec]:
+    return run_specs(setup, {name: PolicyChoice(name, {}) for name in policies}, seeds, failures)
 
 
 class Counted(Silent):
@@ -70,7 +68,7 @@ class Counted(Silent):
         self.runs.append(index)
 
 
-def runs_made(todo: Sequence[Task], workload: Workload, cache: Cache) -> int:
+def runs_made(todo: Sequence[RunSpec], workload: Workload, cache: ResultStore) -> int:
     counted = Counted()
     compare(todo, workload, 1, cache, counted)
     return len(counted.runs)
@@ -80,7 +78,7 @@ def completion(log: RunLog) -> dict[str, float]:
     return dict(zip(log.jobs.id, (log.jobs.ended_at - log.jobs.submitted_at).tolist(), strict=True))
 
 
-def same(one: Sequence[Outcome], other: Sequence[Outcome], folder: Path) -> bool:
+def same(one: Sequence[ComparedRun], other: Sequence[ComparedRun], folder: Path) -> bool:
     """To the last byte."""
     for index, (a, b) in enumerate(zip(one, other, strict=True)):
         paths = folder / f"{index}a.npz", folder / f"{index}b.npz"
@@ -92,8 +90,8 @@ def same(one: Sequence[Outcome], other: Sequence[Outcome], folder: Path) -> bool
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Cache:
-    return Cache(tmp_path / "cache", pytest.fail)
+def cache(tmp_path: Path) -> ResultStore:
+    return ResultStore(tmp_path / "cache", pytest.fail)
 
 
 # Runs
@@ -125,14 +123,14 @@ def test_neither_results_nor_their_order_depend_on_the_number_of_workers(tmp_pat
     assert same(here, there, tmp_path)
 
 
-def test_the_same_run_under_two_labels_is_made_once(cache: Cache) -> None:
+def test_the_same_run_under_two_labels_is_made_once(cache: ResultStore) -> None:
     (task,) = some_tasks("fifo")
     assert runs_made([task, replace(task, label="again")], JOBS, cache) == 1
 
 
 def test_a_worker_imports_nothing_that_is_slow() -> None:
     heavy = {"polars", "typer", "rich", "matplotlib", "pydantic", "yaml"}
-    script = f"import sys, horae.comparison.worker; print({heavy!r} & set(sys.modules))"
+    script = f"import sys, horae.experiments.compare.run; print({heavy!r} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert answer.stdout == "set()\n"
 
@@ -140,7 +138,7 @@ def test_a_worker_imports_nothing_that_is_slow() -> None:
 # Other draws
 
 
-def test_what_a_generator_draws_is_another_workload_for_each_seed(cache: Cache) -> None:
+def test_what_a_generator_draws_is_another_workload_for_each_seed(cache: ResultStore) -> None:
     assert len({arrivals_digest(POISSON(seed)) for seed in range(3)}) == 3
     compare(some_tasks("fifo", seeds=2), POISSON, 1, cache)
     again = compare(some_tasks("fifo", seeds=3), POISSON, 1, cache)
@@ -163,7 +161,7 @@ RECIPES = {
 
 
 @pytest.mark.parametrize("other", RECIPES.values(), ids=RECIPES)
-def test_another_recipe_is_another_workload(other: Drawn) -> None:
+def test_another_recipe_is_another_workload(other: GeneratedWorkload) -> None:
     assert other.digest(0) != POISSON.digest(0)
 
 
@@ -251,7 +249,7 @@ def test_where_nothing_finished_there_is_no_difference() -> None:
 
 
 @functools.cache
-def outcomes_of(seed: int) -> list[Outcome]:
+def outcomes_of(seed: int) -> list[ComparedRun]:
     """The runs of one draw of the jobs; several tests look at the same."""
     todo = [task for task in some_tasks("fifo", "las", seeds=seed + 1) if task.seed == seed]
     return list(outcomes(todo, JOBS))
@@ -307,7 +305,7 @@ def test_a_table_keeps_the_logs_of_seed_0_alone() -> None:
     assert table.rows[1].estimate == table.rows[1].by_seed[0] != table.rows[1].by_seed[1]
 
 
-def test_what_is_there_comes_with_the_runs_of_its_draw(cache: Cache) -> None:
+def test_what_is_there_comes_with_the_runs_of_its_draw(cache: ResultStore) -> None:
     compare(some_tasks("fifo", seeds=3), JOBS, 1, cache)
     seen = [
         (outcome.task.seed, outcome.cached) for outcome in outcomes(some_tasks("fifo", "las", seeds=3), JOBS, 1, cache)
@@ -342,9 +340,9 @@ def changed(index: int, **fields: object) -> Recorded:
     return Recorded(tuple(items))
 
 
-OTHERS: dict[str, Callable[[], tuple[list[Task], Recorded]]] = {
+OTHERS: dict[str, Callable[[], tuple[list[RunSpec], Recorded]]] = {
     "another policy": lambda: (some_tasks("sjf"), JOBS),
-    "another option": lambda: (tasks(SETUP, {"las": PolicyChoice("tiresias", {"limits": [1, 2]})}, 1), JOBS),
+    "another option": lambda: (run_specs(SETUP, {"las": PolicyChoice("tiresias", {"limits": [1, 2]})}, 1), JOBS),
     "another seed": lambda: (some_tasks("tiresias", seeds=2)[1:], JOBS),
     "another cluster": lambda: (some_tasks("tiresias", setup=replace(SETUP, cluster=cluster(3))), JOBS),
     "failures": lambda: (some_tasks("tiresias", failures=FAILURES), JOBS),
@@ -355,7 +353,7 @@ OTHERS: dict[str, Callable[[], tuple[list[Task], Recorded]]] = {
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
-def test_what_changes_the_result_is_another_run(other: Callable[[], tuple[list[Task], Recorded]]) -> None:
+def test_what_changes_the_result_is_another_run(other: Callable[[], tuple[list[RunSpec], Recorded]]) -> None:
     (task,), workload = other()
     (usual,) = some_tasks("tiresias")
     assert key(task, workload.digest(0)) != key(usual, JOBS.digest(0))
@@ -374,7 +372,8 @@ def foreign_policy(folder: Path, helper: str, monkeypatch: pytest.MonkeyPatch) -
     (package / "inner" / "__init__.py").write_text("")
     (package / "helper.py").write_text(helper)
     (package / "inner" / "policy.py").write_text(
-        "from horae.policies.fifo import Fifo\nimport strangers.helper\nclass Strange(Fifo):\n    name = 'strange'\n"
+        "from horae.policies.queue_orders import Fifo\nimport strangers.helper\n"
+        "class Strange(Fifo):\n    name = 'strange'\n"
     )
     with monkeypatch.context() as patch:
         for name in [name for name in sys.modules if name.startswith("strangers")]:
@@ -394,7 +393,7 @@ def test_a_helper_of_somebody_elses_policy_is_part_of_it(tmp_path: Path, monkeyp
 # The cache
 
 
-def test_what_was_run_once_is_not_run_again(cache: Cache, tmp_path: Path) -> None:
+def test_what_was_run_once_is_not_run_again(cache: ResultStore, tmp_path: Path) -> None:
     todo = some_tasks("fifo", "las")
     first, second = (compare(todo, JOBS, 1, cache) for _ in range(2))
     assert [outcome.cached for outcome in first] == [False, False]
@@ -404,7 +403,7 @@ def test_what_was_run_once_is_not_run_again(cache: Cache, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("spoil", ["cut", "empty", "changed", "a folder"])
-def test_a_damaged_file_is_run_again_and_written_anew(cache: Cache, spoil: str) -> None:
+def test_a_damaged_file_is_run_again_and_written_anew(cache: ResultStore, spoil: str) -> None:
     todo = some_tasks("fifo")
     compare(todo, JOBS, 1, cache)
     (path,) = cache.folder.iterdir()
@@ -421,7 +420,7 @@ def test_a_damaged_file_is_run_again_and_written_anew(cache: Cache, spoil: str) 
             path.unlink()
             path.mkdir()
     told: list[str] = []
-    assert runs_made(todo, JOBS, Cache(cache.folder, told.append)) == 1
+    assert runs_made(todo, JOBS, ResultStore(cache.folder, told.append)) == 1
     if spoil != "a folder":
         assert (path.read_bytes(), told) == (whole, [])
         assert runs_made(todo, JOBS, cache) == 0
@@ -432,7 +431,7 @@ def test_a_damaged_file_is_run_again_and_written_anew(cache: Cache, spoil: str) 
 def test_a_cache_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     told: list[str] = []
-    outcomes = compare(some_tasks("fifo", "sjf"), JOBS, 1, Cache(tmp_path / "file" / "cache", told.append))
+    outcomes = compare(some_tasks("fifo", "sjf"), JOBS, 1, ResultStore(tmp_path / "file" / "cache", told.append))
     assert len(outcomes) == 2
     remedy = "results are not kept; name another folder with --cache, or use --no-cache"
     assert told == [f"{tmp_path}/file/cache: cannot be written: Not a directory; {remedy}"]
@@ -460,7 +459,7 @@ class Stops(Silent):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_after_an_interrupt_only_what_is_missing_is_run(cache: Cache, workers: int) -> None:
+def test_after_an_interrupt_only_what_is_missing_is_run(cache: ResultStore, workers: int) -> None:
     todo = some_tasks("fifo", "sjf", "las")
     with pytest.raises(KeyboardInterrupt):
         compare(todo, JOBS, workers, cache, Stops(1, KeyboardInterrupt()))
@@ -522,8 +521,8 @@ def test_a_worker_that_fails_is_one_error_that_names_the_run(seed: int) -> None:
 def test_a_worker_is_deaf_to_ctrl_c_from_the_first_on() -> None:
     """The very first as well, whose start also starts the tracker of resources, which hears it again."""
     script = (
-        "import signal, sys; from horae.comparison import crew; from pathlib import Path\n"
-        "with crew._undisturbed(): worker = crew.Worker(Path('/nothing'))\n"
+        "import signal, sys; from horae.experiments import workers; from pathlib import Path\n"
+        "with workers._undisturbed(): worker = workers.Worker(Path('/nothing'))\n"
         "masks = Path(f'/proc/{worker._process.pid}/status').read_text().split()\n"
         "print(int(masks[masks.index('SigBlk:') + 1], 16) >> (signal.SIGINT - 1) & 1)\n"
     )

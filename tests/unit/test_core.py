@@ -10,8 +10,8 @@ from builders import arrival, handle
 from builders import cluster as small_cluster
 from builders import gpus as named
 
-from horae.experiment import simulate
-from horae.model.cells import Cluster, Gpu, Node
+from horae.experiments.simulate import simulate
+from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.commands import Command, Start, Stop, Survey
 from horae.model.errors import ClusterError, InvalidTransition, JobError, PolicyError
 from horae.model.events import (
@@ -31,8 +31,8 @@ from horae.model.events import (
 )
 from horae.model.jobs import Job
 from horae.model.notices import DecisionRejected
-from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.reasons import AwaitsVictims, BehindHead, Never, NoPool, NoRoom, Unclaimed
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.status import Signal, Status, after
 from horae.policies import POLICIES

@@ -12,7 +12,7 @@ from multiprocessing import resource_tracker, util
 import pytest
 from patience import HANG_SECONDS
 
-from horae.comparison.crew import Errand, Tell, Trade, Work, run_in_processes
+from horae.experiments.workers import Tell, Work, WorkerSpec, WorkerTask, run_in_processes
 
 
 class Nobody:
@@ -30,8 +30,8 @@ def doubling(luggage: int) -> Work[int, int]:
     return work
 
 
-ERRANDS = [Errand(number, number) for number in range(5)]
-TRADE = Trade(doubling, 2)
+ERRANDS = [WorkerTask(number, number) for number in range(5)]
+TRADE = WorkerSpec(doubling, 2)
 
 
 def test_every_errand_is_done_once() -> None:

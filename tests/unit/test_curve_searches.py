@@ -7,9 +7,9 @@ from math import exp, inf, nan
 import numpy as np
 import pytest
 
-from horae.engines.forecasting import Curves, DrawnReports
+from horae.engines.search.early_stopping import Curves, DrawnReports
+from horae.engines.search.loss_forecast import Report, forecast
 from horae.model.events import CurveRevised, Ending, Event, JobCancelled
-from horae.model.forecasts import Report, forecast
 from horae.model.jobs import Arrival, Curve, Job, Truth
 from horae.model.searches import Method, Search, Trial
 from horae.model.shapes import Option, Shape

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from builders import arrival, cluster, simulate
 
-from horae.model.cells import CLUSTER, NODE, Cluster, Node
+from horae.model.cluster import CLUSTER, NODE, Cluster, Node
 from horae.model.decisions import Grants, Shares
 from horae.model.errors import PolicyError
+from horae.model.job_table import JobNumbers, JobTable
 from horae.model.jobs import Arrival, Curve, Job, Truth
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
-from horae.model.table import Entry, JobTable
 from horae.model.view import AppColumns, View
-from horae.placement.trial import levels_of
+from horae.placement.fit import levels_of
 from horae.policies import check_policy, make_policy
-from horae.policies.goodput_program import rounded
+from horae.policies.elastic.goodput import rounded
 from horae.policies.shockwave import Shockwave
 
 
@@ -49,7 +49,7 @@ def view_of(
     for serial, job in enumerate(jobs):
         numbers = tuple(shapes.index(option.shape) for option in job.options)
         app, tenant = apps.index(job.app_id), tenants.index(job.tenant)
-        table.add(serial, job, Entry(app, tenant, tenant, serial, numbers, job.submitted_at, 0.0))
+        table.add(serial, job, JobNumbers(app, tenant, tenant, serial, numbers, job.submitted_at, 0.0))
         if job.id in running:
             option = running[job.id]
             gpus = job.options[option].shape.gpus

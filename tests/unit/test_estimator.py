@@ -19,8 +19,8 @@ from horae.speed.estimator import (
     COMPLETED,
     MEASURED,
     NOISE_MIN,
-    Estimate,
     Estimator,
+    SpeedEstimate,
     batch_size_of,
     family_of,
 )
@@ -159,7 +159,7 @@ def test_a_type_that_was_never_measured_gets_an_estimate_of_its_own() -> None:
 
 
 def test_a_cautious_speed_lies_below_the_estimate() -> None:
-    estimate = Estimate(10.0, 0.5, MEASURED)
+    estimate = SpeedEstimate(10.0, 0.5, MEASURED)
     assert estimate.low(0.0) == 10.0
     assert estimate.low(1.0) == pytest.approx(6.065, rel=1e-3)
 

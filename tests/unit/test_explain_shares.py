@@ -10,22 +10,21 @@ from typing import ClassVar
 import pytest
 from command_line import horae
 
-from horae.cli.why import describe
-from horae.cli.why_shares import describe_share
-from horae.experiment import simulate
-from horae.hindsight import Hindsight, look_back
-from horae.model.cells import Cluster, Node
+from horae.cli.why import describe, describe_share
+from horae.experiments.explain_journal import JournalExplanation, explain_journal
+from horae.experiments.simulate import simulate
+from horae.model.cluster import Cluster, Node
 from horae.model.decisions import Limit, Shares
 from horae.model.events import ClusterChanged, JobStarted, JobSubmitted, Tick
 from horae.model.explanations import ShapeShare, ShareExplanation, Solve, TypeWorth
 from horae.model.jobs import Arrival, Job, Truth
-from horae.model.pools import Cadence, PoolSpec, RoundRules, Setup
+from horae.model.setup import Cadence, PoolSpec, RoundRules, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.view import View
 from horae.policies.max_min import MaxMin
 from horae.policies.registry import POLICIES
-from horae.policies.solve.answers import Unsolved
 from horae.scheduler import Scheduler
+from horae.solvers.solution import Unsolved
 
 LAB = Cluster("lab", (Node("v", "v100", 1), Node("p", "p100", 1)))
 ON_V100, ON_P100, ON_L4 = (Shape(name, 1, "node") for name in ("v100", "p100", "l4"))
@@ -49,10 +48,10 @@ def two_speeds(id: str, on_v100: float, on_p100: float, at: float = 0.0) -> Arri
     return Arrival(Job(id, at, options, steps_total=40_000.0), Truth(40_000.0, options))
 
 
-def ask(path: Path, job_id: str, at: float, jobs: list[Arrival], policy: str = "max-min") -> Hindsight:
+def ask(path: Path, job_id: str, at: float, jobs: list[Arrival], policy: str = "max-min") -> JournalExplanation:
     pool = PoolSpec("all", policy, cadence=Cadence.ROUNDS, round_seconds=100.0, rules=RoundRules(turn_rounds=10.0))
     simulate(Setup(LAB, (pool,)), jobs, journal=path / "run.jsonl")
-    return look_back(path / "run.jsonl", job_id, at)
+    return explain_journal(path / "run.jsonl", job_id, at)
 
 
 def three() -> list[Arrival]:
@@ -60,7 +59,7 @@ def three() -> list[Arrival]:
     return [two_speeds("a", 4, 1), two_speeds("b", 3, 1), two_speeds("c", 2, 2)]
 
 
-def told(item: Hindsight) -> ShareExplanation:
+def told(item: JournalExplanation) -> ShareExplanation:
     assert item.explanation.share is not None
     return item.explanation.share
 
@@ -79,7 +78,7 @@ def rounded(item: ShareExplanation) -> ShareExplanation:
     return replace(item, shapes=shapes, solve=solve)
 
 
-def seconds_on(item: Hindsight, accelerator: str) -> float:
+def seconds_on(item: JournalExplanation, accelerator: str) -> float:
     """The time that it had there, from the story of its starts and ends."""
     total, since = 0.0, None
     for at, line in item.story:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.optimize import least_squares
 
+from horae.engines.search.loss_forecast import POINTS_MIN, Forecast, forecast, steady_forecast
 from horae.model.arrays import Floats
 from horae.model.errors import JobError
-from horae.model.forecasts import POINTS_MIN, Forecast, forecast, steady_forecast
 from horae.model.jobs import Curve
 from horae.model.searches import synthetic_curve
 

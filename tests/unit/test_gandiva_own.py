@@ -14,21 +14,22 @@ from builders import ACCELERATOR, POOL, arrival, cluster, handle, job
 
 from horae.driver import run
 from horae.engines.simulated import SimulatedEngine
-from horae.experiment import replay_file, simulate
-from horae.model.cells import CLUSTER, NODE, Cluster, Node
+from horae.experiments.replay import replay_file
+from horae.experiments.simulate import simulate
+from horae.model.cluster import CLUSTER, NODE, Cluster, Node
 from horae.model.commands import Start, Stop
 from horae.model.decisions import Grants, Ranking
 from horae.model.errors import PolicyError
 from horae.model.events import Event, JobStarted, JobSubmitted, PolicyChanged, Tick
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.plans import Reaction
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.speeds import Sharing
 from horae.model.view import View
 from horae.policies import check_policy, make_policy, registry
 from horae.policies.conformance import PolicyFault
-from horae.reports.records import Recorder
+from horae.reports.recorder import Recorder
 from horae.scheduler import Scheduler
 
 OWN: dict[str, object] = {"variant": "own"}

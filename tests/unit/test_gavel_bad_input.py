@@ -11,14 +11,14 @@ import pytest
 from builders import handle
 from pools_of_types import Instance
 
-from horae.experiment import Run, simulate
-from horae.model.cells import Cluster, Node
+from horae.experiments.simulate import Run, simulate
+from horae.model.cluster import Cluster, Node
 from horae.model.decisions import Limit, Shares
 from horae.model.errors import InputError, JobError
 from horae.model.events import Event, Health, JobSubmitted, NodeChanged, SpeedRevised, Tick
 from horae.model.jobs import Arrival, Job, Truth
-from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.reasons import Never, Unclaimed
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.policies import make_policy
 from horae.scheduler import Scheduler

@@ -14,10 +14,10 @@ from horae.model.errors import PolicyError
 from horae.model.view import View
 from horae.policies import check_policy, make_policy
 from horae.policies.allox import Allox
-from horae.policies.gandiva import Gandiva
-from horae.policies.lots import draw
-from horae.policies.on_fastest import FifoOnFastest, SjfOnFastest
+from horae.policies.fastest_type_first import FifoOnFastest, SjfOnFastest
+from horae.policies.gandiva.random_packing import Gandiva
 from horae.policies.pairing import random_pairs
+from horae.policies.stable_random import draw
 
 
 def pool(speed: list[list[float]], gpus: list[int], **more: Any) -> Instance:

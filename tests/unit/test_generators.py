@@ -16,11 +16,19 @@ from horae.model.errors import InputError
 from horae.model.searches import Method, searches_of
 from horae.model.shapes import Shape
 from horae.model.speeds import Measurement
-from horae.traces.arrivals import arrivals
-from horae.traces.generators import GENERATORS, Diurnal, Gavel, HeavyTail, Poisson, Themis, make_generator
-from horae.traces.generators.draw import Generator
+from horae.traces.generators import (
+    GENERATORS,
+    Diurnal,
+    GavelWorkload,
+    HeavyTail,
+    Poisson,
+    ThemisWorkload,
+    make_generator,
+)
+from horae.traces.generators.base import Generator
 from horae.traces.generators.gavel import reference_speeds
 from horae.traces.generators.themis import COMPUTE_INTENSIVE, NETWORK_INTENSIVE, themis_cluster
+from horae.traces.jobs import arrivals
 from horae.traces.speed_tables import read_gavel_csv
 from horae.traces.trace import SCHEMA
 
@@ -70,8 +78,8 @@ def test_a_table_has_known_columns_in_order_of_submission_and_numbered_rows(name
 
 
 def test_another_column_does_not_shift_the_others() -> None:
-    plain = Gavel(REFERENCE, jobs=100).trace(1).table
-    rich = Gavel(REFERENCE, jobs=100, weighted_share=0.2, slo_factors=(1.2, 2.0, 10.0)).trace(1).table
+    plain = GavelWorkload(REFERENCE, jobs=100).trace(1).table
+    rich = GavelWorkload(REFERENCE, jobs=100, weighted_share=0.2, slo_factors=(1.2, 2.0, 10.0)).trace(1).table
     assert rich.select(plain.columns).equals(plain)
 
 
@@ -156,7 +164,7 @@ def test_a_poisson_trace_has_the_load_that_was_asked_for() -> None:
 
 
 def test_gavel_run_times_are_as_the_paper_draws_them() -> None:
-    table = Gavel({("a", 1): 2.0}, jobs=40_000).trace(0).table
+    table = GavelWorkload({("a", 1): 2.0}, jobs=40_000).trace(0).table
     minutes = column(table, "steps") / 2.0 / 60.0
     exponent = np.log10(minutes)
     assert minutes.min() >= 10**1.5
@@ -168,13 +176,13 @@ def test_gavel_run_times_are_as_the_paper_draws_them() -> None:
 
 
 def test_gavel_arrivals_are_poisson_at_the_given_rate() -> None:
-    gaps = np.diff(column(Gavel(REFERENCE, jobs=40_000, jobs_per_hour=4.8).trace(0).table, "submit"))
+    gaps = np.diff(column(GavelWorkload(REFERENCE, jobs=40_000, jobs_per_hour=4.8).trace(0).table, "submit"))
     assert gaps.mean() == pytest.approx(HOUR / 4.8, rel=0.02)
     assert gaps.std() == pytest.approx(gaps.mean(), rel=0.02)
 
 
 def test_gavel_gangs_have_their_shares_and_types_exist_at_their_size() -> None:
-    table = Gavel(REFERENCE, jobs=40_000, multi_gpu=True).trace(0).table
+    table = GavelWorkload(REFERENCE, jobs=40_000, multi_gpu=True).trace(0).table
     shares = {gpus: float((column(table, "gpus") == gpus).mean()) for gpus in (1, 2, 4, 8)}
     assert shares == pytest.approx({1: 0.7, 2: 0.1, 4: 0.15, 8: 0.05}, abs=0.01)
     one, many = table.filter(pl.col("gpus") == 1), table.filter(pl.col("gpus") > 1)
@@ -184,13 +192,13 @@ def test_gavel_gangs_have_their_shares_and_types_exist_at_their_size() -> None:
 
 
 def test_gavel_steps_are_the_run_time_at_the_reference_speed_of_the_gang() -> None:
-    slow = Gavel({("a", gpus): 1.0 for gpus in (1, 2, 4, 8)}, jobs=200, multi_gpu=True).trace(0).table
-    fast = Gavel({("a", gpus): 1.5 * gpus for gpus in (1, 2, 4, 8)}, jobs=200, multi_gpu=True).trace(0).table
+    slow = GavelWorkload({("a", gpus): 1.0 for gpus in (1, 2, 4, 8)}, jobs=200, multi_gpu=True).trace(0).table
+    fast = GavelWorkload({("a", gpus): 1.5 * gpus for gpus in (1, 2, 4, 8)}, jobs=200, multi_gpu=True).trace(0).table
     assert column(fast, "steps") == pytest.approx(column(slow, "steps") * 1.5 * column(slow, "gpus"))
 
 
 def test_gavel_weights_and_deadlines_are_drawn_where_asked_for() -> None:
-    table = Gavel({("a", 1): 2.0}, jobs=20_000, weighted_share=0.2, slo_factors=(1.2, 2.0, 10.0)).trace(0).table
+    table = GavelWorkload({("a", 1): 2.0}, jobs=20_000, weighted_share=0.2, slo_factors=(1.2, 2.0, 10.0)).trace(0).table
     assert set(table["weight"]) == {1.0, 5.0}
     assert (column(table, "weight") == 5).mean() == pytest.approx(0.2, abs=0.01)
     factor = (column(table, "deadline") - column(table, "submit")) / (column(table, "steps") / 2.0)
@@ -209,7 +217,7 @@ def test_the_reference_is_what_was_measured_in_one_node_of_the_type() -> None:
 
 def test_with_the_published_table_gavel_draws_26_types_of_which_7_have_no_gangs(data: Path) -> None:
     reference = reference_speeds(read_gavel_csv(data))
-    table = Gavel(reference, jobs=20_000, multi_gpu=True).trace(0).table
+    table = GavelWorkload(reference, jobs=20_000, multi_gpu=True).trace(0).table
     assert table["model"].n_unique() == 26
     assert table.filter(pl.col("gpus") > 1)["model"].n_unique() == 19
 
@@ -221,7 +229,7 @@ def test_with_the_published_table_gavel_draws_26_types_of_which_7_have_no_gangs(
 @pytest.mark.parametrize("seed", range(10))
 def test_the_load_of_themis_is_exactly_four_fifths(workload: str, seed: int) -> None:
     """Of the work that will be done: of W2's trials most are ended long before."""
-    trace = Themis(workload).trace(seed)
+    trace = ThemisWorkload(workload).trace(seed)
     table = trace.table
     gpu_seconds = float((column(table, "gpus") * column(table, "duration")).sum())
     if workload == "w2":
@@ -233,7 +241,7 @@ def test_the_load_of_themis_is_exactly_four_fifths(workload: str, seed: int) -> 
 
 
 def test_themis_jobs_of_an_app_arrive_with_it_and_share_its_slowdown() -> None:
-    table = Themis("w2").trace(0).table
+    table = ThemisWorkload("w2").trace(0).table
     assert table["app"].n_unique() == 85
     by_app = table.group_by("app").agg(pl.col("submit").n_unique(), pl.col("slowdown").drop_nulls().n_unique())
     assert by_app["submit"].to_list() == [1] * 85
@@ -241,7 +249,7 @@ def test_themis_jobs_of_an_app_arrive_with_it_and_share_its_slowdown() -> None:
 
 
 def test_themis_counts_jobs_and_gpu_hours_as_defined() -> None:
-    tables = [Themis("w1", apps=2000).trace(seed).table for seed in range(2)]
+    tables = [ThemisWorkload("w1", apps=2000).trace(seed).table for seed in range(2)]
     sizes = np.concatenate([column(table.group_by("app").len(), "len") for table in tables])
     assert sizes.max() == 98
     # One job: 0.1 + 0.9 x the chance that the lognormal rounds to 1 (below 1.5, that is 0.32%).
@@ -254,21 +262,21 @@ def test_themis_counts_jobs_and_gpu_hours_as_defined() -> None:
 
 @pytest.mark.parametrize(("workload", "want"), [("w1", {1: 0.5, 2: 0.5}), ("w2", {1: 0.4, 2: 0.25, 4: 0.25, 8: 0.1})])
 def test_themis_gangs_have_their_shares(workload: str, want: dict[int, float]) -> None:
-    gpus = column(Themis(workload, apps=1000).trace(0).table, "gpus")
+    gpus = column(ThemisWorkload(workload, apps=1000).trace(0).table, "gpus")
     assert {size: float((gpus == size).mean()) for size in want} == pytest.approx(want, abs=0.01)
 
 
 def test_two_fifths_of_the_themis_apps_are_network_intensive() -> None:
     # The kind of an app shows in its gangs; apps that have none are left out.
-    table = Themis("w2", apps=1000).trace(0).table.drop_nulls("slowdown")
+    table = ThemisWorkload("w2", apps=1000).trace(0).table.drop_nulls("slowdown")
     kinds = Counter(dict(table.select("app", "slowdown").iter_rows()).values())
     assert set(kinds) == {NETWORK_INTENSIVE, COMPUTE_INTENSIVE}
     assert kinds[NETWORK_INTENSIVE] / kinds.total() == pytest.approx(0.4, abs=0.01)
-    assert Themis()._is_network_intensive(0).sum() == 34
+    assert ThemisWorkload()._is_network_intensive(0).sum() == 34
 
 
 def test_themis_gangs_may_be_spread_anywhere_and_single_gpus_have_no_level() -> None:
-    table = Themis("w2").trace(0).table
+    table = ThemisWorkload("w2").trace(0).table
     assert set(table.filter(pl.col("gpus") > 1)["level"]) == {"cluster"}
     assert table.filter(pl.col("gpus") == 1)["level"].null_count() == table.filter(pl.col("gpus") == 1).height
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from builders import job
 
-from horae.experiment import simulate
-from horae.model.cells import Cluster, Node
+from horae.experiments.simulate import simulate
+from horae.model.cluster import Cluster, Node
 from horae.model.commands import Command, Start, Stop
 from horae.model.events import Event, Health, JobStarted, JobSubmitted, NodeChanged, TenantChange, TenantsChanged, Tick
 from horae.model.jobs import Arrival, Job, Truth
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
 from horae.scheduler import Scheduler

@@ -6,10 +6,10 @@ from math import inf, nan
 
 import pytest
 
-from horae.engines.halving import Halving
+from horae.engines.search.halving import Halving
+from horae.engines.search.loss_forecast import Report
 from horae.model.errors import JobError
 from horae.model.events import Ending, JobCancelled, JobEnded
-from horae.model.forecasts import Report
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.searches import Bracket, Trial
 from horae.model.shapes import Option, Shape

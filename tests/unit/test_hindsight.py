@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from builders import arrival, cluster, job, with_truth
 
-from horae.experiment import simulate
-from horae.hindsight import Hindsight, look_back
-from horae.model.cells import Cluster
+from horae.experiments.explain_journal import JournalExplanation, explain_journal
+from horae.experiments.simulate import simulate
+from horae.model.cluster import Cluster
 from horae.model.errors import InputError, JournalError
 from horae.model.events import Event, Health, NodeChanged
 from horae.model.jobs import Arrival
-from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.reasons import (
     AwaitsDecision,
     AwaitsVictims,
@@ -25,6 +24,7 @@ from horae.model.reasons import (
     NoRoom,
     Unclaimed,
 )
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.status import Status
 
 
@@ -37,11 +37,11 @@ def ask(
     lab: Cluster | None = None,
     outside: Iterable[Event] = (),
     **fields: Any,
-) -> Hindsight:
+) -> JournalExplanation:
     """Run these jobs with a journal, and ask it."""
     pool = PoolSpec("all", policy, **fields)
     simulate(Setup(lab or cluster(nodes=1, gpus=4), (pool,)), jobs, outside, journal=path / "run.jsonl")
-    return look_back(path / "run.jsonl", job_id, at)
+    return explain_journal(path / "run.jsonl", job_id, at)
 
 
 def test_a_job_without_room_is_told_who_has_it_and_who_must_leave(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_job_for_which_others_leave_is_about_to_start(tmp_path: Path) -> None:
     lines = (tmp_path / "run.jsonl").read_text().splitlines(keepends=True)
     stopped = next(index for index, line in enumerate(lines) if '"ending":"stopped"' in line)
     (tmp_path / "cut.jsonl").write_text("".join(lines[:stopped]))
-    item = look_back(tmp_path / "cut.jsonl", "short").explanation
+    item = explain_journal(tmp_path / "cut.jsonl", "short").explanation
     assert item.status is Status.HOLDING
     assert item.reason == AwaitsVictims(("long",))
 
@@ -152,10 +152,10 @@ def test_an_unknown_job_and_one_that_comes_later_are_told_apart(tmp_path: Path) 
     with pytest.raises(InputError, match="submitted after 50 s"):
         ask(tmp_path, "later", 50, jobs)
     with pytest.raises(InputError, match="did you mean first"):
-        look_back(tmp_path / "run.jsonl", "frist")
+        explain_journal(tmp_path / "run.jsonl", "frist")
 
 
 def test_what_is_no_journal_is_told_with_its_file(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text("hello\n")
     with pytest.raises(JournalError, match=r"x\.jsonl:1"):
-        look_back(tmp_path / "x.jsonl", "a")
+        explain_journal(tmp_path / "x.jsonl", "a")

@@ -8,7 +8,7 @@ from builders import ACCELERATOR, cluster, handle, job
 from horae.model.events import JobStarted, JobSubmitted, Tick
 from horae.model.explanations import Explanation
 from horae.model.jobs import Job
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Demand, Shape
 from horae.model.speeds import Sharing
 from horae.scheduler import Scheduler

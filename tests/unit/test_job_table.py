@@ -9,11 +9,11 @@ import pytest
 from command_line import horae, horae_process
 
 from horae import samples
-from horae.model.cells import Cluster, Node
+from horae.model.cluster import Cluster, Node
 from horae.model.jobs import Arrival, Job
 from horae.model.shapes import Option, Shape
 from horae.traces.generators.sample import write_sample, write_usage
-from horae.traces.job_table import JobRow, read_jobs
+from horae.traces.jobs import JobRow, read_jobs
 
 # Two types, a level inside the nodes of one of them, and racks.
 LAB = Cluster(
@@ -86,11 +86,11 @@ WRONG_CSV: dict[str, tuple[str | bytes, str]] = {
     ),
     "a quote is not closed": (
         f'{GOOD}"b,0,1,5\nc,0,1,5\n',
-        ":3: not CSV: unexpected end of data; mend the quotes of this row",
+        ":3: not CSV: unexpected end of data; fix the quotes of this row",
     ),
     "a quote ends in the middle of a cell": (
         f'{GOOD}"b"x,0,1,5\n',
-        """:3: not CSV: ',' expected after '"'; mend the quotes of this row""",
+        """:3: not CSV: ',' expected after '"'; fix the quotes of this row""",
     ),
     # The header
     "a column is missing": ("id,submit,duration\na,0,5\n", ":1: gpus: is missing; add a column gpus"),

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from horae.driver import run
 from horae.engines.simulated import SimulatedEngine
-from horae.experiment import recover, replay_file, replay_text, simulate
+from horae.experiments.replay import recover, replay_file, replay_text
+from horae.experiments.simulate import simulate
 from horae.journal import VERSION, JournalWriter, parse_journal, read_journal
-from horae.model.cells import Gpu, Node
+from horae.model.cluster import Gpu, Node
 from horae.model.commands import CallForBids, Command, Extend, Offer, Start, Stop, Survey
 from horae.model.errors import InputError, JournalError
 from horae.model.events import (
@@ -51,9 +52,9 @@ from horae.model.events import (
     Tick,
 )
 from horae.model.jobs import Arrival, Curve, Job
-from horae.model.plain import from_plain, to_plain
 from horae.model.plans import Reaction
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.serialization import from_plain, to_plain
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.policies import POLICIES
 from horae.scheduler import Scheduler

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horae.guarantees.tenancy import Tenancy
-from horae.model.cells import Cluster, Node
+from horae.cells.binding import CellBinding
+from horae.model.chain_layout import layout_of, private_cluster
+from horae.model.cluster import Cluster, Node
 from horae.model.errors import ClusterError
-from horae.model.layout import layout_of, private_cluster
-from horae.model.plain import from_plain, to_plain
-from horae.model.pools import PoolSpec
-from horae.model.splitting import proportional
+from horae.model.reserved_cells import proportional
+from horae.model.serialization import from_plain, to_plain
+from horae.model.setup import PoolSpec
 
 # Two rows of two racks of two nodes.
 DEEP = Cluster(
@@ -117,7 +117,7 @@ POOLS = (
 
 
 def test_a_pinned_cell_has_the_same_gpus_for_good_and_is_no_part_of_the_other_cells() -> None:
-    tenancy = Tenancy(DEEP, POOLS)
+    tenancy = CellBinding(DEEP, POOLS)
     gpus = {key: np.flatnonzero(mask) for key, mask in tenancy.pins.items()}
     assert {key: (str(DEEP.names(tenancy.real[where])[0]), len(where)) for key, where in gpus.items()} == {
         ("nlp", "gold"): ("n1/0", 8),
@@ -137,7 +137,7 @@ def test_a_pinned_cell_has_the_same_gpus_for_good_and_is_no_part_of_the_other_ce
 
 
 def test_work_without_a_guarantee_may_use_a_pinned_cell_while_it_is_idle() -> None:
-    tenancy = Tenancy(DEEP, POOLS)
+    tenancy = CellBinding(DEEP, POOLS)
     gold = np.flatnonzero(tenancy.pins["nlp", "gold"])
     behind = tenancy.guests(gold)
     for claimed in (False, True, False):
@@ -147,7 +147,7 @@ def test_work_without_a_guarantee_may_use_a_pinned_cell_while_it_is_idle() -> No
 
 
 def test_pinned_cells_are_there_after_a_restart_and_cover_jobs_that_ask_for_them() -> None:
-    tenancy, again = Tenancy(DEEP, POOLS), Tenancy(DEEP, POOLS)
+    tenancy, again = CellBinding(DEEP, POOLS), CellBinding(DEEP, POOLS)
     tenancy.bind(np.flatnonzero(tenancy.owned(POOLS[0]) & ~tenancy.is_pinned)[:8])
     assert len(tenancy.dump()["bound"]) == 1 + 3  # the pinned ones are always bound
     again.restore(tenancy.dump())
@@ -160,7 +160,7 @@ def test_pinned_cells_are_there_after_a_restart_and_cover_jobs_that_ask_for_them
 
 
 def test_a_pinned_cell_on_bad_hardware_is_closed_and_comes_back() -> None:
-    tenancy = Tenancy(DEEP, POOLS)
+    tenancy = CellBinding(DEEP, POOLS)
     gold = tenancy.pins["nlp", "gold"]
     for bad in (True, False):
         tenancy.set_bad(np.arange(8, 16), bad=bad)
@@ -168,6 +168,6 @@ def test_a_pinned_cell_on_bad_hardware_is_closed_and_comes_back() -> None:
 
 
 def test_static_binding_leaves_pinned_cells_where_they_are() -> None:
-    tenancy = Tenancy(DEEP, POOLS, is_static=True)
+    tenancy = CellBinding(DEEP, POOLS, is_static=True)
     assert tenancy.real[tenancy.pins["vision", "gold"]].tolist() == [4, 5, 6, 7]
     assert len(set(tenancy.real[tenancy.is_virtual].tolist())) == 60

@@ -17,9 +17,9 @@ from builders import gpus as named
 from patience import HANG_SECONDS, wait_until
 
 from horae.engines.engine import Moment
-from horae.engines.local import LocalEngine
-from horae.engines.local_files import folder_name
-from horae.model.cells import Cluster, Gpu, Node
+from horae.engines.local.engine import LocalEngine
+from horae.engines.local.job_files import folder_name
+from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.commands import Start, Stop, Survey
 from horae.model.events import (
     Ending,
@@ -511,7 +511,7 @@ def test_a_job_may_have_any_id(bench: Bench, job_id: str) -> None:
 
 
 def trainer(options: str) -> str:
-    return f"{shlex.quote(sys.executable)} -m horae.engines.trainer {options}"
+    return f"{shlex.quote(sys.executable)} -m horae.engines.local.example_trainer {options}"
 
 
 def test_the_trainer_finishes_at_the_speed_of_its_gpus(bench: Bench) -> None:

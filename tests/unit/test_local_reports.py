@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from horae.engines.local_files import folder_name, reports_file
-from horae.engines.local_reports import LocalReports, spoil_half_a_line
-from horae.model.forecasts import Report
+from horae.engines.local.job_files import LocalReports, folder_name, reports_file, spoil_half_a_line
+from horae.engines.search.loss_forecast import Report
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from builders import ACCELERATOR, arrival, cluster, simulate
 from horae.mechanism.claims import claim
 from horae.mechanism.turns import Standing, round_priorities
 from horae.model.decisions import Grants, Pairs, Ranking, Shares
+from horae.model.job_table import JobColumns, JobNumbers, JobTable
 from horae.model.jobs import Arrival, Job, Truth
-from horae.model.pools import Cadence, RoundRules
+from horae.model.setup import Cadence, RoundRules
 from horae.model.shapes import Option, Shape
 from horae.model.status import Status
-from horae.model.table import Entry, JobColumns, JobTable
 
 TYPES = ("V100", "P100", "K80")
 
@@ -23,7 +23,7 @@ def table(received: list[list[float]], gpus: int = 1, apps: list[int] | None = N
     options = tuple(Option(Shape(name, gpus, "node"), 1.0) for name in TYPES)
     for serial in range(len(received)):
         app = apps[serial] if apps else serial
-        jobs.add(serial, Job(f"j{serial}", 0.0, options), Entry(app, 0, 0, 0, (0, 1, 2), 0.0, 0.0))
+        jobs.add(serial, Job(f"j{serial}", 0.0, options), JobNumbers(app, 0, 0, 0, (0, 1, 2), 0.0, 0.0))
     jobs.columns["received_base"][: len(received)] = received
     return jobs.view(0.0)
 

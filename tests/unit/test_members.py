@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from builders import ACCELERATOR, cluster, job
 
-from horae.model.cells import CLUSTER, NODE
+from horae.model.cluster import CLUSTER, NODE
 from horae.model.errors import JobError
 from horae.model.jobs import Job
-from horae.model.plain import from_plain, to_plain
 from horae.model.plans import Contest, Riders, Turns
+from horae.model.serialization import from_plain, to_plain
 from horae.model.shapes import NO_NODE, Demand, Option, Shape, cut
 from horae.placement import packing
 from horae.placement.packing import Packing

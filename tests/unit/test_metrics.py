@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from builders import gpus, job, with_truth
 
-from horae.model.cells import Cluster, Node
+from horae.model.cluster import Cluster, Node
 from horae.model.commands import Start
 from horae.model.errors import InputError
 from horae.model.events import Ending, Event, JobEnded, JobSubmitted, Tick
 from horae.model.jobs import Arrival, Truth
 from horae.model.plans import Reaction
-from horae.model.pools import PoolSpec, Setup
+from horae.model.setup import PoolSpec, Setup
 from horae.model.shapes import Option, Shape
-from horae.reports.fairness import apps
-from horae.reports.log import RunLog
 from horae.reports.metrics import Metrics, measure
-from horae.reports.records import Recorder
+from horae.reports.recorder import Recorder
+from horae.reports.rho import apps
+from horae.reports.run_log import RunLog
 from horae.reports.usage import fragmentation
 
 # Two nodes: `a` with two A100 at 2 dollars an hour each (GPUs 0 and 1), `v` with two V100 at 1 dollar (2 and 3).

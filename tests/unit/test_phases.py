@@ -7,13 +7,13 @@ from math import inf
 import pytest
 
 from horae.model.errors import JobError
-from horae.policies.phases import Phase, ideal_seconds, shared_seconds
+from horae.policies.themis.phases import BidPhase, ideal_seconds, shared_seconds
 
 # Four jobs of 80, 100, 100 and 120 s an iteration: 8 iterations, then two of them 16, then one 36, at 100 s each.
 EXAMPLE = (
-    Phase((640.0, 800.0, 800.0, 960.0), 8),
-    Phase((1600.0, 1600.0), 8),
-    Phase((3600.0,), 8),
+    BidPhase((640.0, 800.0, 800.0, 960.0), 8),
+    BidPhase((1600.0, 1600.0), 8),
+    BidPhase((3600.0,), 8),
 )
 
 
@@ -34,13 +34,13 @@ def test_a_search_without_gpus_never_ends() -> None:
 
 
 def test_jobs_that_do_not_divide_the_gpus_evenly_give_the_odd_one_to_the_longest() -> None:
-    assert Phase((300.0, 200.0), 8).makespan_seconds(3) == 200.0
+    assert BidPhase((300.0, 200.0), 8).makespan_seconds(3) == 200.0
 
 
 def test_where_gpus_are_short_the_longest_job_goes_first() -> None:
-    assert Phase((5.0, 4.0, 3.0, 3.0), 1).makespan_seconds(2) == 8.0
+    assert BidPhase((5.0, 4.0, 3.0, 3.0), 1).makespan_seconds(2) == 8.0
 
 
 def test_a_phase_without_jobs_is_refused() -> None:
     with pytest.raises(JobError, match="no jobs"):
-        Phase((), 8)
+        BidPhase((), 8)

@@ -10,14 +10,14 @@ from builders import arrival, cluster, job, simulate, with_truth
 
 from horae.model.errors import PolicyError
 from horae.model.jobs import Job
-from horae.model.pools import Cadence
+from horae.model.setup import Cadence
 from horae.model.shapes import Option, Shape
 from horae.policies.gittins import Gittins
 from horae.policies.registry import POLICIES, make_policy
-from horae.reports.records import Record
+from horae.reports.recorder import JobRecord
 
 
-def run(policy: str, *jobs: tuple[str, float, int, float], gpus: int = 1, **options: Any) -> dict[str, Record]:
+def run(policy: str, *jobs: tuple[str, float, int, float], gpus: int = 1, **options: Any) -> dict[str, JobRecord]:
     """Jobs (name, submitted, gpus, seconds) on one node, in rounds of 10 s."""
     arrivals = [arrival(name, at, gang, seconds) for name, at, gang, seconds in jobs]
     recorder = simulate(cluster(nodes=1, gpus=gpus), arrivals, policy, Cadence.ROUNDS, round_seconds=10.0, **options)
@@ -167,7 +167,7 @@ def test_with_gpus_alone_dominant_resource_fairness_shares_them_evenly() -> None
     assert sorted(first) == [*"aaaa", *"bbbb"]
 
 
-def queues(*jobs: tuple[str, str, float, int, float], gpus: int = 8, **options: Any) -> dict[str, Record]:
+def queues(*jobs: tuple[str, str, float, int, float], gpus: int = 8, **options: Any) -> dict[str, JobRecord]:
     """Jobs (name, tenant, submitted, gpus, seconds) on one node under the capacity scheduler."""
     arrivals = [arrival(name, at, gang, seconds, tenant=tenant) for name, tenant, at, gang, seconds in jobs]
     recorder = simulate(cluster(nodes=1, gpus=gpus), arrivals, "yarn-cs", Cadence.EVENTS, **options)

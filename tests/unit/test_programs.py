@@ -13,10 +13,9 @@ from horae.model.decisions import Limit, Shares
 from horae.model.errors import PolicyError
 from horae.model.view import Policy
 from horae.policies import check_policy, make_policy
+from horae.policies.cost import MinCost, ThroughputPerDollar
 from horae.policies.hierarchical import Hierarchical
-from horae.policies.min_cost import MinCost
 from horae.policies.partial_allocation import PartialAllocation
-from horae.policies.throughput_per_dollar import ThroughputPerDollar
 from horae.policies.total_throughput import TotalThroughput
 
 ALL: tuple[Policy, ...] = (

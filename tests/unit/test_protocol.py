@@ -9,7 +9,7 @@ import pytest
 from builders import ACCELERATOR, cluster, job
 
 from horae.engines.simulated import SimulatedEngine
-from horae.model.cells import Gpu
+from horae.model.cluster import Gpu
 from horae.model.commands import Command, Extend, Start, Stop, Survey
 from horae.model.errors import BrokenInvariant
 from horae.model.events import (
@@ -30,8 +30,8 @@ from horae.model.events import (
 )
 from horae.model.jobs import Arrival, Truth
 from horae.model.notices import AdoptionRefused, Notice, StartOverdue, UnknownRun
-from horae.model.pools import Cadence, PoolSpec, Setup
 from horae.model.reasons import Suspended
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Shape
 from horae.model.status import Status
 from horae.scheduler import Scheduler

@@ -15,7 +15,7 @@ from horae.policies.registry import POLICIES
 ROOT = Path(horae.__file__).parent
 CORE = [
     path
-    for part in ("model", "guarantees", "mechanism", "placement", "scheduler")
+    for part in ("model", "cells", "mechanism", "placement", "scheduler")
     for path in sorted((ROOT / part).rglob("*.py"))
 ]
 FORBIDDEN_NAMES = {"engine", "engines", "simulate", "simulated", "LocalEngine", "SimulatedEngine", "FaultyEngine"}

@@ -9,14 +9,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from horae.model.cells import Cluster, Node
+from horae.model.cluster import Cluster, Node
 from horae.model.errors import InputError
 from horae.model.jobs import Arrival
 from horae.model.shapes import Shape
-from horae.traces.arrivals import arrivals
-from horae.traces.load import read_trace
+from horae.traces.formats import read_trace, write_trace
+from horae.traces.jobs import arrivals
 from horae.traces.trace import SCHEMA, Fault, Trace
-from horae.traces.write import write_trace
 
 LAB = Cluster(
     "lab",

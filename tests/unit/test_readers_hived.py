@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from horae.model.cells import Node
+from horae.model.cluster import Node
 from horae.model.errors import InputError
-from horae.traces.readers.hived_config import PinnedCell, VirtualCluster, read_hived
+from horae.traces.clusters.hived import PinnedCell, VirtualCluster, read_hived
 
 CONFIG = """\
 kubeApiServerAddress: http://10.0.0.1:8080

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from horae.model.errors import JobError
-from horae.model.gangs import Gang
+from horae.model.gangs import HivedGang
 from horae.traces.readers.hived_pod import ANNOTATION, read_pod
 
 WHOLE = """
@@ -26,13 +26,13 @@ affinityGroup:
 
 def test_a_pod_is_one_member_of_its_gang() -> None:
     pod = read_pod("p", WHOLE)
-    assert pod.gang == Gang("train", "vc1", (4, 4, 1), 7, "V100", "P1", lazy=True)
+    assert pod.gang == HivedGang("train", "vc1", (4, 4, 1), 7, "V100", "P1", lazy=True)
     assert (pod.gpus, pod.heeds_suggestions) == (4, True)
 
 
 def test_a_pod_without_a_group_is_a_gang_of_its_own_with_defaults() -> None:
     pod = read_pod("p", "{virtualCluster: vc1, leafCellNumber: 2}")
-    assert pod.gang == Gang("p", "vc1", (2,), 0, "", "", lazy=False)
+    assert pod.gang == HivedGang("p", "vc1", (2,), 0, "", "", lazy=False)
     assert not pod.heeds_suggestions
 
 
@@ -41,7 +41,7 @@ def test_names_of_older_versions_are_understood() -> None:
     {virtualCluster: vc1, gpuType: K80, gpuNumber: 1, reservationId: P1,
      affinityGroup: {name: g, members: [{podNumber: 1, gpuNumber: 1}]}}
     """
-    assert read_pod("p", text).gang == Gang("g", "vc1", (1,), 0, "K80", "P1")
+    assert read_pod("p", text).gang == HivedGang("g", "vc1", (1,), 0, "K80", "P1")
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_names_of_older_versions_are_understood() -> None:
 def test_a_wrong_annotation_is_one_line_with_pod_and_field(text: str, complaint: str) -> None:
     with pytest.raises(JobError) as caught:
         read_pod("p", text)
-    assert str(caught.value) == f"pod p: {ANNOTATION}: {complaint}; mend the annotation".replace(": : ", ": ")
+    assert str(caught.value) == f"pod p: {ANNOTATION}: {complaint}; fix the annotation".replace(": : ", ": ")
 
 
 def test_a_pod_that_is_none_of_its_groups_members_is_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 from trace_files import DAY, HELIOS, SACCT, column, complaint, faults, write
 
 from horae.model.errors import InputError
-from horae.traces.load import read_trace
+from horae.traces.formats import read_trace
 from horae.traces.trace import Trace
 
 # Slurm

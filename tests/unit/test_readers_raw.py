@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 from horae.model.errors import InputError
-from horae.traces.readers import text
-from horae.traces.readers.raw import RawTable, read_raw
-from horae.traces.readers.text import LINE_BYTES_MAX
+from horae.traces.readers import text_file
+from horae.traces.readers.raw_table import RawTable, read_raw
+from horae.traces.readers.text_file import LINE_BYTES_MAX
 
 GOOD = "a,b\n1,2\n3,4\n"
 ROWS = [("1", "2", 2), ("3", "4", 3)]
@@ -132,7 +132,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "a column is given twice": (b"a,b,a\n1,2,3\n", ":1: a: is a column twice; keep one of them"),
     "a quote is not closed": (
         b'a,b\n"1,2\n',
-        ":2: not CSV: unexpected end of data; mend the quotes of this row",
+        ":2: not CSV: unexpected end of data; fix the quotes of this row",
     ),
     "Parquet is cut short": (b"PAR1abc", ": not Parquet: "),
 }
@@ -169,7 +169,7 @@ def test_a_packed_file_with_a_wrong_checksum_says_after_which_line(tmp_path: Pat
 def test_a_file_beyond_all_bounds_is_refused_with_a_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
 ) -> None:
-    monkeypatch.setattr(text, "FILE_BYTES_MAX", 3 << 20)
+    monkeypatch.setattr(text_file, "FILE_BYTES_MAX", 3 << 20)
     data = b"1,2\n" * (1 << 20)
     want = ": is larger than 0.00293 GiB when unpacked; split it into several files, and read each by itself"
     assert complaint(write(tmp_path, gzip.compress(data) if packed else data)) == want

@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 from trace_files import DAY, HELIOS, OPENB, SACCT, column, complaint, faults, write
 
-from horae.traces.load import FORMATS, detect, parse_mapping, read_trace
-from horae.traces.readers import tables
-from horae.traces.readers.hived_config import is_hived, read_hived
-from horae.traces.readers.text import HEAD_BYTES
+from horae.traces.clusters.hived import is_hived, read_hived
+from horae.traces.formats import FORMATS, detect, known_formats, parse_mapping, read_trace
+from horae.traces.readers import published_table
+from horae.traces.readers.text_file import HEAD_BYTES
 from horae.traces.trace import Trace
 
 # Gavel
@@ -150,9 +150,10 @@ def test_of_several_workloads_one_must_be_chosen(tmp_path: Path) -> None:
     assert column(read_trace(path, where={"seed": "1"}), "steps") == [20.0]
 
 
-def test_pollux_workloads_say_that_they_have_no_run_times(tmp_path: Path) -> None:
+def test_a_table_without_run_times_says_so(tmp_path: Path) -> None:
     path = write(tmp_path, "set,workload,name,submit_s,model,num_gpu,batch_size\n1.0x,6,a,0,bert,1,12\n")
-    assert "pollux workloads have no run times; they are derived from profiles" in complaint(lambda: tables.read(path))
+    said = "duration_s: is missing; add a column duration_s, total_steps or iterations"
+    assert said in complaint(lambda: published_table.read(path))
 
 
 def test_what_is_wrong_in_a_published_table_is_listed(tmp_path: Path) -> None:
@@ -371,7 +372,7 @@ def test_an_unknown_file_says_what_was_found_and_what_to_do(tmp_path: Path) -> N
     path = write(tmp_path, "Name,Started,n_gpu\n")
     assert complaint(lambda: read_trace(path)) == (
         f"{path}: is of no format that is known; its columns are Name, Started, n_gpu; "
-        f"name them with --map submit=...,gpus=...,duration=..., or use --format {'|'.join(FORMATS)}"
+        f"name them with --map submit=...,gpus=...,duration=..., or use --format {'|'.join(known_formats())}"
     )
     assert "there is no format 'pbs'; use horae, slurm" in complaint(lambda: read_trace(path, format="pbs"))
     assert complaint(lambda: read_trace(write(tmp_path, "\n\n"))).endswith(": has no jobs; add one row a job")

@@ -12,7 +12,7 @@ import pytest
 from builders import cluster, job
 
 from horae.driver import Guarded
-from horae.experiment import simulate
+from horae.experiments.simulate import simulate
 from horae.model.commands import Start, Survey
 from horae.model.decisions import Ranking
 from horae.model.effects import Effects, effects_of
@@ -21,7 +21,7 @@ from horae.model.events import Ending, Event, JobEnded, JobStarted, JobSubmitted
 from horae.model.jobs import Arrival, Truth
 from horae.model.notices import DecisionRejected, FactRejected
 from horae.model.plans import Reaction
-from horae.model.pools import Cadence, PoolSpec, Setup
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.status import Status
 from horae.model.view import View
 from horae.policies import registry

@@ -8,7 +8,7 @@ import pytest
 from builders import arrival, cluster, job, simulate
 from builders import gpus as named
 
-from horae.model.cells import Cluster, Node
+from horae.model.cluster import Cluster, Node
 from horae.model.commands import Command, Start, Stop
 from horae.model.events import (
     Ending,
@@ -22,11 +22,11 @@ from horae.model.events import (
     Tick,
 )
 from horae.model.plans import Reaction
-from horae.model.pools import PoolSpec, Setup
+from horae.model.setup import PoolSpec, Setup
 from horae.model.shapes import Shape
+from horae.reports.cluster_tree import draw
 from horae.reports.metrics import measure
-from horae.reports.records import Record, Recorder
-from horae.reports.tree import draw
+from horae.reports.recorder import JobRecord, Recorder
 
 # One node of two GPUs; Tiresias with one limit of 100 GPU-seconds, asked every 10 seconds; a restart costs 5.
 #
@@ -58,11 +58,17 @@ def recorder() -> Recorder:
 
 def test_each_job_has_one_record_in_the_order_of_their_ends(recorder: Recorder) -> None:
     assert recorder.records() == [
-        Record("b", "default", "sweep", 1, "finished", 35.0, 50.0, 70.0, run_seconds=20.0, gpu_seconds=20.0, starts=1),
-        Record("c", "default", "sweep", 1, "finished", 35.0, 50.0, 90.0, run_seconds=40.0, gpu_seconds=40.0, starts=1),
+        JobRecord(
+            "b", "default", "sweep", 1, "finished", 35.0, 50.0, 70.0, run_seconds=20.0, gpu_seconds=20.0, starts=1
+        ),
+        JobRecord(
+            "c", "default", "sweep", 1, "finished", 35.0, 50.0, 90.0, run_seconds=40.0, gpu_seconds=40.0, starts=1
+        ),
         # 50 s before the preemption and 55 s after it, on two GPUs.
-        Record("a", "nlp", "a", 2, "finished", 0.0, 0.0, 145.0, run_seconds=105.0, gpu_seconds=210.0, starts=2),
-        Record("d", "default", "d", 2, "finished", 141.0, 150.0, 160.0, run_seconds=10.0, gpu_seconds=20.0, starts=1),
+        JobRecord("a", "nlp", "a", 2, "finished", 0.0, 0.0, 145.0, run_seconds=105.0, gpu_seconds=210.0, starts=2),
+        JobRecord(
+            "d", "default", "d", 2, "finished", 141.0, 150.0, 160.0, run_seconds=10.0, gpu_seconds=20.0, starts=1
+        ),
     ]
     assert not recorder.live
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.policies.seats import seated
+from horae.policies.themis.offer_filter import seated
 
 RHO = np.array([1.0, 3.0, 2.0, 0.5, 2.5])
 ALL = np.arange(5)

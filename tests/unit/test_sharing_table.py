@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from command_line import horae
 
+from horae.cells.binding import CellBinding
 from horae.cli.sharing import with_sharing
-from horae.guarantees.tenancy import Tenancy
 from horae.model.errors import InputError
 from horae.model.speeds import Sharing
 from horae.policies.registry import make_policy
-from horae.traces.cluster_file import read_cluster
+from horae.traces.clusters.file import read_cluster
 from horae.traces.sharing_table import on_types, read_sharing
 
 HEADER = "model_a,model_b,gpu,gpus,kept_a,kept_b\n"
@@ -93,7 +93,7 @@ def test_a_throughput_file_of_gavel_does_as_well(tmp_path: Path) -> None:
     """What each keeps is its speed beside the other over its speed alone."""
     speeds = {"v100": {"('LM', 1)": {"null": 10.0, "('LM', 1)": [9.0, 9.0]}}}
     path = write(tmp_path, "speeds.json", json.dumps(speeds))
-    setup = read_cluster(write(tmp_path, "lab.yaml", LAB), make_policy, Tenancy)
+    setup = read_cluster(write(tmp_path, "lab.yaml", LAB), make_policy, CellBinding)
     assert with_sharing(setup, path).sharing == (Sharing(("LM", "LM"), "V100", 1, (0.9, 0.9)),)
     assert with_sharing(setup, None) == setup
 

@@ -6,15 +6,15 @@ import pytest
 from builders import arrival, cluster, simulate
 from builders import gpus as named
 
-from horae.engines.faults import fault_plan
+from horae.engines.node_failures import fault_plan
 from horae.engines.simulated import SimulatedEngine, speed_at
-from horae.experiment import simulate as run_simulation
-from horae.model.cells import Gpu
+from horae.experiments.simulate import simulate as run_simulation
+from horae.model.cluster import Gpu
 from horae.model.commands import Start, Stop, Survey
 from horae.model.errors import BrokenInvariant, InputError
 from horae.model.events import Ending, Health, JobEnded, JobStarted, NodeChanged, Running, Surveyed
 from horae.model.jobs import Arrival, Job, Truth
-from horae.model.pools import PoolSpec, Setup
+from horae.model.setup import PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 
 LEVELS = ("gpu", "node", "rack", "cluster")

@@ -15,11 +15,11 @@ from horae.model.view import Policy, View
 from horae.policies.finish_time_fairness import FinishTimeFairness
 from horae.policies.makespan import Makespan
 from horae.policies.max_min import MaxMin
-from horae.policies.solve.answers import Unsolved
-from horae.policies.solve.classes import collapse
-from horae.policies.solve.classes_kernel import sorted_out
-from horae.policies.solve.finish_time import isolated_speed
-from horae.policies.solve.program import Row, maximise
+from horae.solvers.classes import collapse
+from horae.solvers.classes_kernel import sorted_out
+from horae.solvers.levels.objectives import isolated_speed
+from horae.solvers.linear_program import ProgramRow, maximise
+from horae.solvers.solution import Unsolved
 
 POLICIES = (MaxMin(), MaxMin(fill=False), FinishTimeFairness(), FinishTimeFairness(aware=False), Makespan())
 
@@ -153,6 +153,6 @@ def test_of_equally_fast_shapes_of_one_type_only_the_loosest_is_asked_for() -> N
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_program_whose_numbers_are_not_finite_is_unsolved_rather_than_a_crash(value: float) -> None:
-    row = Row(np.array([0]), np.array([value]), -np.inf, 1.0)
+    row = ProgramRow(np.array([0]), np.array([value]), -np.inf, 1.0)
     with pytest.raises(Unsolved, match="its numbers are not finite"):
         maximise("a test", np.ones(1), (row,))

@@ -13,9 +13,9 @@ import pytest
 from horae.model.errors import InputError
 from horae.model.shapes import Shape
 from horae.model.speeds import Measurement, PairMeasurement
-from horae.speed.book import SpeedBook
-from horae.speed.scaling import Curve, Point, fit_curve
-from horae.speed.shipped import SHIPPED
+from horae.speed.published_speeds import SHIPPED
+from horae.speed.scaling import ScalingCurve, ScalingPoint, fit_curve
+from horae.speed.table import SpeedBook
 from horae.traces.speed_tables import (
     read_gavel_colocated,
     read_gavel_csv,
@@ -151,11 +151,11 @@ def test_an_impossible_measurement_is_one_line(bad: Measurement) -> None:
 # The curve
 
 
-def points(curve: Sequence[float], sizes: Sequence[int], spread_sizes: Sequence[int] = ()) -> list[Point]:
+def points(curve: Sequence[float], sizes: Sequence[int], spread_sizes: Sequence[int] = ()) -> list[ScalingPoint]:
     work, exchange, latency, spread, spread_work = curve
-    inside = [Point(k, False, work / k + exchange * (k - 1) / k + latency * (k - 1)) for k in sizes]
+    inside = [ScalingPoint(k, False, work / k + exchange * (k - 1) / k + latency * (k - 1)) for k in sizes]
     outside = [
-        Point(k, True, work / k + exchange * (k - 1) / k + latency * (k - 1) + spread + spread_work / k)
+        ScalingPoint(k, True, work / k + exchange * (k - 1) / k + latency * (k - 1) + spread + spread_work / k)
         for k in spread_sizes
     ]
     return [*inside, *outside]
@@ -190,20 +190,20 @@ def test_a_super_linear_row_does_not_throw_what_lies_between_the_others() -> Non
 
 def test_twice_as_slow_is_as_bad_as_twice_as_fast() -> None:
     """Two rows of one gang that differ by a factor of 4 draw the curve to their geometric mean."""
-    curve = fit_curve([Point(1, False, 1.0), Point(1, False, 4.0), Point(2, False, 1.0)])
+    curve = fit_curve([ScalingPoint(1, False, 1.0), ScalingPoint(1, False, 4.0), ScalingPoint(2, False, 1.0)])
     assert curve is not None
     assert curve.seconds(1, is_spread=False) == pytest.approx(2.0)
 
 
 def test_the_error_is_the_worst_relative_error_of_a_speed() -> None:
-    curve = fit_curve([Point(1, False, 1.0), Point(1, False, 2.0), Point(2, False, 1.0)])
+    curve = fit_curve([ScalingPoint(1, False, 1.0), ScalingPoint(1, False, 2.0), ScalingPoint(2, False, 1.0)])
     assert curve is not None
     fitted = curve.seconds(1, is_spread=False)
     assert curve.error_max == pytest.approx(max(abs(1 / fitted - 1), abs(2 / fitted - 1)))
 
 
 def test_the_curve_is_bent_through_its_rows_and_keeps_their_height_beyond() -> None:
-    rows = [Point(1, False, 1.0), Point(2, False, 0.6), Point(4, False, 0.2)]
+    rows = [ScalingPoint(1, False, 1.0), ScalingPoint(2, False, 0.6), ScalingPoint(4, False, 0.2)]
     curve = fit_curve(rows)
     assert curve is not None
     assert [curve.bent_seconds(point.gpus, is_spread=False) for point in rows] == pytest.approx([1.0, 0.6, 0.2])
@@ -368,7 +368,7 @@ def test_a_file_that_is_not_csv_is_one_line(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("{", ":1: not JSON: Expecting property name enclosed in double quotes; mend it"),
+        ("{", ":1: not JSON: Expecting property name enclosed in double quotes; fix it"),
         ("[]", ": is not a mapping; use Gavel's throughput format"),
         ("{}", ": has no speeds; name a throughput file of Gavel's format"),
         ('{"v100": {"LM": {"null": 1}}}', ": v100: has the job type 'LM'; write ('job type', gpus)"),
@@ -404,7 +404,7 @@ def tables(data: Path) -> dict[str, tuple[Measurement, ...]]:
     return {"gavel": read_gavel_csv(data), "itp": read_itp(data), "pollux": read_pollux(data)}
 
 
-def curves(rows: Sequence[Measurement], accelerator: str) -> list[Curve]:
+def curves(rows: Sequence[Measurement], accelerator: str) -> list[ScalingCurve]:
     known = SpeedBook(tuple(rows))
     return [curve for model in known.models if (curve := known.curve(model, accelerator)) is not None]
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from builders import job
 
-from horae.model.cells import CLUSTER, Cluster, Gpu, Node
+from horae.model.cluster import CLUSTER, Cluster, Gpu, Node
 from horae.model.commands import Command, Start, Stop
 from horae.model.events import Ending, Event, JobEnded, JobStarted, JobSubmitted, LeaseAdopted, Running, Surveyed, Tick
-from horae.model.pools import PoolSpec, Setup
+from horae.model.setup import PoolSpec, Setup
 from horae.model.status import Status
 from horae.scheduler import Scheduler
 

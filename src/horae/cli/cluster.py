@@ -1,4 +1,4 @@
-"""`horae cluster`: what a cluster file comes to, ours or HiveD's."""
+"""`horae cluster`: shows or converts a cluster file, of Horae or HiveD."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from typing import Annotated
 
 import typer
 
-from horae.cli.cluster_convert import converted
-from horae.guarantees.cell_allocator import CellAllocator
-from horae.guarantees.tenancy import Tenancy
+from horae.cells.allocator import CellAllocator
+from horae.cells.binding import CellBinding
+from horae.model.chain_layout import ChainLayout
 from horae.model.errors import ClusterError, InputError
-from horae.model.layout import Layout
-from horae.model.pools import PoolSpec
+from horae.model.setup import PoolSpec
 from horae.policies.registry import make_policy
-from horae.reports.tree import draw
-from horae.traces.cluster_file import read_cluster
-from horae.traces.readers.hived_config import HivedConfig, is_hived, read_hived
+from horae.reports.cluster_tree import draw
+from horae.traces.clusters.file import read_cluster
+from horae.traces.clusters.hived import HivedConfig, is_hived, read_hived
+from horae.traces.clusters.hived_conversion import converted
 
 app = typer.Typer(no_args_is_help=True, help="Look at a cluster file.")
 
 
 @app.command("show")
 def show(file: Annotated[Path, typer.Argument(help="A cluster file (YAML), ours or HiveD's.")]) -> None:
-    """Draw the tree of cells, and who owns what."""
+    """Draw the tree of cells, and which tenant owns what."""
     if is_hived(file):
         _show_hived(_checked(file))
         return
-    setup = read_cluster(file, make_policy, Tenancy)
+    setup = read_cluster(file, make_policy, CellBinding)
     print(draw(setup.cluster))
-    layout = Tenancy(setup.cluster, setup.pools).layout
+    layout = CellBinding(setup.cluster, setup.pools).layout
     for pool in setup.pools:
         lent = any(each.reserves for each in setup.pools) and not pool.reserves
         print(f"pool {pool.name}: {pool.policy}, {'what is idle' if lent else _owned(pool, layout)}")
 
 
-def _owned(pool: PoolSpec, layout: Layout) -> str:
+def _owned(pool: PoolSpec, layout: ChainLayout) -> str:
     if pool.reserves:
         cells = [f"{count} x {name}{_split(pool, name, layout)}" for name, count in pool.cells.items()]
         return ", ".join([*cells, *(f"pinned {name} ({place})" for name, place in pool.pinned.items())])
     return f"{len(pool.nodes)} nodes of its own" if pool.nodes else "all other nodes"
 
 
-def _split(pool: PoolSpec, name: str, layout: Layout) -> str:
-    """How cells that several chains have are divided among them."""
+def _split(pool: PoolSpec, name: str, layout: ChainLayout) -> str:
+    """How cells that exist in several chains are divided among them."""
     chains, split = layout.territory.chains, layout.named[pool.name][name]
     if name.rpartition(".")[0].lower() in (chains[kind.chain].name.lower() for kind in split) or not split:
         return ""
@@ -66,7 +66,7 @@ def convert(
 
 
 def _checked(file: Path) -> HivedConfig:
-    """A configuration whose virtual clusters fit."""
+    """A HiveD configuration, after checking that its virtual clusters fit."""
     config = read_hived(file)
     try:
         CellAllocator(config.territory)

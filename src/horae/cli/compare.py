@@ -1,4 +1,4 @@
-"""`horae compare`: policies side by side on one workload. Its options; what it does is in `compare_run`."""
+"""`horae compare`: policies side by side on one workload. This module has the options; `compare_run` does the work."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from horae.cli.compare_request import By, Format, Request
+from horae.cli.compare_request import By, CompareFormat, Request
 from horae.cli.output import Data
 from horae.cli.sharing import SharingOption
-from horae.model.pools import Cadence
+from horae.model.setup import Cadence
 
+app = typer.Typer()
 Jobs = Annotated[
     str, typer.Argument(help="A trace: a job table, a published trace, or a generator: 'poisson={jobs: 500}'.")
 ]
@@ -52,13 +53,14 @@ Strict = Annotated[bool, typer.Option(help="A broken row of the trace is an erro
 Workers = Annotated[int | None, typer.Option(min=1, max=1024, help="Processes; as many as there are cores by default.")]
 CacheOption = Annotated[Path | None, typer.Option("--cache", help="Where results are kept; ~/.cache/horae by default.")]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Run everything anew, and keep nothing.")]
-Output = Annotated[Format, typer.Option("-o", "--output", help="How to print the result.")]
+Output = Annotated[CompareFormat, typer.Option("-o", "--output", help="How to print the result.")]
 ByOption = Annotated[By | None, typer.Option("--by", help="The numbers of each tenant or user as well.")]
 Plots = Annotated[Path | None, typer.Option(help="Draw the runs of seed 0 into this folder.")]
 Verbose = Annotated[bool, typer.Option(help="A line for each finished run.")]
 Quiet = Annotated[bool, typer.Option(help="Nothing on standard error but errors.")]
 
 
+@app.command()
 def compare_command(
     jobs: Jobs,
     cluster: ClusterOption = None,
@@ -83,7 +85,7 @@ def compare_command(
     workers: Workers = None,
     cache: CacheOption = None,
     no_cache: NoCache = False,
-    output: Output = Format.TABLE,
+    output: Output = CompareFormat.TABLE,
     by: ByOption = None,
     plots: Plots = None,
     verbose: Verbose = False,
@@ -91,8 +93,8 @@ def compare_command(
 ) -> None:
     """Policies side by side on one workload, with intervals and a lower bound.
 
-    Runs go on in parallel. What has finished is kept, so that the same command, or one with another policy more, runs
-    only what is missing.
+    Runs execute in parallel. Finished results are kept, so that the same command, or one with an additional policy,
+    runs only what is missing.
     """
     from horae.cli.compare_run import run_comparison  # noqa: PLC0415  (statistics take a second to import)
 

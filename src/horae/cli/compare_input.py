@@ -1,4 +1,4 @@
-"""What `horae compare` is given: a cluster, policies, failures and a workload."""
+"""The input of `horae compare`: a cluster, policies, failures and a workload."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from horae.cli.compare_request import Request
-from horae.cli.inputs import choose_policies, choose_setup, not_negative, positive
-from horae.cli.rows import Tell, pairs, tell_rows
+from horae.cli.rows import Tell, tell_rows
 from horae.cli.sharing import with_sharing
 from horae.cli.speed import speed_book
 from horae.cli.trace import generator_of
-from horae.comparison.drawn import Drawn, jobs_of
-from horae.comparison.task import Failures, PolicyChoice
-from horae.comparison.workload import Recorded, Workload
-from horae.model.cells import Cluster
+from horae.experiments.compare.generated_workload import GeneratedWorkload, jobs_of
+from horae.experiments.compare.run_spec import Failures, PolicyChoice
+from horae.experiments.compare.workload import Recorded, Workload
+from horae.experiments.inputs import choose_policies, choose_setup, not_negative, pairs, positive
+from horae.model.cluster import Cluster
 from horae.model.errors import InputError, PolicyError
-from horae.model.plain import Plain
-from horae.model.pools import Setup
+from horae.model.serialization import Plain
+from horae.model.setup import Setup
+from horae.traces.formats import read_trace
 from horae.traces.generators import GENERATORS
-from horae.traces.load import read_trace
 
 POLICIES_DEFAULT = ("fifo", "sjf", "srtf", "las", "tiresias", "drf")
 
 
 @dataclass(frozen=True)
 class TraceInput:
-    """A workload, and what became of the rows of its file."""
+    """A workload, and the statistics of the rows of its file."""
 
     source: str
     workload: Workload
@@ -48,7 +48,7 @@ class TraceInput:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a request comes to."""
+    """The parsed request."""
 
     setup: Setup
     policies: Mapping[str, PolicyChoice]  # by label
@@ -80,13 +80,13 @@ def read_workload(request: Request, cluster: Cluster, tell: Tell) -> TraceInput:
         _refuse_file_options(request)
         generator = generator_of(request.jobs, request.data, "JOBS")
         trace, jobs = jobs_of(generator.trace(0), *how)
-        workload = Drawn(generator, *how)
+        workload = GeneratedWorkload(generator, *how)
     tell_rows(trace, tell)
     return TraceInput(request.jobs, workload, len(jobs), trace.fault_count, trace.left_out, trace.changed)
 
 
 def _refuse_file_options(request: Request) -> None:
-    """What a file is read with means nothing to a generator."""
+    """Rejects options for reading a file when the workload is a generator."""
     for option, value in (("--format", request.format), ("--map", request.mapping), ("--where", request.where)):
         if value is not None:
             name = request.jobs.partition("=")[0]

@@ -1,4 +1,4 @@
-"""What `horae compare` says: the table on a terminal, and notes beside it."""
+"""The output of `horae compare`: the table on a terminal, and notes below it."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from horae.comparison.columns import Page, group_page, page
-from horae.comparison.table import Comparison
-from horae.comparison.task import Task
-from horae.comparison.versus import CONFIDENCE
-from horae.comparison.workload import Workload
+from horae.experiments.compare.baseline_difference import CONFIDENCE
+from horae.experiments.compare.formats import Page, group_page, page
+from horae.experiments.compare.run_spec import RunSpec
+from horae.experiments.compare.table import Comparison
+from horae.experiments.compare.workload import Workload
 from horae.model.events import JobSubmitted
 from horae.model.reasons import Reason
 from horae.reports.labels import short_labels
-from horae.reports.log import REFUSED
+from horae.reports.run_log import REFUSED
 from horae.scheduler import Scheduler
 
 LISTED_MAX = 10
-NAME_MIN = 18  # characters that are left of a name before a column has to go
+NAME_MIN = 18  # characters left of a name before a column is dropped
 HEADING_MIN = 20  # our own headings are shorter; the baseline's name may not be
-PIPED_WIDTH = 10_000  # nobody's terminal: a table that goes into a file is as wide as it needs to be
+PIPED_WIDTH = 10_000  # not a terminal: a table that goes into a file is as wide as it needs to be
 
 
 def print_tables(comparison: Comparison, console: Console | None = None) -> None:
@@ -53,7 +53,8 @@ def _legend(comparison: Comparison) -> str:
 
 
 def _fitting(sheet: Page, console: Console) -> tuple[Table, list[str]]:
-    """The table with as many columns as there is room for; first names get shorter, then what matters least goes."""
+    """The table with as many columns as fit; names are shortened first,
+    then the least important columns are dropped."""
     kept = list(range(len(sheet.headings)))
     left_out: list[str] = []
     length = max((len(line[index]) for line in sheet.lines for index in range(sheet.left)), default=0)
@@ -74,7 +75,7 @@ def _width(table: Table, console: Console) -> int:
 
 
 def _table(sheet: Page, kept: Sequence[int], length: int) -> Table:
-    """With names of at most so many characters."""
+    """The table with names of at most this many characters."""
     columns = [
         Column(escape(heading), justify="left" if index < sheet.left else "right", no_wrap=True)
         for index, heading in enumerate(short_labels(sheet.headings, max(length, HEADING_MIN)))
@@ -88,8 +89,8 @@ def _table(sheet: Page, kept: Sequence[int], length: int) -> Table:
     return table
 
 
-def tell_left_over(comparison: Comparison, first: Task, workload: Workload, tell: Callable[[str], None]) -> None:
-    """The jobs that did not run to their end: those that never could with the reason, the others by policy."""
+def tell_left_over(comparison: Comparison, first: RunSpec, workload: Workload, tell: Callable[[str], None]) -> None:
+    """Reports the jobs that did not run to their end: those that never could with the reason, the others by policy."""
     jobs = comparison.logs[first.label].jobs
     refused = {jobs.id[row] for row in np.flatnonzero(jobs.outcome == REFUSED).tolist()}
     if refused:
@@ -110,8 +111,8 @@ def _jobs(count: int) -> str:
     return "job" if count == 1 else "jobs"
 
 
-def _reasons(task: Task, workload: Workload, refused: set[str]) -> dict[str, Reason | None]:
-    """Asked anew, for a log has no words: whether a job can ever run depends on nothing but the cluster."""
+def _reasons(task: RunSpec, workload: Workload, refused: set[str]) -> dict[str, Reason | None]:
+    """Recomputes the reasons, because a log has no texts: whether a job can ever run depends only on the cluster."""
     scheduler = Scheduler(task.setup)
     jobs = (arrival.job for arrival in workload(task.seed) if arrival.job.id in refused)
     reasons = {}

@@ -1,4 +1,4 @@
-"""All that a user may ask of `horae compare`."""
+"""The options of `horae compare`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from horae.model.pools import Cadence
+from horae.model.setup import Cadence
 
 
-class Format(Enum):
+class CompareFormat(Enum):
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
@@ -23,7 +23,7 @@ class By(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """As it was written; None and nothing stand for what was left out."""
+    """The request as written; None and empty values stand for omitted options."""
 
     jobs: str  # a file, or a generator with its options
     cluster: Path | None = None
@@ -42,13 +42,13 @@ class Request:
     where: str | None = None
     whole_nodes: bool = True
     speeds: tuple[str, ...] = ()  # tables; none: run times as the trace has them
-    sharing: Path | None = None  # a table of pairs; none: nobody shares GPUs
+    sharing: Path | None = None  # a table of pairs; none: no jobs share GPUs
     data: Path | None = None
     strict: bool = False
     workers: int | None = None
     cache: Path | None = None
     no_cache: bool = False
-    output: Format = Format.TABLE
+    output: CompareFormat = CompareFormat.TABLE
     by: By | None = None
     plots: Path | None = None
     verbose: bool = False

@@ -1,4 +1,4 @@
-"""What `horae compare` does: read, run, measure, print."""
+"""Carries out `horae compare`: read, run, measure, print."""
 
 from __future__ import annotations
 
@@ -17,31 +17,30 @@ from rich.console import Console
 from horae import __version__
 from horae.cli.compare_input import Wanted, wanted
 from horae.cli.compare_output import print_tables, tell_left_over
-from horae.cli.compare_request import Format, Request
+from horae.cli.compare_request import CompareFormat, Request
 from horae.cli.kernels import tell_of_compiling
+from horae.cli.progress import ProgressBars, ProgressLines
 from horae.cli.rows import Tell
-from horae.comparison.bars import Bars, Lines
-from horae.comparison.cache import Cache, default_folder
-from horae.comparison.crew import RunLost
-from horae.comparison.formats import as_csv, as_json, as_markdown
-from horae.comparison.identity import sources_digest
-from horae.comparison.run import outcomes
-from horae.comparison.table import Comparison, tabulate
-from horae.comparison.task import tasks
+from horae.experiments.compare.formats import as_csv, as_json, as_markdown
+from horae.experiments.compare.run import outcomes
+from horae.experiments.compare.run_spec import run_specs
+from horae.experiments.compare.table import Comparison, tabulate
+from horae.experiments.result_store import ResultStore, default_folder, sources_digest
+from horae.experiments.workers import RunLost
 from horae.model.errors import InputError
-from horae.model.plain import Plain, to_plain
+from horae.model.serialization import Plain, to_plain
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # as shells have it
 
 
 class Terminated(KeyboardInterrupt):
-    """This process was asked to end. It does so as with Ctrl-C: there are processes and files to clear away."""
+    """This process was asked to terminate. It is handled like Ctrl-C: there are processes and files to clean up."""
 
 
 def run_comparison(request: Request) -> int:
-    """The exit code. Whatever is not the result goes to standard error."""
+    """Runs a comparison and returns the exit code. Everything except the result goes to standard error."""
     tell = _silence if request.quiet else _tell
-    cache = None if request.no_cache else Cache(request.cache or default_folder(), tell)
+    cache = None if request.no_cache else ResultStore(request.cache or default_folder(), tell)
     try:
         with _heeding_termination():
             _compare(request, cache, tell)
@@ -59,7 +58,7 @@ def run_comparison(request: Request) -> int:
 @contextmanager
 def _heeding_termination() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
-        yield  # nobody else may say what a signal does
+        yield  # only the main thread may set signal handlers
         return
 
     def terminate(number: int, frame: FrameType | None) -> None:
@@ -72,11 +71,11 @@ def _heeding_termination() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _compare(request: Request, cache: Cache | None, tell: Tell) -> None:
+def _compare(request: Request, cache: ResultStore | None, tell: Tell) -> None:
     if request.plots is not None:
         _make_folder(request.plots)
     what = wanted(request, tell)
-    todo = tasks(what.setup, what.policies, request.seeds, what.failures)
+    todo = run_specs(what.setup, what.policies, request.seeds, what.failures)
     tell_of_compiling([pool.policy for task in todo for pool in task.setup.pools], tell)
     workload, labels, by = what.trace.workload, list(what.policies), f"{request.by.value}s" if request.by else ""
     progress = _progress(request)
@@ -92,7 +91,7 @@ def _compare(request: Request, cache: Cache | None, tell: Tell) -> None:
 
 
 def _make_folder(folder: Path) -> None:
-    """Before hours of work rather than after."""
+    """Makes the output folder before hours of work rather than after."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -103,35 +102,35 @@ def _make_folder(folder: Path) -> None:
 
 
 def _tell(line: str) -> None:
-    """One line, whatever a file may have in its names."""
+    """Prints one line, whatever characters a file has in its names."""
     print(*line.splitlines(), file=sys.stderr)
 
 
 def _silence(line: str) -> None: ...
 
 
-def _progress(request: Request) -> Bars | Lines:
+def _progress(request: Request) -> ProgressBars | ProgressLines:
     if request.quiet:
-        return Lines(_silence)
+        return ProgressLines(_silence)
     if sys.stderr.isatty():
-        return Bars(Console(stderr=True))
-    return Lines(_tell if request.verbose else _silence)
+        return ProgressBars(Console(stderr=True))
+    return ProgressLines(_tell if request.verbose else _silence)
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _what_is_kept(cache: Cache | None) -> str:
+def _what_is_kept(cache: ResultStore | None) -> str:
     if cache is None or cache.failed:
         return "nothing was kept; with a cache, the same command would go on from here"
-    if not cache.kept_count:
+    if not cache.stored_count:
         return "no run had finished"
     return f"finished runs are kept in {cache.folder}, and the same command goes on from there"
 
 
 def _draw(comparison: Comparison, folder: Path, tell: Tell) -> None:
-    from horae.reports.plots import plot_comparison  # noqa: PLC0415  (matplotlib takes a second to import)
+    from horae.reports.plots.comparison import plot_comparison  # noqa: PLC0415  (matplotlib takes a second to import)
 
     for path in plot_comparison(comparison.logs, folder):
         tell(f"drew {path}")
@@ -139,18 +138,18 @@ def _draw(comparison: Comparison, folder: Path, tell: Tell) -> None:
 
 def _print(comparison: Comparison, request: Request, what: Wanted) -> None:
     match request.output:
-        case Format.TABLE:
+        case CompareFormat.TABLE:
             print_tables(comparison)
-        case Format.JSON:
+        case CompareFormat.JSON:
             sys.stdout.write(as_json(comparison, _parameters(request, what)))
-        case Format.CSV:
+        case CompareFormat.CSV:
             sys.stdout.write(as_csv(comparison))
-        case Format.MARKDOWN:
+        case CompareFormat.MARKDOWN:
             sys.stdout.write(as_markdown(comparison))
 
 
 def _parameters(request: Request, what: Wanted) -> dict[str, Plain]:
-    """What a paper must say so that others can do it again. Nothing of this machine or this day."""
+    """The parameters that a paper must state to be reproducible, without anything specific to this machine or date."""
     return {
         "horae": __version__,
         "sources": sources_digest(),

@@ -1,4 +1,4 @@
-"""A word to whoever watches, before the first run that compiles kernels: that takes a minute and says nothing."""
+"""A notice before the first run that compiles kernels, because that takes a minute without output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTICE = "compiling kernels for the first time, which takes about a minute; late
 
 
 def tell_of_compiling(policies: Iterable[str], tell: Callable[[str], None]) -> None:
-    """Policies that solve or settle something use kernels; numba keeps what it compiled beside the sources."""
+    """Announces compilation for policies that use kernels; numba caches the compiled code beside the sources."""
     if not sys.stderr.isatty() or "NUMBA_CACHE_DIR" in os.environ or not any(map(_shares, policies)):
         return
     if not any(PACKAGE.rglob("*.nbc")):

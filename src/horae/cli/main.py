@@ -1,42 +1,27 @@
-"""The command line. What a user did wrong is one line on standard error and exit code 2, never a traceback."""
+"""The command line. A user error is one line on standard error and exit code 2, never a traceback."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
-from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
 import typer
 
 from horae import __version__
-from horae.cli import cluster, compare, policy, reproduce, simulate, speed, tenants, trace, why
+from horae.cli.lazy_group import LazyGroup
 from horae.cli.output import printable
-from horae.experiment import replay_file
 from horae.model.errors import HoraeError, InputError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Shares one GPU cluster between teams.")
-app.command("simulate")(simulate.simulate_command)
-app.command("compare")(compare.compare_command)
-app.command("why")(why.why)
-app.command("demo")(simulate.demo)
-app.add_typer(policy.app, name="policy")
-app.add_typer(trace.app, name="trace")
-app.add_typer(speed.app, name="speed")
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(tenants.app, name="tenants")
-app.add_typer(reproduce.app, name="reproduce")
+app = typer.Typer(
+    cls=LazyGroup, no_args_is_help=True, add_completion=False, help="Shares one GPU cluster between teams."
+)
 
 
-@app.command()
-def replay(journal: Annotated[Path, typer.Argument(help="A file made with --journal.")]) -> None:
-    """Feed a journal's events to a fresh scheduler; everything must come out the same, bit for bit."""
-    replayed = replay_file(journal)
-    if replayed.difference:
-        print(f"{journal}: differs at {replayed.difference}")
-        raise typer.Exit(1)
-    print(f"{journal}: {replayed.events} events and {replayed.commands} commands, all the same")
+@app.callback()
+def main() -> None:
+    """Shares one GPU cluster between teams."""
 
 
 @app.command()
@@ -48,14 +33,14 @@ def version() -> None:
 def run() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a name may have letters that a terminal lacks
+            stream.reconfigure(errors="backslashreplace")  # a name may have characters that the terminal lacks
     try:
         _check_arguments()
         code = app(prog_name="horae", standalone_mode=False)
         sys.stdout.flush()
         sys.exit(code)
     except typer.TyperException as error:
-        # Without any argument the help was printed already, and there is nothing to say.
+        # Without any argument the help was printed already, and there is nothing to report.
         problem = error.format_message().rstrip(".")
         _fail(f"{problem}; add --help to see what there is" if problem else "", error.exit_code)
     except InputError as error:
@@ -73,19 +58,19 @@ def run() -> None:
 def _check_arguments() -> None:
     for word in sys.argv[1:]:
         if not word.isprintable() and any("\udc80" <= letter <= "\udcff" for letter in word):
-            raise InputError(f"{word!r} is not UTF-8 text", remedy="mend the argument")
+            raise InputError(f"{word!r} is not UTF-8 text", remedy="fix the argument")
 
 
 def _cannot_write(error: OSError) -> NoReturn:
-    """What is left unwritten would be tried again at the very end, and fail again."""
+    """Exits after a failed write; buffered output would otherwise be written again at exit, and fail again."""
     sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
     if isinstance(error, BrokenPipeError):
-        _fail("", 141)  # whoever was reading has seen enough
+        _fail("", 141)  # the reader closed the pipe
     _fail(f"{error.filename or 'standard output'}: {error.strerror}; make room for it, or write elsewhere", 2)
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:
-    """One line, whatever a file may have in its names."""
+    """Prints one line, whatever characters a file has in its names, and exits."""
     if message:
         print("horae:", printable(" ".join(message.splitlines())), file=sys.stderr)
     sys.exit(exit_code)

@@ -13,17 +13,17 @@ from rich.table import Column
 from horae.model.errors import InputError
 
 
-class Format(Enum):
+class OutputFormat(Enum):
     TABLE = "table"
     JSON = "json"
 
 
 Data = Annotated[Path | None, typer.Option("--data", envvar="HORAE_DATA", help="The folder with the published traces.")]
-Output = Annotated[Format, typer.Option("-o", "--output", help="How to print the result.")]
+Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="How to print the result.")]
 
 
 def console() -> Console:
-    """Piped into a file there is no width; a table must not be broken for that."""
+    """A console; a wide one where the output is not a terminal, so that tables are not wrapped."""
     made = Console()
     return made if made.is_terminal else Console(width=200)
 
@@ -33,7 +33,7 @@ def right(*headings: str) -> list[Column]:
 
 
 def printable(text: str) -> str:
-    """The same text with what could steer a terminal spelled out."""
+    """The text with terminal control characters escaped."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 

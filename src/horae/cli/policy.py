@@ -1,4 +1,4 @@
-"""`horae policy`: which policies there are, and what they take."""
+"""`horae policy`: lists policies and describes their options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from horae.cli.output import Format, Output, console, printable
+from horae.cli.output import Output, OutputFormat, console, printable
 from horae.model.errors import PolicyError
 from horae.model.view import Policy
 from horae.policies.registry import POLICIES, find_policy, installed, option_defaults
@@ -21,7 +21,7 @@ app = typer.Typer(no_args_is_help=True, help="Which policies there are, and what
 
 
 @app.command("ls")
-def ls(output: Output = Format.TABLE) -> None:
+def ls(output: Output = OutputFormat.TABLE) -> None:
     """List all policies, those of other packages too."""
     kinds = dict(POLICIES)
     rejected = []
@@ -30,7 +30,7 @@ def ls(output: Output = Format.TABLE) -> None:
             kinds[point.name] = find_policy(point.name)
         except PolicyError as error:
             rejected.append(f"rejected {point.name}: {error}")
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print(json.dumps([_plain(kind) for kind in kinds.values()], indent=2))
     else:
         table = Table("policy", "what it does", "options", "from")
@@ -45,11 +45,11 @@ def ls(output: Output = Format.TABLE) -> None:
 @app.command("show")
 def show(
     name: Annotated[str, typer.Argument(help="The name of a policy.")],
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Describe one policy and its options."""
     kind = find_policy(name)
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print(json.dumps(_plain(kind), indent=2))
         return
     print(f"{kind.name}\n\n{_description(kind)}\n")
@@ -71,7 +71,7 @@ def _plain(kind: type[Policy]) -> dict[str, object]:
 
 
 def _description(kind: type[Policy]) -> str:
-    """What the file of a policy says of it; of several in one file, what the class says."""
+    """The description of a policy: the docstring of its class, or else of its module."""
     module = inspect.getmodule(kind)
     own = kind.__doc__ or ""
     if own.startswith(f"{kind.__name__}("):
@@ -80,13 +80,13 @@ def _description(kind: type[Policy]) -> str:
 
 
 def _summary(kind: type[Policy]) -> str:
-    """Its first sentence."""
+    """The first sentence of a policy's description."""
     text = " ".join(_description(kind).partition("\n\n")[0].split())
     return re.split(r"(?<=[a-z)])\. ", text)[0].rstrip(".")
 
 
 def _meanings(kind: type[Policy]) -> dict[str, str]:
-    """By option: the comment behind it, for that is where its meaning is written."""
+    """By option: the comment behind it, which is where its meaning is written."""
     try:
         source = inspect.getsource(kind)
     except (OSError, TypeError):

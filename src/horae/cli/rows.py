@@ -1,17 +1,10 @@
-"""What is told of the rows of a trace, and how its columns are named on the command line."""
+"""Reports on the rows of a trace, and column mappings on the command line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import yaml
-
-from horae.model.errors import InputError
-from horae.model.wording import quoted
-from horae.traces.load import parse_mapping
 from horae.traces.trace import Trace
-from horae.traces.yaml_tree import load
 
 LISTED_MAX = 10
 
@@ -19,7 +12,7 @@ Tell = Callable[[str], None]
 
 
 def tell_rows(trace: Trace, tell: Tell) -> None:
-    """Broken rows, rows left out and rows changed: counted, and the first broken ones listed."""
+    """Reports broken rows, rows left out and rows changed: counted, and the first broken ones listed."""
     if trace.fault_count:
         tell(f"{trace.source}: {_rows(trace.fault_count, 'broken row')} left out; --strict stops there")
         for fault in trace.faults[:LISTED_MAX]:
@@ -33,28 +26,3 @@ def tell_rows(trace: Trace, tell: Tell) -> None:
 
 def _rows(count: int, noun: str = "row") -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def pairs(text: str | None, field: str) -> dict[str, str] | None:
-    """`a=b,c=d` as a mapping."""
-    try:
-        return None if text is None else parse_mapping(text)
-    except InputError as error:
-        raise InputError(error.problem, field=field, remedy=error.remedy) from None
-
-
-def named_options(text: str, field: str) -> tuple[str, dict[str, Any]]:
-    """`name={options}` as both; the options are YAML."""
-    name, _, rest = text.partition("=")
-    if not rest:
-        return name, {}
-    try:
-        options = load(rest)
-    except InputError as error:
-        problem = f"{error.field}: {error.problem}" if error.field else error.problem
-        raise InputError(problem, field=field, remedy=error.remedy) from None
-    except (yaml.YAMLError, ValueError, RecursionError):
-        options = None
-    if not isinstance(options, dict):
-        raise InputError(f"{quoted(rest)} are no options", field=field, remedy="write {limits: [1, 3]}")
-    return name, options

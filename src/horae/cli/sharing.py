@@ -1,4 +1,4 @@
-"""`--sharing`: what two jobs on the same GPUs keep of their speeds."""
+"""`--sharing`: the fractions of their speeds that two jobs on the same GPUs keep."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from horae.model.pools import Setup
+from horae.model.setup import Setup
 from horae.model.speeds import Sharing
-from horae.traces.sharing_table import on_types, read_sharing
+from horae.traces.sharing_table import on_types, read_sharing, sharing_rows
 from horae.traces.speed_tables import read_gavel_json
 
 SharingOption = Annotated[
@@ -24,7 +24,7 @@ SharingOption = Annotated[
 
 
 def with_sharing(setup: Setup, path: Path | None) -> Setup:
-    """The same setup, in which the pairs of a file may share GPUs; both the scheduler and the engine go by it."""
+    """The same setup, in which the pairs of a file may share GPUs; used by both the scheduler and the engine."""
     if path is None:
         return setup
     return replace(setup, sharing=on_types(_rows(path), setup.cluster.accelerators, path))
@@ -33,7 +33,5 @@ def with_sharing(setup: Setup, path: Path | None) -> Setup:
 def _rows(path: Path) -> tuple[Sharing, ...]:
     if path.suffix != ".json":
         return read_sharing(path)
-    from horae.reproduction.gavel import sharing_rows  # noqa: PLC0415  (it is slow to import, and seldom asked for)
-
     table = read_gavel_json(path)
     return sharing_rows(table.pairs, table.measurements)

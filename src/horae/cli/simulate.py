@@ -13,26 +13,28 @@ from rich.markup import escape
 from rich.table import Table
 
 from horae import samples
-from horae.cli.inputs import choose_policies, choose_setup, not_negative, positive
 from horae.cli.kernels import tell_of_compiling
-from horae.cli.output import Format, Output, console, printable, right
+from horae.cli.output import Output, OutputFormat, console, printable, right
 from horae.cli.sharing import SharingOption, with_sharing
-from horae.comparison.task import with_policy
-from horae.engines.faults import fault_plan
-from horae.engines.searching import first_jobs
-from horae.experiment import Run, simulate
+from horae.engines.node_failures import fault_plan
+from horae.engines.search.engine import first_jobs
+from horae.experiments.compare.run_spec import with_policy
+from horae.experiments.inputs import choose_policies, choose_setup, not_negative, positive
+from horae.experiments.simulate import Run, simulate
 from horae.model.errors import InputError
-from horae.model.pools import Cadence, Setup
 from horae.model.searches import Method, searches_of
+from horae.model.setup import Cadence, Setup
+from horae.reports.cluster_tree import draw
 from horae.reports.metrics import Metrics, measure
-from horae.reports.tree import draw
-from horae.traces.job_table import read_jobs
+from horae.traces.jobs import read_jobs
 
-REASONS_MAX = 10  # that are told after a run
-# Those that preempt do so at the end of a round, the others act on every event.
+simulate_app, demo_app = typer.Typer(), typer.Typer()
+REASONS_MAX = 10  # reported after a run
+# Preemptive policies act at the end of a round, the others on every event.
 DEMO = (("fifo", Cadence.EVENTS), ("sjf", Cadence.EVENTS), ("las", Cadence.ROUNDS), ("tiresias", Cadence.ROUNDS))
 
 
+@simulate_app.command()
 def simulate_command(
     cluster: Annotated[Path | None, typer.Option(help="A cluster file; the sample if nothing is said.")] = None,
     nodes: Annotated[list[str] | None, typer.Option(help="A quick cluster instead: 20x8, 20x8:V100, nlp=20x8.")] = None,
@@ -60,7 +62,7 @@ def simulate_command(
         typer.Option(help="Let every app with several jobs search among them; curves are drawn by --seed."),
     ] = None,
     journal: Annotated[Path | None, typer.Option(help="Write every event, decision and command here.")] = None,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Run a workload through the scheduler in virtual time."""
     if cluster is None and not nodes:
@@ -95,6 +97,7 @@ def simulate_command(
     _print_results(results, output)
 
 
+@demo_app.command()
 def demo() -> None:
     """Four policies on the sample cluster and workload."""
     setup = choose_setup(samples.CLUSTER, (), None, None)
@@ -106,7 +109,7 @@ def demo() -> None:
         choice = choose_policies([name])[name]
         setup = with_policy(choose_setup(samples.CLUSTER, (), cadence, None), choice)
         results[name] = _result(simulate(setup, arrivals))
-    _print_results(results, Format.TABLE)
+    _print_results(results, OutputFormat.TABLE)
 
 
 def _policies(setup: Setup) -> str:
@@ -124,17 +127,17 @@ def _result(run: Run) -> _Result:
     return _Result(measure(run.log), left_over)
 
 
-def _print_results(results: dict[str, _Result], output: Format) -> None:
-    if output is Format.JSON:
+def _print_results(results: dict[str, _Result], output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
         print(json.dumps({name: result.metrics.plain() for name, result in results.items()}, indent=2))
     else:
         console().print(_table(results))
-    # A refusal is the same under every policy, and told once. JSON stays JSON: this is for people.
+    # A rejection is the same under every policy, and reported once. JSON stays JSON: this is for people.
     lines = list(dict.fromkeys(line for result in results.values() for line in result.left_over))
     if len(lines) > REASONS_MAX:
         lines[REASONS_MAX:] = [f"and {len(lines) - REASONS_MAX:,} more"]
     for line in lines:
-        print(printable(line), file=sys.stderr if output is Format.JSON else sys.stdout)
+        print(printable(line), file=sys.stderr if output is OutputFormat.JSON else sys.stdout)
 
 
 def _table(results: dict[str, _Result]) -> Table:

@@ -12,13 +12,13 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from horae.cli.output import Data, Format, Output, console, need_data, right
-from horae.model.cells import CLUSTER, NODE
+from horae.cli.output import Data, Output, OutputFormat, console, need_data, right
+from horae.model.cluster import CLUSTER, NODE
 from horae.model.errors import InputError
 from horae.model.shapes import Shape
 from horae.model.speeds import Measurement
-from horae.speed.book import Estimate, SpeedBook
-from horae.speed.shipped import SHIPPED
+from horae.speed.published_speeds import SHIPPED
+from horae.speed.table import SpeedBook, TableSpeed
 from horae.traces import speed_tables
 
 app = typer.Typer(no_args_is_help=True, help="How fast models train, and where each number comes from.")
@@ -29,7 +29,7 @@ TABLES: dict[str, Callable[[Path], Sequence[Measurement]]] = {
     "pollux": speed_tables.read_pollux,
 }
 SHIPPED_NAME = "shipped"
-GANGS = (1, 2, 4, 8, 16, 32, 64)  # that are shown, where anything is known of them
+GANGS = (1, 2, 4, 8, 16, 32, 64)  # gangs that are shown, where anything is known about them
 
 Tables = Annotated[
     list[str] | None,
@@ -38,7 +38,7 @@ Tables = Annotated[
 
 
 def speed_book(names: Sequence[str], data: Path | None, field: str = "--table") -> SpeedBook:
-    """All these tables in one book; of two numbers for one thing the first counts."""
+    """All these tables in one book; of two values for the same entry the first counts."""
     return SpeedBook.of(*(_table(name, data, field) for name in names))
 
 
@@ -54,10 +54,10 @@ def _table(name: str, data: Path | None, field: str) -> Sequence[Measurement]:
 
 
 @app.command("ls")
-def ls(table: Tables = None, data: Data = None, output: Output = Format.TABLE) -> None:
+def ls(table: Tables = None, data: Data = None, output: Output = OutputFormat.TABLE) -> None:
     """List what was measured."""
     rows = speed_book(table or [SHIPPED_NAME], data).rows()
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print(json.dumps([_plain(*row) for row in rows], indent=2))
     else:
         _print([(model, shape, estimate) for model, shape, estimate in rows])
@@ -68,7 +68,7 @@ def show(
     model: Annotated[str, typer.Argument(help="A model, as `horae speed ls` calls it.")],
     table: Tables = None,
     data: Data = None,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Show one model over gang sizes, what was never measured by its fitted curve."""
     book = speed_book(table or [SHIPPED_NAME], data)
@@ -83,7 +83,7 @@ def show(
         for gpus in GANGS
         if (estimate := book.lookup(model, shape := Shape(accelerator, gpus, level))) is not None
     ]
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print(json.dumps([_plain(*row) for row in rows], indent=2))
         return
     _print(rows)
@@ -93,7 +93,7 @@ def show(
             print(f"{accelerator}: the curve is off its own rows by {curve.error_max:.0%} at most")
 
 
-def _print(rows: Sequence[tuple[str, Shape, Estimate]]) -> None:
+def _print(rows: Sequence[tuple[str, Shape, TableSpeed]]) -> None:
     table = Table("model", "GPU type", *right("GPUs"), "in one", *right("steps/s"), "source")
     for model, shape, estimate in rows:
         speed = f"{estimate.steps_per_second:,.4g}" if estimate.steps_per_second else "does not fit"
@@ -101,5 +101,5 @@ def _print(rows: Sequence[tuple[str, Shape, Estimate]]) -> None:
     console().print(table)
 
 
-def _plain(model: str, shape: Shape, estimate: Estimate) -> dict[str, object]:
+def _plain(model: str, shape: Shape, estimate: TableSpeed) -> dict[str, object]:
     return {"model": model, **shape._asdict(), **estimate._asdict()}

@@ -1,4 +1,4 @@
-"""`horae tenants`: which cells to reserve for whom."""
+"""`horae tenants`: plans which cells to reserve for each tenant."""
 
 from __future__ import annotations
 
@@ -13,31 +13,30 @@ import typer
 import yaml
 from rich.table import Table
 
-from horae.cli.inputs import choose_policies, positive
-from horae.cli.output import Format, Output, console, printable, right
-from horae.cli.quick_cluster import quick_cluster
-from horae.cli.rows import pairs
+from horae.cli.output import Output, OutputFormat, console, printable, right
 from horae.cli.trace import FormatName, Strict, Where, read
 from horae.cli.trace import Mapping as ColumnMapping
-from horae.model.errors import InputError
-from horae.model.jobs import Arrival
-from horae.model.pools import Cadence, PoolSpec
-from horae.planning import (
-    Curve,
-    Goal,
-    Outcome,
+from horae.experiments.capacity_planning import (
+    PlanningSite,
+    PlanOutcome,
+    QueueingGoal,
     Share,
-    Site,
+    WaitingCurve,
     curve_of,
     divide,
     in_proportion,
     outcome_of,
     split,
 )
-from horae.traces.arrivals import arrivals
-from horae.traces.cluster_file import SPARE
+from horae.experiments.inputs import choose_policies, pairs, positive
+from horae.model.errors import InputError
+from horae.model.jobs import Arrival
+from horae.model.setup import Cadence, PoolSpec
+from horae.traces.clusters.file import SPARE
+from horae.traces.clusters.shorthand import parse_cluster
+from horae.traces.jobs import arrivals
 
-app = typer.Typer(no_args_is_help=True, help="Which cells to reserve for whom.")
+app = typer.Typer(no_args_is_help=True, help="Which cells to reserve for each tenant.")
 BUDGETS = (0.6, 0.7, 0.8, 0.9, 1.0)  # parts of the cluster, for the trade-off
 
 
@@ -65,7 +64,7 @@ def plan(
     where: Where = None,
     strict: Strict = False,
     write: Annotated[Path | None, typer.Option(help="Write the cluster file here instead of printing it.")] = None,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Propose cells for each tenant, show what more or less would change, and test it on weeks it has not seen."""
     site = _site(nodes)
@@ -94,7 +93,7 @@ def plan(
     outcomes = [outcome_of(each, after, wanted, site, pool) for each in (shares, usual)]
     ways = _trade_off(curves, wanted, site, gpus)
     text = _cluster_file(site, shares, wanted, pool)
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         plain = {
             "shares": [asdict(share) for share in shares],
             "in_proportion": [asdict(share) for share in usual],
@@ -107,19 +106,19 @@ def plan(
         _print(shares, usual, wanted, outcomes, ways, gpus)
     if write is not None:
         write.write_text(text, encoding="utf-8")
-    elif output is Format.TABLE:
+    elif output is OutputFormat.TABLE:
         print(text, end="")
 
 
-def _site(nodes: str) -> Site:
-    cluster = quick_cluster([nodes]).cluster
-    return Site(cluster.nodes[0], len(cluster.nodes))
+def _site(nodes: str) -> PlanningSite:
+    cluster = parse_cluster([nodes]).cluster
+    return PlanningSite(cluster.nodes[0], len(cluster.nodes))
 
 
 def _jobs(
-    file: Path, site: Site, format_name: str | None, mapping: str | None, where: str | None, strict: bool
+    file: Path, site: PlanningSite, format_name: str | None, mapping: str | None, where: str | None, strict: bool
 ) -> list[Arrival]:
-    cluster = quick_cluster([f"{site.nodes}x{site.node.gpus}:{site.node.accelerator}"]).cluster
+    cluster = parse_cluster([f"{site.nodes}x{site.node.gpus}:{site.node.accelerator}"]).cluster
     made, _ = arrivals(read(file, format_name, mapping, where, strict), cluster, whole_nodes=True)
     made = [each for each in made if each.job.gpus <= site.gpus]
     if not made:
@@ -133,10 +132,10 @@ def _pool(policy: str) -> PoolSpec:
     return PoolSpec("all", choice.name, choice.options, Cadence.EVENTS if events else Cadence.ROUNDS)
 
 
-def _goals(tenants: Sequence[str], goal: float, goals: str | None, weights: str | None) -> dict[str, Goal]:
+def _goals(tenants: Sequence[str], goal: float, goals: str | None, weights: str | None) -> dict[str, QueueingGoal]:
     positive("--goal", goal)
     own, heavy = _numbers(goals, "--goals", tenants), _numbers(weights, "--weights", tenants)
-    return {tenant: Goal(own.get(tenant, goal), heavy.get(tenant, 1.0)) for tenant in tenants}
+    return {tenant: QueueingGoal(own.get(tenant, goal), heavy.get(tenant, 1.0)) for tenant in tenants}
 
 
 def _numbers(text: str | None, field: str, tenants: Sequence[str]) -> dict[str, float]:
@@ -152,8 +151,10 @@ def _numbers(text: str | None, field: str, tenants: Sequence[str]) -> dict[str, 
     return found
 
 
-def _affordable(site: Site, made: Sequence[Arrival], budget: float | None, money: float | None, price: float) -> int:
-    """GPUs that can be reserved all the time."""
+def _affordable(
+    site: PlanningSite, made: Sequence[Arrival], budget: float | None, money: float | None, price: float
+) -> int:
+    """GPUs that can be reserved all the time within the budget."""
     positive("--price", price)
     hours = (made[-1].job.submitted_at - made[0].job.submitted_at) / 3600
     limits = [float(site.gpus)]
@@ -164,8 +165,10 @@ def _affordable(site: Site, made: Sequence[Arrival], budget: float | None, money
     return int(min(limits))
 
 
-def _trade_off(curves: Sequence[Curve], goals: Mapping[str, Goal], site: Site, gpus: int) -> list[dict[str, float]]:
-    """What other budgets would do, as far as the past can tell."""
+def _trade_off(
+    curves: Sequence[WaitingCurve], goals: Mapping[str, QueueingGoal], site: PlanningSite, gpus: int
+) -> list[dict[str, float]]:
+    """The effect of other budgets, as far as the history can tell."""
     ways = []
     for count in sorted({*(int(part * site.gpus) for part in BUDGETS), gpus}):
         shares = divide(curves, goals, count)
@@ -181,7 +184,9 @@ def _trade_off(curves: Sequence[Curve], goals: Mapping[str, Goal], site: Site, g
     return ways
 
 
-def _cluster_file(site: Site, shares: Sequence[Share], goals: Mapping[str, Goal], pool: PoolSpec) -> str:
+def _cluster_file(
+    site: PlanningSite, shares: Sequence[Share], goals: Mapping[str, QueueingGoal], pool: PoolSpec
+) -> str:
     accelerator = site.node.accelerator
     tenants = {}
     for share in shares:
@@ -204,8 +209,8 @@ def _cluster_file(site: Site, shares: Sequence[Share], goals: Mapping[str, Goal]
 def _print(
     shares: Sequence[Share],
     usual: Sequence[Share],
-    goals: Mapping[str, Goal],
-    outcomes: Sequence[Outcome],
+    goals: Mapping[str, QueueingGoal],
+    outcomes: Sequence[PlanOutcome],
     ways: Sequence[Mapping[str, float]],
     gpus: int,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`horae trace`: look at a workload, convert it, make one up, draw it."""
+"""`horae trace`: shows, converts, generates and plots workloads."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Annotated
 
 import typer
 
-from horae.cli.output import Data, Format, Output, need_data, printable
-from horae.cli.rows import named_options, pairs, tell_rows
+from horae.cli.output import Data, Output, OutputFormat, need_data, printable
+from horae.cli.rows import tell_rows
+from horae.experiments.inputs import named_options, pairs
 from horae.model.errors import InputError
 from horae.traces import speed_tables
-from horae.traces.generators import Gavel, Generator, make_generator
+from horae.traces.formats import FORMATS, detect, read_trace, write_trace
+from horae.traces.generators import GavelWorkload, Generator, make_generator
 from horae.traces.generators.gavel import reference_speeds
-from horae.traces.load import FORMATS, detect, read_trace
 from horae.traces.summary import TraceSummary, run_seconds, summarise
 from horae.traces.trace import Trace, no_jobs
-from horae.traces.write import write_trace
 
 app = typer.Typer(no_args_is_help=True, help="Look at a workload, convert it, make one up, draw it.")
 
@@ -51,12 +51,12 @@ def info(
     mapping: Mapping = None,
     where: Where = None,
     strict: Strict = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Tell how many jobs there are, how long and how large, and what is wrong with the file."""
     trace = read(file, format_name, mapping, where, strict)
     summary = summarise(trace)
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print(json.dumps(_plain(trace, summary), indent=2))
         return
     known_as = "by its mapping" if mapping else format_name or detect(file)
@@ -149,7 +149,7 @@ def generate(
 def generator_of(text: str, data: Path | None, field: str = "KIND") -> Generator:
     """The generator of `name={options}`."""
     name, options = named_options(text, field)
-    if name == Gavel.name and "reference" not in options:
+    if name == GavelWorkload.name and "reference" not in options:
         measured = speed_tables.read_gavel_csv(need_data(data))
         options = {**options, "reference": reference_speeds(measured, "v100")}
     return make_generator(name, options)
@@ -175,7 +175,7 @@ def plot(
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(str(error.strerror), file=str(directory), remedy="name a folder of yours") from None
-    from horae.reports.trace_plots import plot_trace  # noqa: PLC0415  (half a second, for this command only)
+    from horae.reports.plots.trace import plot_trace  # noqa: PLC0415  (half a second, for this command only)
 
     table = trace.table
     drawn = plot_trace(table["submit"].to_numpy(), run_seconds(trace), table["gpus"].to_numpy(), directory, gpus)

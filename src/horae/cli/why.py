@@ -1,37 +1,40 @@
-"""`horae why`: what blocked a job, who, and what would unblock it; "never" kept apart from "not now"."""
+"""`horae why`: what blocked a job, which jobs, and what would unblock it; "never" kept apart from "not now"."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from math import inf, isfinite
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from horae.cli.output import Format, Output
-from horae.cli.why_shares import describe_share, hours, plain_share
-from horae.hindsight import Hindsight, look_back
+from horae.cli.output import Output, OutputFormat
+from horae.experiments.explain_journal import JournalExplanation, explain_journal
+from horae.model.decisions import Limit
 from horae.model.errors import InputError
-from horae.model.explanations import Explanation, Holder
-from horae.model.plain import to_plain
+from horae.model.explanations import Explanation, Holder, ShapeShare, ShareExplanation, Solve, TypeWorth
 from horae.model.reasons import AwaitsVictims, Never, NoPool
+from horae.model.serialization import Plain, to_plain
 from horae.model.status import Status
 from horae.traces.units import seconds
 
-NAMES_MAX = 5  # that are told
+app = typer.Typer()
+NAMES_MAX = 5  # names that are listed
 STORY_MAX = 12
 
 
+@app.command()
 def why(
     job: Annotated[str, typer.Argument(help="The id of a job.")],
     journal: Annotated[Path, typer.Option(help="A file made with --journal.")],
     at: Annotated[str, typer.Option(help="The moment, in seconds or as 10m, 2h, 1d; else the journal's end.")] = "",
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Tell what blocked a job at some moment, by whom, and what would unblock it."""
-    hindsight = look_back(journal, job, _moment(at))
-    if output is Format.JSON:
+    """Tell what blocked a job at some moment, by which jobs, and what would unblock it."""
+    hindsight = explain_journal(journal, job, _moment(at))
+    if output is OutputFormat.JSON:
         print(json.dumps(_plain(hindsight), indent=2))
     else:
         print("\n".join(describe(hindsight)))
@@ -45,8 +48,8 @@ def _moment(text: str) -> float:
         raise InputError(problem, field="--at", remedy=remedy) from None
 
 
-def describe(hindsight: Hindsight) -> list[str]:
-    """The answer, a line for each thing there is to say."""
+def describe(hindsight: JournalExplanation) -> list[str]:
+    """The answer, one line per item."""
     item = hindsight.explanation
     lines = [_headline(item)]
     if item.reason is not None:
@@ -98,8 +101,8 @@ def _unblocks(item: Explanation) -> str:
     if not item.unblocking.leaving:
         return f"{item.unblocking.shape} is free: it starts when those ahead let it"
     names = _several([holder.job_id for holder in item.unblocking.leaving])
-    when = f"believed at {hours(item.unblocking.at)}" if isfinite(item.unblocking.at) else "nobody knows when"
-    return f"{item.unblocking.shape}, once {names} left ({when}) and nobody comes before it"
+    when = f"believed at {hours(item.unblocking.at)}" if isfinite(item.unblocking.at) else "end unknown"
+    return f"{item.unblocking.shape}, once {names} left ({when}) and no other job comes before it"
 
 
 def _holder(holder: Holder) -> str:
@@ -116,7 +119,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _plain(hindsight: Hindsight) -> object:
+def _plain(hindsight: JournalExplanation) -> object:
     item = hindsight.explanation
     plain = to_plain(item)
     plain["status"] = item.status.name.lower()
@@ -127,3 +130,78 @@ def _plain(hindsight: Hindsight) -> object:
         plain["share"] = plain_share(item.share)
     plain["story"] = [{"at": at, "what": what} for at, what in hindsight.story]
     return plain
+
+
+# Output of `horae why` for a job in a pool that works by shares: its share, its debts, and the value of GPUs
+
+LIMITS = {
+    Limit.NOWHERE: "no GPU type on which it runs has any GPUs here",
+    Limit.TIME: "its own time: it is to run all of it",
+    Limit.SCARCE: "GPUs: all of those it could use better are given out",
+    Limit.DROPPED: "its deadline cannot be kept with those of the others, and no longer counts",
+}
+
+
+def hours(at: float) -> str:
+    return f"{at / 3600:,.2f} h"
+
+
+def describe_share(item: ShareExplanation) -> list[str]:
+    """The shares of a job, one line per item."""
+    lines = [f"  share     {_shapes(item)}"]
+    if item.solve is not None:
+        lines += _solve(item.solve)
+    if item.unsolved:
+        lines.append(f"  unsolved  {item.unsolved}; the shares of {hours(item.shared_at)} stand")
+    return lines
+
+
+def plain_share(item: ShareExplanation) -> Plain:
+    """The shares as plain data, with words for what keeps the job from more."""
+    plain = to_plain(item)
+    if item.solve is not None and item.solve.limit is not None:
+        limit = item.solve.limit
+        plain["solve"]["limit"] = {"kind": limit.name.lower(), "text": LIMITS[limit]}
+    return plain
+
+
+def _shapes(item: ShareExplanation) -> str:
+    told = [shape for shape in item.shapes if shape.fraction or shape.received_seconds or round(shape.owed_seconds)]
+    if not told:
+        return "none yet"
+    return "; ".join(_shape(shape) for shape in told) + f" (by {hours(item.counted_at)})"
+
+
+def _shape(item: ShapeShare) -> str:
+    owed = round(item.owed_seconds)
+    debt = f"is owed {hours(owed)}" if owed > 0 else f"is {hours(-owed)} ahead" if owed < 0 else "is owed nothing"
+    return f"{item.fraction:.1%} of its time on {item.shape}, has had {hours(item.received_seconds)} and {debt}"
+
+
+def _solve(item: Solve) -> list[str]:
+    lines = [] if item.limit is None else [f"  no more   {LIMITS[item.limit]}"]
+    lines.append(f"  the aim   {item.objective}: {item.value:.4g}, and no shares have better than {item.bound:.4g}")
+    worth = _worth(item.types)
+    return [*lines, f"  GPUs      {worth}"] if worth else lines
+
+
+def _worth(types: Sequence[TypeWorth]) -> str:
+    """Prices in words: those of the most valuable type in absolute terms, of the others relative to it."""
+    if not types:
+        return ""
+    dearest, *others = types
+    if not dearest.price:
+        full = [each.accelerator for each in types if each.is_full]
+        state = f"{_listed(full)} {'is' if len(full) == 1 else 'are'} full, but" if full else "no type is full, and"
+        return f"{state} one more GPU would better nothing"
+    lead = f"{dearest.accelerator} is full; one more would better that by {dearest.price:.3g}"
+    worth = [f"{each.accelerator} is worth {_part(each, dearest)}" for each in others]
+    return "; ".join([lead, *worth])
+
+
+def _part(item: TypeWorth, dearest: TypeWorth) -> str:
+    return f"{item.relative:.2f} of a {dearest.accelerator}" if round(item.relative, 2) else "nothing"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -1,6 +1,6 @@
-"""The simulated engine: a virtual clock, exact completion times, and true speeds that nobody else knows.
+"""The simulated engine: a virtual clock, exact completion times, and true speeds that only the engine knows.
 
-The clock jumps from one event to the next, or to the time for which the scheduler asked; whatever lies between changes
+The clock jumps from one event to the next, or to the time that the scheduler asked for; the time in between changes
 nothing and costs nothing.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import floor, inf
 
 from horae.engines.engine import Moment
-from horae.model.cells import Cluster, Gpu
+from horae.model.cluster import Cluster, Gpu
 from horae.model.commands import Command, Start, Stop, Survey
 from horae.model.errors import BrokenInvariant, JobError
 from horae.model.events import (
@@ -39,14 +39,14 @@ class _Run:
     epoch: int
     gpus: tuple[Gpu, ...]
     began_at: float  # to work, after the restart
-    productive_at: float  # from then on at the present pace
+    productive_at: float  # at the present pace since then
     steps_at_start: float
-    steps_per_second: float  # alone on these GPUs
-    ending: Ending  # how it will end if nobody interferes
-    partner: str = ""  # who shares the GPUs
-    pace: float = 1.0  # the part of its speed that it keeps beside that one
+    steps_per_second: float  # without a partner on these GPUs
+    ending: Ending  # how it will end without intervention
+    partner: str = ""  # the job that shares the GPUs
+    pace: float = 1.0  # the fraction of its speed that it keeps beside the partner
     steps_safe: float = 0.0  # at the last checkpoint before its pace changed
-    cells: tuple[str, ...] = ()  # as its `Start` said
+    cells: tuple[str, ...] = ()  # as in its `Start`
 
     def steps(self, now: float) -> float:
         done = self.steps_at_start + max(now - self.productive_at, 0.0) * self.steps_per_second * self.pace
@@ -62,17 +62,18 @@ class _Run:
         self.partner, self.pace = partner, pace
 
     def steps_at_checkpoint(self, now: float, every_seconds: float) -> float:
-        """Checkpoints are counted from the first moment of work, whatever becomes of the pace."""
+        """Saved steps, with checkpoints counted from the start of work, independent of changes of the pace."""
         checkpoint_at = self.began_at + max(floor((now - self.began_at) / every_seconds), 0) * every_seconds
         return self.steps(checkpoint_at) if checkpoint_at >= self.productive_at else self.steps_safe
 
 
 class SimulatedEngine:
-    """`outside` are events from operators and hardware: faults, repairs, drains, cancellations, policy changes.
+    """Simulates jobs; `outside` are events of operators and hardware: faults, repairs, drains, cancellations, policy
+    changes.
 
-    With `checkpoint_seconds` at 0 every step is safe at once; otherwise a node that fails takes with it all that its
-    jobs have done since their last checkpoint. A job that is told to stop always saves its work first. `sharing` is
-    what two jobs on the same GPUs really keep of their speeds.
+    With `checkpoint_seconds` at 0 every step is saved at once; otherwise jobs on a failed node lose the work since
+    their last checkpoint. A job that is told to stop always saves its work first. `sharing` gives the true fractions of
+    their speeds that two jobs on the same GPUs keep.
     """
 
     def __init__(
@@ -93,15 +94,15 @@ class SimulatedEngine:
         self._ends: list[tuple[float, int, str]] = []  # time, epoch, job: a heap
         self._runs: dict[str, _Run] = {}
         self._jobs: dict[str, Arrival] = {}
-        self._saved: dict[str, float] = {}  # by job: steps that are safe
+        self._saved: dict[str, float] = {}  # by job: saved steps
         self._finished: set[str] = set()
-        self._ended: dict[str, JobEnded] = {}  # by job that has not finished: how its latest run ended
-        self._leaving: dict[str, tuple[int, float, float]] = {}  # by job that saves its work: epoch, until when, steps
+        self._ended: dict[str, JobEnded] = {}  # by unfinished job: how its latest run ended
+        self._leaving: dict[str, tuple[int, float, float]] = {}  # by job saving its work: epoch, until when, steps
         self._epoch_on: dict[Gpu, int] = {}  # by GPU in use: the lease
         self._tombstones: dict[str, JobEnded] = {}  # by job: the latest lease that was stopped before it started
 
     def expect(self, arrival: Arrival) -> None:
-        """A job that somebody else submits."""
+        """Registers a job that is submitted elsewhere."""
         self._jobs[arrival.job.id] = arrival
 
     def wait(self, until: float) -> Moment | None:
@@ -176,7 +177,7 @@ class SimulatedEngine:
         return events
 
     def _pair(self, command: Start) -> None:
-        """Both slow down from here on; a start that is told again finds that they have already."""
+        """Slows down both jobs of a pair from now on; a repeated start changes nothing."""
         runs = [self._runs.get(job_id) for job_id in command.job_ids]
         for run, other in zip(runs, runs[::-1], strict=True):
             if run is None or other is None or run.partner or run.epoch != command.epoch:
@@ -194,10 +195,10 @@ class SimulatedEngine:
     def _start_one(self, job_id: str, told: float, resumes: bool, command: Start) -> tuple[Event, ...]:
         run = self._runs.get(job_id)
         if run is not None and run.epoch >= command.epoch:
-            # Told again, or a late one of a lease that has been superseded.
+            # A duplicate, or a late command of a superseded lease.
             return (JobStarted(self.now, job_id, command.epoch),) if run.epoch == command.epoch else ()
         if job_id in self._finished:
-            # The message of its end was lost; tell it again.
+            # The message of its end was lost; send it again.
             return (JobEnded(self.now, job_id, command.epoch, Ending.FINISHED, told),)
         tombstone = self._tombstones.get(job_id)
         if tombstone is not None and tombstone.epoch >= command.epoch:
@@ -224,7 +225,7 @@ class SimulatedEngine:
         return (JobStarted(self.now, job_id, command.epoch),)
 
     def _occupy(self, run: _Run) -> None:
-        """GPUs are exclusive to a lease, whatever the scheduler believes."""
+        """Occupies the GPUs of a run, which are exclusive to a lease whatever the scheduler assumes."""
         epoch_on, epoch = self._epoch_on, run.epoch
         for gpu in run.gpus:
             other = epoch_on.setdefault(gpu, epoch)
@@ -254,7 +255,7 @@ class SimulatedEngine:
         return (self._end(run, Ending.FINISHED if finished else Ending.STOPPED, steps),)
 
     def _entomb(self, command: Stop) -> tuple[Event, ...]:
-        """A stop of a lease that does not run: if its start is still to come, that will do nothing."""
+        """Records a stop of a lease that does not run, so that its start does nothing if it arrives later."""
         job_id, epoch = command.job_id, command.epoch
         if job_id in self._finished:
             return (JobEnded(self.now, job_id, epoch, Ending.FINISHED, 0.0),)
@@ -294,7 +295,7 @@ class SimulatedEngine:
         return ended
 
     def _part(self, run: _Run) -> None:
-        """Whoever shares its GPUs has them alone from now on."""
+        """Ends the sharing of a run's GPUs: its partner has them alone from now on."""
         other = self._runs.get(run.partner)
         if other is not None and other.epoch == run.epoch:
             self._change_pace(other, "", 1.0)

@@ -1,14 +1,15 @@
 """Steps 4 and 5: one pass of trial placement over the claims, best first.
 
-Whether a claim fits is known only by placing it. A GPU is free, taken, or held by a lease that yields to claims
-before its own. The pass looks only at claims that want something they do not have; a holder that no claim
-displaces keeps its GPUs without being looked at. What a claim may use only shrinks during a pass (GPUs
-that a victim leaves had yielded to every earlier claim already), so once a demand has failed, all later claims of that
-demand fail with it. These rules are written in `pass_rules`; here the pass is run as they say, for claims and clusters
-of any kind: pairs, quotas, CPUs and memory.
+Whether a claim fits is known only by placing it. A GPU is free, taken, or held by a lease that yields to claims that
+precede its own. The pass examines only claims that want something they do not have; a holder that no claim displaces
+keeps its GPUs without being examined. What a claim may use only shrinks during a pass (GPUs released by a victim had
+already yielded to every earlier claim), so once a demand has failed, all later claims of that demand fail with it.
+These rules are written in `pass_rules`; this module runs the pass by them, for claims and clusters of any kind: pairs,
+quotas, CPUs and memory.
 
-Under a preemptive ranking without quotas, GPUs that a job is leaving already yield to claims before its own, and do so
-before any other job is asked to leave; GPUs that are held for a job yield to claims before its own, as if it ran there.
+Under a preemptive ranking without quotas, GPUs that a job is already releasing yield to claims that precede its own,
+and do so before any other job is preempted; GPUs held for a job yield to claims that precede its own, as if it ran
+there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horae.mechanism.ground import Ground, Placer
+from horae.mechanism.pass_input import PassInput, PlacementSearch
 from horae.mechanism.pass_rules import (
     STAYS,
     TAKEN,
@@ -33,6 +34,7 @@ from horae.mechanism.pass_rules import (
     win,
 )
 from horae.model.arrays import Bools, Ints
+from horae.model.job_table import NONE, JobColumns
 from horae.model.plans import (
     Claims,
     Contest,
@@ -45,15 +47,14 @@ from horae.model.plans import (
 )
 from horae.model.reasons import BehindHead, Moved, NoRoom, Preempted, Won
 from horae.model.shapes import Demand, Shape
-from horae.model.table import NOBODY, JobColumns
 
 _NO_STANDINGS: Ints = np.empty(0, dtype=np.int64)
-_HOLDS = 1 << 62  # holds are told from leases by numbers above every epoch
+_HOLDS = 1 << 62  # holds are distinguished from leases by numbers above every epoch
 _NO_PAIRS: Ints = np.empty(0, dtype=np.int64)
 _NO_JOBS: Bools = np.empty(0, dtype=bool)
 
 
-def admit(claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> RoundPlan:
+def admit(claims: Claims, jobs: JobColumns, ground: PassInput, placer: PlacementSearch) -> RoundPlan:
     if claims.option is not None:
         placer.hasten()  # shares make jobs move every round
     if claims.is_by_turns and not jobs.bundles and ground.quota_left is None and ground.barred is None:
@@ -83,13 +84,13 @@ def admit(claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer) -> R
     return found.run(extensions)
 
 
-def _survey(claims: Claims, jobs: JobColumns, ground: Ground) -> tuple[Bools, Ints]:
-    """The claims that want something new, and the standings: as below, compiled, for the usual case of shares."""
+def _survey(claims: Claims, jobs: JobColumns, ground: PassInput) -> tuple[Bools, Ints]:
+    """The claims that want something new, and the standings: compiled, for the usual case of shares."""
     assert claims.option is not None
     from horae.mechanism.turns_kernel import survey  # noqa: PLC0415  numba is slow to import
 
     may = jobs.contestable
-    held = np.where(jobs.running, jobs.option, NOBODY)
+    held = np.where(jobs.running, jobs.option, NONE)
     where = jobs.epoch.copy(), ground.holder, ground.usable.copy()
     return survey(claims.row, claims.option, _moves(claims), held, jobs.pending | may, may, *where)
 
@@ -99,11 +100,11 @@ def _moves(claims: Claims) -> Bools:
 
 
 def _at_once(
-    claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer, waiting: Bools, standing: Ints
+    claims: Claims, jobs: JobColumns, ground: PassInput, placer: PlacementSearch, waiting: Bools, standing: Ints
 ) -> RoundPlan | None:
-    """The pass below as one compiled search; None where there is none."""
+    """Run the whole pass as one compiled search; None where the placer has none."""
     assert claims.option is not None
-    free = ground.usable & (ground.holder == NOBODY)
+    free = ground.usable & (ground.holder == NONE)
     turns = Turns(
         claims.row, claims.option, waiting, jobs.demand.copy(), jobs.epoch.copy(), ground.holder, free, standing
     )
@@ -130,10 +131,10 @@ def _at_once(
 
 
 class _Present(NamedTuple):
-    """Who has what, and who could be made to leave it."""
+    """What each job holds, and which jobs could be preempted."""
 
     contestable: Bools  # by job
-    satisfied: Bools  # by claim: the job, or the pair, holds just that already
+    satisfied: Bools  # by claim: the job, or the pair, already holds exactly that
     keep: Ints  # by job: the position of the claim that keeps it where it is
 
 
@@ -149,19 +150,19 @@ def _present(claims: Claims, jobs: JobColumns) -> _Present:
 
 
 def _satisfied(claims: Claims, jobs: JobColumns) -> Bools:
-    """By claim: the job, or the pair, holds just that already."""
+    """By claim: whether the job, or the pair, already holds exactly that."""
     running = jobs.running[claims.row]
     if claims.option is None:
         return running
-    partner = NOBODY if claims.partner is None else claims.partner
+    partner = NONE if claims.partner is None else claims.partner
     held = running & (claims.option == jobs.option[claims.row]) & (jobs.partner[claims.row] == partner)
     if claims.partner is None:
         return held
-    return held & ((claims.partner == NOBODY) | (jobs.option[claims.partner] == claims.partner_option))
+    return held & ((claims.partner == NONE) | (jobs.option[claims.partner] == claims.partner_option))
 
 
 def _wanting(claims: Claims, jobs: JobColumns, present: _Present) -> Bools:
-    """By claim: it asks for something new, for a pending job, or for a holder that would rather move."""
+    """By claim: whether it asks for something new, for a pending job or for a holder that would rather move."""
     if claims.option is None or not claims.preemptive:
         return jobs.pending[claims.row]
     partner = _NO_PAIRS if claims.partner is None else claims.partner
@@ -170,20 +171,20 @@ def _wanting(claims: Claims, jobs: JobColumns, present: _Present) -> Bools:
 
 
 def _barred(claims: Claims, barred: Bools) -> Bools:
-    """By claim: its job, or the one beside it, must not start now."""
+    """By claim: whether its job or the partner must not start now."""
     if claims.partner is None:
         return barred[claims.row]
-    return barred[claims.row] | (barred[claims.partner] & (claims.partner != NOBODY))
+    return barred[claims.row] | (barred[claims.partner] & (claims.partner != NONE))
 
 
 def _extensions(claims: Claims, jobs: JobColumns, present: _Present) -> tuple[tuple[int, float], ...]:
-    """Holders whose lease has run out and who won a new one where they are."""
+    """Serial and lease length of holders whose lease has expired and that won a new one in place."""
     if claims.lease_seconds is None:
         return ()
     won = np.flatnonzero((claims.lease_seconds > 0) & present.satisfied)
     rows = claims.row[won]
     if claims.partner is not None:
-        together = won[claims.partner[won] != NOBODY]
+        together = won[claims.partner[won] != NONE]
         rows, won = np.append(rows, claims.partner[together]), np.append(won, together)
     due = jobs.now >= jobs.lease_until[rows]
     serials = jobs.serial[rows][due].tolist()
@@ -191,15 +192,21 @@ def _extensions(claims: Claims, jobs: JobColumns, present: _Present) -> tuple[tu
 
 
 class _Room(NamedTuple):
-    """What there is of a GPU type, before anything is tried."""
+    """The GPUs of one type before anything is tried."""
 
     free: int
-    last: int  # the last claim that keeps a GPU: only those before it could take one
+    last: int  # the last claim that keeps a GPU: only earlier ones could take one
 
 
 class _Pass:
     def __init__(
-        self, claims: Claims, jobs: JobColumns, ground: Ground, placer: Placer, standing: Ints, waiting: Bools
+        self,
+        claims: Claims,
+        jobs: JobColumns,
+        ground: PassInput,
+        placer: PlacementSearch,
+        standing: Ints,
+        waiting: Bools,
     ) -> None:
         self.claims = claims
         self.jobs = jobs
@@ -210,18 +217,18 @@ class _Pass:
         partner = _NO_PAIRS if claims.partner is None else claims.partner
         jobs_now = (jobs.pending, jobs.epoch) if claims.preemptive else (_NO_JOBS, _NO_STANDINGS)
         self.sides = Sides(claims.row, partner, *jobs_now, ground.holder)
-        self.state = new_pass(len(jobs), ground.usable & (ground.holder == NOBODY), standing, waiting)
+        self.state = new_pass(len(jobs), ground.usable & (ground.holder == NONE), standing, waiting)
         self.free, self.standing = self.state.free, self.state.standing
         self.placements: dict[int, Placement] = {}  # by position
         self.every_option: dict[int, tuple[int, ...]] = {}  # by demand
         self.blocked: dict[int, NoRoom] = {}
-        self.room: dict[str, _Room] = {}  # by GPU type; forgotten when a claim wins
-        self.leaving: frozenset[int] = frozenset()  # epochs of leases that end anyway, if GPUs of theirs may be claimed
+        self.room: dict[str, _Room] = {}  # by GPU type; cleared when a claim wins
+        self.leaving: frozenset[int] = frozenset()  # epochs of leases that end anyway, if their GPUs may be claimed
         self.quota_left = None if ground.quota_left is None else dict(ground.quota_left)
-        self.quota_unused = dict(ground.quota_left or {})  # of this, what no departure must free first
+        self.quota_unused = dict(ground.quota_left or {})  # of this, the part that no departure must free first
 
     def contest_waiting(self) -> None:
-        """GPUs that a job is leaving, or that are held for one, yield to claims before its own."""
+        """Let GPUs that a job is releasing, or that are held for one, yield to claims that precede its own."""
         if not self.ground.leaving and not self.ground.held:
             return
         position = {row: index for index, row in enumerate(self.claims.row.tolist())}
@@ -263,7 +270,7 @@ class _Pass:
         )
 
     def _kinds(self) -> Ints:
-        """By claim: one number for all that ask for the same."""
+        """By claim: one number for all claims that ask for the same."""
         claims, jobs = self.claims, self.jobs
         kind: Ints = jobs.demand[claims.row]
         if claims.option is not None:
@@ -289,20 +296,20 @@ class _Pass:
         return tuple(found)
 
     def _partner(self, position: int) -> int:
-        return NOBODY if self.claims.partner is None else int(self.claims.partner[position])
+        return NONE if self.claims.partner is None else int(self.claims.partner[position])
 
     def _mates(self, positions: Ints) -> Ints:
-        """By claim: one number for the demand and the option of its partner; NOBODY for those alone."""
+        """By claim: one number for the demand and the option of its partner; NONE for single jobs."""
         partner, option = self.claims.partner, self.claims.partner_option
         assert partner is not None and option is not None
         number = self.jobs.demand[partner[positions]] * self.jobs.shape.shape[1] + option[positions]
-        return np.where(partner[positions] == NOBODY, NOBODY, number)
+        return np.where(partner[positions] == NONE, NONE, number)
 
     def _demand(self, position: int) -> Demand:
-        """Of the job or, for a pair, of both: GPUs once, as close as either asks, and CPUs and memory for each."""
+        """The demand of the job or of both in a pair: GPUs once, as close as either asks, CPUs and memory for each."""
         demands, partner = self.ground.demands, self._partner(position)
         demand = demands[self.jobs.demand[self.claims.row[position]]]
-        if partner == NOBODY or self.claims.option is None:
+        if partner == NONE or self.claims.option is None:
             return demand
         option, mate = int(self.claims.option[position]), demands[self.jobs.demand[partner]]
         shape = self.placer.tighter(demand.shapes[option], mate.shapes[self._partner_option(position)])
@@ -310,7 +317,7 @@ class _Pass:
         return demand.beside(mate)._replace(shapes=shapes)
 
     def _options(self, position: int, row: int, demand: int) -> tuple[int, ...]:
-        """What may be tried for a claim, in the job's order of preference."""
+        """The options to be tried for a claim, in the job's order of preference."""
         if self.claims.option is not None:
             return (int(self.claims.option[position]),)
         if self.claims.allowed is not None:
@@ -324,7 +331,7 @@ class _Pass:
         demand = self._demand(position)
         for choice in options:
             shape = demand.shapes[choice]
-            if self._room(shape).free >= shape.gpus:  # what a full cluster is asked most often
+            if self._room(shape).free >= shape.gpus:  # the most frequent question in a full cluster
                 spot = self.placer.place(self.free, self.riders, demand, shape)
                 if spot is not None:
                     self._win(position, row, choice, spot)
@@ -350,12 +357,12 @@ class _Pass:
         return False
 
     def _contest(self, position: int, demand: Demand) -> Contest:
-        """What a claim may have: it costs nothing more to take what a job leaves anyway, so that is taken first."""
+        """The GPUs a claim may use; those released in any case cost nothing extra, so they are taken first."""
         rank, yielding = self.standing, self.standing > position
         if self.leaving:
             rank = np.where(np.isin(self.holder, list(self.leaving)) & (rank != TAKEN), UNCLAIMED, rank)
         if self.ground.held and (demand.cpus_per_gpu or demand.memory_bytes_per_gpu):
-            yielding &= self.holder < _HOLDS  # CPUs that go with a hold are given up only where its GPUs are taken over
+            yielding &= self.holder < _HOLDS  # CPUs of a hold are released only where its GPUs are claimed
         return Contest(self.free, yielding, self.holder, rank)
 
     def _room(self, shape: Shape) -> _Room:
@@ -369,7 +376,7 @@ class _Pass:
         return room
 
     def _place_over_quota(self, position: int, demand: Demand, shape: Shape) -> Spot | None:
-        """Beyond its quota a pool gets GPUs only as its own jobs leave some, wherever that is: the last of them go."""
+        """Place a gang beyond the pool's quota, evicting as many of the pool's own leases as needed, the last first."""
         assert self.quota_left is not None
         left, leaving = self.quota_left.get(shape.accelerator, 0), []
         yielding = np.flatnonzero(self.standing > position)
@@ -391,13 +398,13 @@ class _Pass:
         return self.quota_left is None or self.quota_left.get(shape.accelerator, 0) >= shape.gpus
 
     def _partner_option(self, position: int) -> int:
-        return NOBODY if self.claims.partner_option is None else int(self.claims.partner_option[position])
+        return NONE if self.claims.partner_option is None else int(self.claims.partner_option[position])
 
     def _win(self, position: int, row: int, option: int, spot: Spot) -> None:
         jobs, gpus, demand, partner = self.jobs, spot.gpus, self._demand(position), self._partner(position)
         shape = demand.shapes[option]
         lease_seconds = self.claims.lease_seconds
-        winners = self.claims.row[position : position + 1] if partner == NOBODY else np.array([row, partner])
+        winners = self.claims.row[position : position + 1] if partner == NONE else np.array([row, partner])
         self.placements[position] = Placement(
             serial=int(jobs.serial[row]),
             option=option,
@@ -406,7 +413,7 @@ class _Pass:
             leaving=self._awaited(spot, demand, shape),
             lease_seconds=0.0 if lease_seconds is None else float(lease_seconds[position]),
             reason=Won(position),
-            partner=NOBODY if partner == NOBODY else int(jobs.serial[partner]),
+            partner=NONE if partner == NONE else int(jobs.serial[partner]),
             partner_option=self._partner_option(position),
         )
         self.room.clear()
@@ -422,7 +429,7 @@ class _Pass:
             self._restore_quota(np.flatnonzero(stayed & (self.state.departure != STAYS)))
 
     def _take_over(self, position: int, epoch: int) -> None:
-        """What is held for a job, or left by one anyway, is free beyond the winner's needs; the job looks elsewhere."""
+        """Free the GPUs of a hold or departing lease beyond the winner's needs; the job of a hold tries elsewhere."""
         left = (self.holder == epoch) & (self.standing != TAKEN)
         self.standing[left] = TAKEN
         self.free[left] = True
@@ -442,7 +449,7 @@ class _Pass:
         return tuple(sorted(more.union(awaited))) if more else awaited
 
     def _awaited_for_quota(self, spot: Spot, shape: Shape) -> set[int]:
-        """Who must have left so that a winner is within the quota: none, as long as that has a part that is unused."""
+        """Leases that must end for a winner to be within the quota; none while a part of the quota is unused."""
         replaced = self.placer.count(np.isin(self.holder, spot.leaving), shape)
         unused = self.quota_unused.get(shape.accelerator, 0) - max(shape.gpus - replaced, 0)
         self.quota_unused[shape.accelerator] = max(unused, 0)
@@ -455,7 +462,7 @@ class _Pass:
         return set(self.jobs.epoch[self.state.departure != STAYS].tolist()) if self.claims.preemptive else set()
 
     def _load(self, gpus: Ints, demand: Demand) -> None:
-        """What rides along with a winner is not there for later claims of this pass."""
+        """Charge a winner's CPUs and memory to its GPUs, so that later claims of this pass cannot use them."""
         if demand.cpus_per_gpu or demand.memory_bytes_per_gpu:
             if self.riders is self.ground.riders:
                 self.riders = Riders(self.riders.cpus.copy(), self.riders.memory_bytes.copy())
@@ -463,7 +470,7 @@ class _Pass:
             self.riders.memory_bytes[gpus] = demand.memory_bytes_per_gpu
 
     def _restore_quota(self, rows: Ints) -> None:
-        """What jobs leave may be used by others of the pool."""
+        """Return the GPUs of departing jobs to the quota, for other jobs of the pool."""
         assert self.quota_left is not None
         for row in rows.tolist():
             shape = self.ground.demands[self.jobs.demand[row]].shapes[int(self.jobs.option[row])]

@@ -8,8 +8,8 @@ import numpy as np
 
 from horae.mechanism.turns import BY_PRIORITY, Standing, claims_of_shares, turns_go_on
 from horae.model.decisions import Decision, Grants, Ranking, Shares
+from horae.model.job_table import NONE, JobColumns
 from horae.model.plans import Claims
-from horae.model.table import NOBODY, JobColumns
 
 
 def claim(decision: Decision, jobs: JobColumns, standing: Standing = BY_PRIORITY) -> Claims:
@@ -23,12 +23,12 @@ def claim(decision: Decision, jobs: JobColumns, standing: Standing = BY_PRIORITY
 
 
 def rotates(decision: Decision, jobs: JobColumns) -> bool:
-    """Whether the next round may differ from this one although nothing happens and the decision stands."""
+    """Whether the next round may differ from this one although no event happens and the decision stands."""
     return isinstance(decision, Shares) and turns_go_on(decision, jobs)
 
 
 def tries_everything(decision: Decision) -> bool:
-    """Whether what does not fit now cannot fit later either, as long as nobody leaves and no GPU comes back."""
+    """Whether a claim that does not fit now cannot fit later, as long as no job leaves and no GPU returns."""
     match decision:
         case Ranking():
             return not decision.blocking and decision.allowed is None
@@ -39,13 +39,13 @@ def tries_everything(decision: Decision) -> bool:
 
 
 def next_contest_at(decision: Decision, jobs: JobColumns) -> float:
-    """When the next holder may be contested: its lease has run out, and it has run as long as it must."""
+    """When the next holder becomes contestable: its lease has expired, and it has run for its minimum time."""
     ranking = decision.rest if isinstance(decision, Grants) else decision
     if isinstance(ranking, Ranking) and not ranking.preemptive:
         return inf
     protected_until = np.maximum(jobs.protected_until, jobs.lease_until)[jobs.running]
     if isinstance(decision, Grants) and decision.leases:
-        # A lease that ends is renewed there and then, also if its holder may not be stopped yet.
+        # A lease that ends is renewed at that moment, even if its holder may not be stopped yet.
         protected_until = np.append(protected_until, jobs.lease_until[jobs.running])
     return float(np.min(protected_until[protected_until > jobs.now], initial=inf))
 
@@ -62,7 +62,7 @@ def _from_ranking(ranking: Ranking) -> Claims:
 
 
 def _from_grants(decision: Grants, jobs: JobColumns) -> Claims:
-    """The gangs as they were won; the rest with what each accepts in turn, a holder first with what it has."""
+    """Claims for the granted gangs, then the rest with all accepted options, a holder first with its present one."""
     rest = decision.rest
     accepted = jobs.shape[rest.order] >= 0
     if rest.allowed is not None:
@@ -73,7 +73,7 @@ def _from_grants(decision: Grants, jobs: JobColumns) -> Claims:
     place, option = np.nonzero(accepted | present)
     turn = np.lexsort((option, ~present[place, option], place))
     place, option = place[turn], option[turn]
-    alone = np.full(len(place), NOBODY)
+    alone = np.full(len(place), NONE)
     return Claims(
         row=np.concatenate([decision.row, rest.order[place]]),
         option=np.concatenate([decision.option, option]),

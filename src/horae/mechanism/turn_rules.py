@@ -8,18 +8,18 @@ NEWCOMER = 0.5  # of a turn: the head start of a job that has never run
 
 
 def owed_seconds(deficit: Floats, fraction: Floats, elapsed_seconds: float, received: Floats) -> Floats:
-    """Seconds owed in all: from before the shares were computed, and of the time since then less what was received."""
+    """Total seconds owed: from before the shares were computed, plus those due since then less those received."""
     return deficit + fraction * elapsed_seconds - received
 
 
 def head_start(is_held: Bools, is_new: Bools, turn_seconds: Floats) -> Floats:
-    """Seconds by which a claim is ahead: a job goes on for a turn; the first start of one costs no restart."""
+    """Seconds by which a claim is ahead: a holder continues for a turn; the first start of a job costs no restart."""
     return is_held * turn_seconds + is_new * turn_seconds * NEWCOMER
 
 
 def pays_to_move(
     speed: Floats, present: Floats, turn_seconds: Floats, restart_seconds: Floats, owed: Floats, owed_present: Floats
 ) -> Bools:
-    """Whether a job that runs elsewhere is owed more here, and a turn at this speed makes good for the restart."""
+    """Whether a job that runs elsewhere is owed more here, and a turn at this speed makes up for the restart."""
     worth = (speed - present) * turn_seconds > restart_seconds * speed
     return worth & (owed > owed_present)

@@ -1,4 +1,4 @@
-"""The order of turns, compiled: it is asked every round of every pool that works by shares."""
+"""The order of turns, compiled: it is computed every round for every pool that works by shares."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _owed_seconds, _head_start, _pays_to_move = part(owed_seconds), part(head_start)
 
 @kernel()
 def order_of_turns(by_option: Floats, by_job: Floats, numbers: Ints, scales: Floats) -> tuple[Ints, Ints, Bools]:
-    """Rows and options with a share, or held, whoever is owed most first; and which of them their jobs would move to.
+    """Rows and options with a share, or held, the most owed first; and which of them their jobs would move to.
 
     The columns come in blocks: fraction, deficit, received before this lease and when the shares were computed, speed;
     since when a lease lasts, the seconds of a turn and of a restart; the option of the lease (-1: none), whether it is
     held alone (1) or the job has never run (2), and the serial; the time, and seconds since the shares were computed.
-    A call with many arrays, and read-only ones, takes longer than what is done here.
-    Sorting by one key after the other, the least important first, is what a stable sort allows.
+    Blocks, because a call with many arrays, and read-only ones, takes longer than the computation. Sorting by one key
+    after the other, the least important first, is what a stable sort allows.
     """
     fraction, deficit, received_base, received_mark, speed = by_option
     since, turn_seconds, restart_seconds = by_job
@@ -74,7 +74,7 @@ def survey(
 ) -> tuple[Bools, Ints]:
     """By claim whether it wants something new, and by GPU the claim that keeps its holder there.
 
-    For claims that name their options and where no jobs share GPUs: `held` is the option of each job that runs, -1 for
+    For claims that name their options and where no jobs share GPUs: `held` is the option of each running job, -1 for
     the others.
     """
     alone = np.zeros(0, np.int64)

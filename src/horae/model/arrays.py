@@ -1,4 +1,4 @@
-"""The array types of the columns, named once."""
+"""Type aliases for the array types used in columns."""
 
 from __future__ import annotations
 

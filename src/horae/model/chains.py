@@ -1,7 +1,8 @@
-"""Chains of cells: GPU < switch < … < node < … < top, every cell of a level alike.
+"""Chains of cells: GPU < switch < … < node < … < top, with all cells of a level equal.
 
-A cluster is cut into chains, one for each kind of top-level cell. Cells are numbered by level, children side by side:
-the parent of cell c is c // fanout, and GPU g lies in cell g // gpus[level]. GPUs are counted from the chain's first.
+A cluster is split into chains, one for each kind of top-level cell. Cells are numbered by level, with siblings
+contiguous: the parent of cell c is c // fanout, and GPU g lies in cell g // gpus[level]. GPUs are numbered from the
+first of the chain.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from horae.model.errors import ClusterError
 class Chain:
     name: str  # of its top-level cells
     accelerator: str
-    types: tuple[str, ...]  # of cell, by level; the finest is one GPU
-    fanout: tuple[int, ...]  # children of a cell, by level; of a GPU: 1
-    nodes: tuple[str, ...]  # by node cell; names need not be unique over chains
+    types: tuple[str, ...]  # cell types by level; the finest is one GPU
+    fanout: tuple[int, ...]  # children per cell, by level; 1 for a GPU
+    nodes: tuple[str, ...]  # by node cell; names need not be unique across chains
     node_level: int
 
     def __post_init__(self) -> None:
@@ -35,7 +36,7 @@ class Chain:
 
     @cached_property
     def gpus(self) -> tuple[int, ...]:
-        """By level: GPUs of a cell."""
+        """GPUs per cell, by level."""
         sizes = [1]
         for children in self.fanout[1:]:
             sizes.append(sizes[-1] * children)
@@ -62,7 +63,7 @@ class Chain:
 
 
 class CellKind(NamedTuple):
-    """Cells that are as good as each other."""
+    """A kind of cell: chain and level. Cells of one kind are interchangeable."""
 
     chain: int
     level: int
@@ -70,7 +71,7 @@ class CellKind(NamedTuple):
 
 @dataclass(frozen=True)
 class Pin:
-    """A cell that is one tenant's for good, whatever is idle elsewhere."""
+    """A cell permanently assigned to one tenant, even if other cells are idle."""
 
     name: str
     kind: CellKind
@@ -79,7 +80,7 @@ class Pin:
 
 @dataclass(frozen=True)
 class Reservation:
-    """What a tenant was promised."""
+    """The cells and pinned cells reserved for one tenant."""
 
     tenant: str
     cells: Mapping[CellKind, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -88,7 +89,7 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Territory:
-    """All chains of a cluster and who was promised what of them."""
+    """All chains of a cluster and the tenants' reservations in them."""
 
     chains: tuple[Chain, ...]
     reservations: tuple[Reservation, ...] = ()

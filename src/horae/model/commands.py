@@ -1,28 +1,31 @@
-"""What the scheduler tells the engine. Every command may arrive twice; the epoch makes the second one harmless."""
+"""Commands from the scheduler to the engine.
+
+Every command may arrive twice; the epoch makes the second one harmless.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from horae.model.cells import Gpu
+from horae.model.cluster import Gpu
 from horae.model.shapes import Shape
 
 
 class Start(NamedTuple):
-    """Run this bundle on these GPUs. `shape` is what was obtained: its level may be finer than what was asked for."""
+    """Run this bundle on these GPUs. `shape` is the shape obtained; its level may be finer than the one requested."""
 
     epoch: int
     job_ids: tuple[str, ...]  # a bundle: one job, or two that share the GPUs
     gpus: tuple[Gpu, ...]
     shape: Shape
-    steps_done: tuple[float, ...]  # from where each job goes on
-    resumes: tuple[bool, ...]  # by job: whether it ran before, so that it loads a checkpoint first
-    lease_until: float = 0.0  # until then the bundle is not displaced; a promise, not a timer
-    cells: tuple[str, ...] = ()  # by GPU: the level of the tenant's cell that it is in; empty: outside of cells
+    steps_done: tuple[float, ...]  # the step from which each job continues
+    resumes: tuple[bool, ...]  # by job: whether it ran before, and therefore loads a checkpoint first
+    lease_until: float = 0.0  # the bundle is not preempted before then; a promise, not a timer
+    cells: tuple[str, ...] = ()  # by GPU: the level of the tenant's cell that holds it; empty: outside of cells
 
 
 class Stop(NamedTuple):
-    """Let this job save its work and leave; kill it after the grace period."""
+    """Let this job save its work and exit; kill it after the grace period."""
 
     epoch: int
     job_id: str
@@ -30,18 +33,21 @@ class Stop(NamedTuple):
 
 
 class Extend(NamedTuple):
-    """The lease is renewed: the bundle is not displaced until then. Nothing ends when a lease does."""
+    """The lease is renewed: the bundle is not preempted before the new end.
+
+    A job does not stop when its lease expires.
+    """
 
     epoch: int
     lease_until: float
 
 
 class Survey(NamedTuple):
-    """Tell what is running (answered by `Surveyed`)."""
+    """Report everything that is running (answered by `Surveyed`)."""
 
 
 class CallForBids(NamedTuple):
-    """An auction is open: each app may say what so many GPUs would be worth to it (answered by `BidGiven`, in time)."""
+    """An auction is open: each app may bid a value for each number of GPUs (answered in time by `BidGiven`)."""
 
     auction: int
     pool: str
@@ -50,7 +56,7 @@ class CallForBids(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """The numbers of GPUs for which an app may bid, and the rho that it is believed to have with each of them."""
+    """The numbers of GPUs for which an app may bid, and the rho that the scheduler estimates for each of them."""
 
     app: str
     gpus: tuple[int, ...]

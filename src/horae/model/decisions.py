@@ -1,8 +1,9 @@
-"""What a policy may answer. The three kinds are closed: a mechanism knows how to carry out each of them.
+"""The kinds of decisions a policy may return: a closed set of three, each carried out by its own mechanism.
 
-Rows are positions in the view's columns. `stands_until` is when the answer may change although nothing happens; until
-then, and as long as nothing does happen, nobody needs to ask again. It must hold whatever the plan makes of the answer:
-count who might start as started, and who might be displaced as waiting. Too early costs a look, too late is wrong.
+Rows are positions in the view's columns. `stands_until` is when the decision may change although no event occurs;
+before that time, and without events, the policy need not be called again. It must hold whatever the plan makes of the
+decision: count every job that might start as started, and every job that might be preempted as waiting. A value that is
+too early costs a needless call; one that is too late is wrong.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ _NO_ROWS: Ints = np.empty(0, dtype=np.int64)
 
 
 class Ranking(NamedTuple):
-    """An order: best first. One that preempts names every job; another need not name holders,
-    they keep what they have."""
+    """A priority order, best first.
+
+    A preemptive ranking names every job; a non-preemptive one may omit running jobs, which keep their GPUs.
+    """
 
     order: Ints
     preemptive: bool = False
-    blocking: bool = False  # nobody passes the first that does not fit
-    tier: Ints | None = None  # by row: the queue it stands in, for those who ask why
-    allowed: Bools | None = None  # by row and option: which shapes it may have now; None: all that it accepts
-    promoted: Ints = _NO_ROWS  # their attained service is counted anew from here
+    blocking: bool = False  # no job may overtake the first one that does not fit
+    tier: Ints | None = None  # by row: the queue the job is in, for explanations
+    allowed: Bools | None = None  # by row and option: the shapes it may have now; None: all that it accepts
+    promoted: Ints = _NO_ROWS  # rows whose attained service restarts from zero here
     stands_until: float = inf
-    memory: object = None  # plain data that comes back as `view.memory`
+    memory: object = None  # plain data, returned to the policy as `view.memory`
 
 
 class Limit(IntEnum):
@@ -37,23 +40,23 @@ class Limit(IntEnum):
 
     NOWHERE = 0  # no GPU type on which it runs has any GPUs
     TIME = 1  # it runs all the time
-    SCARCE = 2  # the GPUs it wants are given out
-    DROPPED = 3  # its wish, a deadline, cannot be met with those of the others
+    SCARCE = 2  # the GPUs it could use are fully allocated
+    DROPPED = 3  # its target, a deadline, cannot be met together with those of other jobs
 
 
 class Evidence(NamedTuple):
-    """Why shares are what they are, and how far from the best they can be at most."""
+    """Why the shares are as they are, and how far from optimal they can be at most."""
 
     objective: str  # in words, with its unit
     value: float
     bound: float  # no shares have a better value
     prices: Floats  # by accelerator: what one more GPU would add to the value
-    is_full: Bools  # by accelerator: all of its GPUs are given out
+    is_full: Bools  # by accelerator: all of its GPUs are allocated
     limit: Ints  # by row: a `Limit`
 
 
 class Pairs(NamedTuple):
-    """Two jobs on the same GPUs, by pair: both run in shapes of one accelerator and one number of GPUs."""
+    """Pairs of jobs on the same GPUs: both run in shapes of one accelerator and one number of GPUs."""
 
     first: Ints  # rows
     second: Ints
@@ -67,39 +70,39 @@ class Shares(NamedTuple):
 
     fraction: Floats  # alone
     stands_until: float = inf
-    pairs: Pairs | None = None  # and in company
+    pairs: Pairs | None = None  # with a partner on the same GPUs
     evidence: Evidence | None = None
-    isolated_speed: Floats | None = None  # by row: steps/s on a share of its own, to be counted up as isolated seconds
-    memory: object = None  # plain data that comes back as `view.memory`
+    isolated_speed: Floats | None = None  # by row: steps/s on an isolated share, accumulated as isolated seconds
+    memory: object = None  # plain data, returned to the policy as `view.memory`
 
 
 class Notice(NamedTuple):
-    """Something that a policy met and did not believe, or that those who ask should know."""
+    """A message of a policy: input that it did not trust, or a fact that explanations should mention."""
 
     app: int
     text: str
 
 
 class Grants(NamedTuple):
-    """Gangs that were won, best first, each for the length of a lease; and who comes after that.
+    """Gangs that won, best first, each for the length of a lease, followed by the order of all other jobs.
 
-    A row may be named several times in turn: it gets the first of the shapes that can be had. One that runs leaves what
-    it has for a shape that is named before it, or if that is not named at all. A grant may be for two jobs on the same
-    GPUs, in shapes of one accelerator and one number of GPUs; of the rest, everybody is alone.
+    A row may be named several times in turn: it gets the first of its shapes that can be placed. A running job leaves
+    its GPUs for a shape that is named before its present one, or if the present one is not named at all. A grant may be
+    for two jobs on the same GPUs, in shapes of one accelerator and one number of GPUs; jobs in the rest never share.
     """
 
     row: Ints
     option: Ints
     lease_seconds: Floats
     rest: Ranking
-    rest_lease_seconds: float = 0.0  # for whoever of the rest runs after this
-    closed_apps: Ints = _NO_ROWS  # apps that may win nothing more
+    rest_lease_seconds: float = 0.0  # for jobs of the rest that run after this
+    closed_apps: Ints = _NO_ROWS  # apps that may win no more GPUs
     closed_until: float = -inf  # until then
     notices: tuple[Notice, ...] = ()
-    resizes: bool = False  # those who run may be given other shapes although nobody waits
-    partner: Ints | None = None  # by grant: the row that shares the GPUs, -1 for those alone; None: all are alone
+    resizes: bool = False  # running jobs may be given other shapes although no job waits
+    partner: Ints | None = None  # by grant: the row that shares the GPUs, -1 for none; None: no grant is shared
     partner_option: Ints | None = None
-    memory: object = None  # plain data that comes back as `view.memory`
+    memory: object = None  # plain data, returned to the policy as `view.memory`
 
     @property
     def leases(self) -> bool:

@@ -1,7 +1,7 @@
-"""The effects of an event: what was decided, as plain data from which a scheduler can be rebuilt without any policy.
+"""The effects of an event: all decisions, as plain data from which a scheduler can be rebuilt without any policy.
 
-Jobs are told by their ids and GPUs by their names, so that a record does not depend on where either is in an array.
-What has its usual value is left out.
+Jobs are identified by id and GPUs by name, so that a record does not depend on array positions. Fields with their
+default value are omitted.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horae.model.cells import Cluster, Gpu
+from horae.model.cluster import Cluster, Gpu
 from horae.model.commands import CallForBids
 from horae.model.decisions import Decision, Evidence, Grants, Notice, Pairs, Ranking, Shares
+from horae.model.job_table import NONE, JobTable
 from horae.model.notices import DecisionRejected, FactRejected
-from horae.model.plain import Plain, array_to_plain, from_plain, tagged, to_plain, untagged
 from horae.model.plans import Departure, Placement, Reaction, Round, RoundPlan
 from horae.model.reasons import BehindHead, NoRoom, StopReason, Won
+from horae.model.serialization import Plain, array_to_plain, from_plain, tagged, to_plain, untagged
 from horae.model.shapes import Shape
-from horae.model.table import NOBODY, JobTable
 
 
 class Effects(NamedTuple):
-    """All that a policy had a say in. Everything else follows from the event and the state."""
+    """Everything that a policy influenced. The rest follows from the event and the state."""
 
     rounds: tuple[Plain, ...] = ()
     calls: tuple[CallForBids, ...] = ()
     rejected: tuple[DecisionRejected, ...] = ()
-    is_void: bool = False  # the event itself was rejected: it has changed nothing
+    is_void: bool = False  # the event itself was rejected and changed nothing
 
 
 def effects_of(reaction: Reaction) -> Effects:
@@ -100,7 +100,7 @@ def _grants_to_plain(grants: Grants, names: Mapping[int, str]) -> dict[str, Plai
     }
     if grants.partner is not None and grants.partner_option is not None:
         pairs = zip(grants.partner.tolist(), grants.partner_option.tolist(), strict=True)
-        plain["beside"] = [[names[row], option] if row != NOBODY else None for row, option in pairs]
+        plain["beside"] = [[names[row], option] if row != NONE else None for row, option in pairs]
     if grants.rest_lease_seconds:
         plain["rest_lease_seconds"] = to_plain(grants.rest_lease_seconds)
     if len(grants.closed_apps) or grants.closed_until > -inf:
@@ -113,7 +113,7 @@ def _grants_to_plain(grants: Grants, names: Mapping[int, str]) -> dict[str, Plai
 
 
 def _by_id(column: NDArray[Any], names: Mapping[int, str]) -> dict[str, Plain]:
-    """A column by job; rows that the decision does not name have no say in it."""
+    """A column by job id, without the rows that the decision does not name."""
     values = [array_to_plain(row) for row in column] if column.ndim > 1 else array_to_plain(column)
     return dict(sorted((names[row], value) for row, value in enumerate(values) if row in names))
 
@@ -149,16 +149,16 @@ def _start_to_plain(item: Placement, gpus: Sequence[Gpu], job_id: Mapping[int, s
         plain["leaving"] = list(item.leaving)
     if item.lease_seconds:
         plain["lease_seconds"] = to_plain(item.lease_seconds)
-    if item.partner != NOBODY:
+    if item.partner != NONE:
         plain["beside"] = [job_id[item.partner], item.partner_option]
     return plain
 
 
-# And back
+# From plain data
 
 
 def decision_from_plain(plain: Plain, table: JobTable) -> Decision:
-    """A decision for the rows of a table as they are now."""
+    """Rebuilds a decision for the present rows of a table."""
     rows = _Rows(table)
     memory = plain.get("memory")
     if "ranking" in plain:
@@ -169,7 +169,7 @@ def decision_from_plain(plain: Plain, table: JobTable) -> Decision:
 
 
 class _Rows:
-    """Where jobs are in a table."""
+    """Maps job ids to rows of a table."""
 
     def __init__(self, table: JobTable) -> None:
         self._row = {job_id: row for row, job_id in enumerate(table.ids)}
@@ -184,7 +184,7 @@ class _Rows:
         return column
 
     def options(self, by_id: Mapping[str, Plain], dtype: type) -> NDArray[Any]:
-        """By row and option; tables differ in how many options they have room for."""
+        """A column by row and option; tables differ in their capacity for options."""
         table: NDArray[Any] = np.zeros((self._count, self._options), dtype=dtype)
         for row, values in zip(self.of(by_id).tolist(), by_id.values(), strict=True):
             count = min(len(values), self._options)
@@ -223,8 +223,8 @@ def _grants_from_plain(plain: Plain, rows: _Rows) -> Grants:
     job_ids, options, seconds = zip(*plain["grants"], strict=True) if plain["grants"] else ((), (), ())
     partner = partner_option = None
     if "beside" in plain:
-        beside = [each or [None, NOBODY] for each in plain["beside"]]
-        partner = np.array([NOBODY if name is None else rows.of([name])[0] for name, _ in beside], dtype=np.int64)
+        beside = [each or [None, NONE] for each in plain["beside"]]
+        partner = np.array([NONE if name is None else rows.of([name])[0] for name, _ in beside], dtype=np.int64)
         partner_option = np.array([option for _, option in beside], dtype=np.int64)
     closed, until = plain.get("closed", [[], -inf])
     return Grants(
@@ -243,10 +243,10 @@ def _grants_from_plain(plain: Plain, rows: _Rows) -> Grants:
 
 
 def plan_from_plain(plain: Plain, serial_of: Mapping[str, int], cluster: Cluster) -> RoundPlan:
-    """A plan for jobs by their serials, on GPUs by their positions in this cluster."""
+    """Rebuilds a plan with jobs by serial, and GPUs by position in this cluster."""
     placements = []
     for item in plain.get("start", ()):
-        partner, partner_option = item.get("beside", (None, NOBODY))
+        partner, partner_option = item.get("beside", (None, NONE))
         placements.append(
             Placement(
                 serial_of[item["job"]],
@@ -256,7 +256,7 @@ def plan_from_plain(plain: Plain, serial_of: Mapping[str, int], cluster: Cluster
                 tuple(item.get("leaving", ())),
                 float(item.get("lease_seconds", 0.0)),
                 Won(item["rank"]),
-                NOBODY if partner is None else serial_of[partner],
+                NONE if partner is None else serial_of[partner],
                 partner_option,
             )
         )

@@ -15,15 +15,17 @@ A refusal (a job that can never fit, a job that must wait) is not an error; it i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 PART_CHARACTERS_MAX = 2000
 
 
 class HoraeError(Exception):
-    """The root of the tree."""
+    """The base class of all errors that Horae raises."""
 
 
 class InputError(HoraeError):
-    """What a user wrote is wrong. The message is one line and ends with the remedy."""
+    """The user's input is wrong. The message is one line and ends with the remedy."""
 
     def __init__(self, problem: str, *, remedy: str = "", file: str = "", line: int = 0, field: str = "") -> None:
         self.problem = problem
@@ -39,7 +41,7 @@ class InputError(HoraeError):
         return ": ".join(parts) + (f"; {_short(self.remedy)}" if self.remedy else "")
 
     def located(self, *, file: str = "", line: int = 0, field: str = "") -> InputError:
-        """The same error, told where it happened; what is already known stays."""
+        """The same error with its location added; parts that are already known are kept."""
         return type(self)(
             self.problem,
             remedy=self.remedy,
@@ -50,7 +52,7 @@ class InputError(HoraeError):
 
 
 def _short(text: str) -> str:
-    """A name or a list in a user's file has any length; each part of a message has one that can be read."""
+    """Shortens part of a message: names and lists in user files have any length."""
     return text if len(text) <= PART_CHARACTERS_MAX else f"{text[: PART_CHARACTERS_MAX - 3]}..."
 
 
@@ -71,18 +73,30 @@ class JournalError(InputError):
 
 
 class BrokenInvariant(HoraeError):
-    """A promise of the scheduler does not hold. This is a bug, and the run stops here rather than go on wrongly."""
+    """An invariant of the scheduler does not hold.
+
+    This is a bug; the run stops rather than continue with a wrong state.
+    """
 
 
 class LimitReached(BrokenInvariant):
-    """A loop that must end is still running at its bound."""
+    """A loop that must terminate is still running at its bound."""
 
 
 class InvalidTransition(BrokenInvariant):
-    """A job was moved to a status that it cannot reach; the story says how it got where it is."""
+    """A job was moved to a status that it cannot reach; the message includes its history."""
 
     def __init__(self, job: str, status: str, signal: str) -> None:
         self.job = job
         self.status = status
         self.signal = signal
         super().__init__(f"job {job} is {status} and got the signal {signal}, which has no meaning there")
+
+
+# Loops that must terminate: each has a bound, and reaching it raises a typed error instead of hanging the process.
+
+
+def bounded(limit: int, what: str) -> Iterator[int]:
+    """Counts up to the limit, then raises an error that names what the loop was doing."""
+    yield from range(limit)
+    raise LimitReached(f"{what} did not end within {limit} steps")

@@ -1,6 +1,6 @@
-"""What the scheduler is told. Every event carries its time; the scheduler has no clock.
+"""Events that the scheduler receives. Every event carries its time; the scheduler has no clock.
 
-Events are tuples because a simulation makes millions of them.
+Events are tuples because a simulation creates millions of them.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from horae.model.cells import Gpu, Node
+from horae.model.cluster import Gpu, Node
 from horae.model.jobs import Curve, Job
 from horae.model.shapes import Shape
 
 
 class Ending(Enum):
     FINISHED = "finished"  # the job did all its work
-    FAILED = "failed"  # the job's own fault
-    STOPPED = "stopped"  # as it was told, with its work saved
-    LOST = "lost"  # the hardware's fault
+    FAILED = "failed"  # the job's own failure
+    STOPPED = "stopped"  # on command, with its work saved
+    LOST = "lost"  # hardware failure
 
 
 class Health(Enum):
     HEALTHY = "healthy"
-    DRAINING = "draining"  # what runs may end, nothing starts
+    DRAINING = "draining"  # running jobs may finish, no job starts
     FAILED = "failed"
 
 
 class GpuState(Enum):
     USABLE = "usable"
     FAILED = "failed"
-    FOREIGN = "foreign"  # processes of others use it
+    FOREIGN = "foreign"  # used by processes outside Horae
 
 
 class Phase(Enum):
-    """What a lease is doing at the engine. Before RUNNING it starts up: no work is done, and none is charged."""
+    """The phase of a lease at the engine. Before RUNNING it starts up: no work is done, and none is charged."""
 
     QUEUED = "queued"
     PULLING = "pulling"
@@ -55,7 +55,7 @@ class JobCancelled(NamedTuple):
 
 
 class JobHeld(NamedTuple):
-    """The owner wants the job to wait: it leaves its GPUs with its work saved, and is suspended."""
+    """The owner suspends the job: it saves its work and releases its GPUs."""
 
     at: float
     job_id: str
@@ -77,7 +77,7 @@ class JobStarted(NamedTuple):
 
 
 class JobPhase(NamedTuple):
-    """An engine whose jobs take time to start tells how far one has come."""
+    """Progress of a start, from an engine whose jobs take time to start."""
 
     at: float
     job_id: str
@@ -93,7 +93,7 @@ class JobProgressed(NamedTuple):
 
 
 class JobEnded(NamedTuple):
-    """The job has left its GPUs; `steps` is the work that is safe."""
+    """The job has released its GPUs; `steps` is the work that is saved."""
 
     at: float
     job_id: str
@@ -110,7 +110,10 @@ class NodeChanged(NamedTuple):
 
 
 class GpuChanged(NamedTuple):
-    """One GPU is broken, used by processes of others, or usable again. `note` says more, such as a user's name."""
+    """One GPU is broken, used by processes outside Horae, or usable again.
+
+    `note` has details, such as a user's name.
+    """
 
     at: float
     gpu: Gpu
@@ -119,7 +122,8 @@ class GpuChanged(NamedTuple):
 
 
 class ClusterChanged(NamedTuple):
-    """Nodes that are new or have changed, and nodes that are gone; those in use go when their jobs have ended."""
+    """Nodes that are new or changed, and nodes that are removed;
+    nodes in use are removed when their jobs have ended."""
 
     at: float
     nodes: tuple[Node, ...] = ()
@@ -134,23 +138,25 @@ class PolicyChanged(NamedTuple):
 
 
 class TenantChange(NamedTuple):
-    """What is new for a tenant; None: as before."""
+    """A change of a tenant's settings; None: unchanged."""
 
-    cells: Mapping[str, int] | None = None  # what its pool reserves, e.g. {"A100.node": 6}
+    cells: Mapping[str, int] | None = None  # cells that its pool reserves, e.g. {"A100.node": 6}
     weight: float | None = None
-    quota: Mapping[str, int] | None = None  # by GPU type: at most so many at a time
+    quota: Mapping[str, int] | None = None  # by GPU type: the maximum in use at a time
 
 
 class TenantsChanged(NamedTuple):
-    """Other cells, weights or limits, by tenant (or by the name of its pool). No job is stopped; jobs that are no
-    longer covered by a reservation become preemptible."""
+    """New cells, weights or limits, by tenant (or by the name of its pool).
+
+    No job is stopped; jobs no longer covered by a reservation become preemptible.
+    """
 
     at: float
     tenants: Mapping[str, TenantChange]
 
 
 class BidGiven(NamedTuple):
-    """An app's answer to a call: the rho that it would have with each number of GPUs, by what it says."""
+    """An app's answer to a call for bids: the rho that it reports for each number of GPUs."""
 
     at: float
     auction: int
@@ -160,7 +166,7 @@ class BidGiven(NamedTuple):
 
 
 class CurveRevised(NamedTuple):
-    """A job's loss is believed to fall otherwise than was thought, by what it has reported."""
+    """A new estimate of a job's loss curve, from the losses it has reported."""
 
     at: float
     job_id: str
@@ -168,7 +174,7 @@ class CurveRevised(NamedTuple):
 
 
 class SpeedRevised(NamedTuple):
-    """Jobs of a model are believed to have another speed in a shape than when they were submitted."""
+    """A new estimate of the speed of a model's jobs in one shape, replacing the one given at submission."""
 
     at: float
     model: str
@@ -182,15 +188,15 @@ class Running(NamedTuple):
     job_id: str
     epoch: int
     gpus: tuple[Gpu, ...]
-    steps: float  # that are safe
+    steps: float  # saved steps
     phase: Phase = Phase.RUNNING
     cells: tuple[str, ...] = ()  # as its `Start` said
 
 
 class Surveyed(NamedTuple):
-    """Everything the engine runs, in answer to `Survey`; it replaces whatever events were lost.
+    """Everything the engine runs, in answer to `Survey`; it replaces any events that were lost.
 
-    `at` is the moment when it was taken, not when it arrives: it says nothing of what began later.
+    `at` is the time at which the survey was taken, not when it arrives: it says nothing about later starts.
     """
 
     at: float
@@ -198,8 +204,10 @@ class Surveyed(NamedTuple):
 
 
 class LeaseAdopted(NamedTuple):
-    """A lease that runs and that the scheduler does not know: it was found after a restart, or another scheduler
-    started it. Its job was submitted before."""
+    """A running lease that the scheduler does not know: it was found after a restart, or another scheduler started it.
+
+    Its job was submitted before.
+    """
 
     at: float
     epoch: int
@@ -207,11 +215,11 @@ class LeaseAdopted(NamedTuple):
     gpus: tuple[Gpu, ...]
     steps: tuple[float, ...]
     guaranteed: bool = True  # it was placed in its tenant's cells; if they do not cover it, it is preemptible
-    cells: tuple[str, ...] = ()  # by GPU: the level of the cell that it was in, as `Start` said; empty: not known
+    cells: tuple[str, ...] = ()  # by GPU: the level of the cell that held it, as in `Start`; empty: not known
 
 
 class Tick(NamedTuple):
-    """All that is known of this instant has been told: decide what is due."""
+    """All events of this instant have been delivered: make the decisions that are due."""
 
     at: float
 

@@ -1,4 +1,4 @@
-"""Gangs as HiveD's users describe them."""
+"""Gangs in the terms of HiveD's users."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ PRIORITY_MAX = 1000
 
 
 @dataclass(frozen=True)
-class Gang:
-    """All or nothing: so many members, each on GPUs of one node."""
+class HivedGang:
+    """A gang, scheduled all or nothing: a number of members, each on GPUs of one node."""
 
     name: str
     tenant: str
     members: tuple[int, ...]  # GPUs of each
     priority: int = 0
-    accelerator: str = ""  # "": any type of GPU, but one for all
+    accelerator: str = ""  # "": any GPU type, but the same for all members
     pin: str = ""  # the pinned cell that it wants; "": none
-    lazy: bool = False  # may lose its guarantee and run on, rather than be stopped at once
+    lazy: bool = False  # may lose its guarantee and keep running, rather than be stopped at once

@@ -1,4 +1,4 @@
-"""Jobs and apps, as they are submitted."""
+"""Jobs and apps, as submitted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOT_NEGATIVE = (
 
 
 class Curve(NamedTuple):
-    """How a job's loss is believed to fall: 1 / (rate x step + start) + floor (Optimus, EuroSys'18)."""
+    """The estimated loss curve of a job: 1 / (rate x step + start) + floor (Optimus, EuroSys'18)."""
 
     rate: float
     start: float
@@ -41,33 +41,33 @@ class Job:
     options: tuple[Option, ...]  # acceptable shapes, in order of preference
     app: str = ""  # "" means an app of its own
     tenant: str = "default"
-    user: str = ""  # who submitted it; "" means the tenant as a whole
-    model: str = ""  # what it trains, as speed tables call it; "" means unknown
+    user: str = ""  # the submitting user; "" means the tenant as a whole
+    model: str = ""  # what it trains, as named in speed tables; "" means unknown
     weight: float = 1.0
     priority: int = 0
     steps_total: float | None = None  # None: unknown
     deadline_at: float = inf
     restart_seconds: float = 0.0  # lost whenever the job resumes from a checkpoint
-    min_runtime_seconds: float = 0.0  # never preempted earlier
-    preemptions_max: float = inf  # never preempted more often
+    min_runtime_seconds: float = 0.0  # it is not preempted before
+    preemptions_max: float = inf  # it is not preempted more often
     grace_seconds: float = 0.0  # from the signal to the kill
-    retries_max: int = 0  # how often it may fail and be tried again
+    retries_max: int = 0  # how often it is retried after a failure
     member_gpus: int = 1  # see Demand; where a shape may span nodes, no member does
-    members: tuple[int, ...] = ()  # GPUs of each member of the gang, where sizes differ; empty: as `member_gpus` says
-    nodes: tuple[str, ...] = ()  # the names of those on which it may run; empty: all
+    members: tuple[int, ...] = ()  # GPUs of each member of the gang, where sizes differ; empty: `member_gpus` each
+    nodes: tuple[str, ...] = ()  # the names of the nodes on which it may run; empty: all
     pinned: str = ""  # the pinned cell of its tenant in which it must run; "": none
-    lazy: bool = False  # preempted in its cells, it goes on without a guarantee until its GPUs are needed
+    lazy: bool = False  # when preempted in its cells, it continues without a guarantee until its GPUs are needed
     cpus_per_gpu: float = 0.0
     memory_bytes_per_gpu: float = 0.0
     command: str = ""  # for engines that run real processes
     workdir: str = ""
-    later_gpu_seconds: float = 0.0  # work that its app will bring along when this is done, as far as that is known
-    later_seconds: float = 0.0  # what that takes at least, with as many GPUs as it can use
+    later_gpu_seconds: float = 0.0  # work that its app will submit after this job, where known
+    later_seconds: float = 0.0  # the least time that takes, with as many GPUs as it can use
     curve: Curve | None = None  # None: unknown
-    bids: bool = False  # its app has an agent of its own, that is called for bids in auctions
-    continues: str = ""  # the id of the job with whose work it goes on; for engines that run real processes
+    bids: bool = False  # its app has its own agent, which is called for bids in auctions
+    continues: str = ""  # the id of the job whose work it continues; for engines that run real processes
 
-    def __post_init__(self) -> None:  # noqa: PLR0912  one branch a field
+    def __post_init__(self) -> None:  # noqa: PLR0912  one branch per field
         if not self.id:
             raise JobError("the job has no id", field="id", remedy="give each job a name of its own")
         if not self.options:
@@ -127,7 +127,7 @@ class Job:
 
     @property
     def gpus(self) -> int:
-        """The gang of the reference shape, for formulas that need one number."""
+        """GPUs of the reference shape, for formulas that need one number."""
         return self.options[0].shape.gpus
 
     @property
@@ -157,17 +157,17 @@ def _check_members(job: Job) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What only the engine knows of a job: how much work there really is, and how fast it really runs."""
+    """What only the engine knows about a job: its true amount of work and its true speeds."""
 
     steps_total: float
     options: tuple[Option, ...]
     fails_at_step: float = inf
-    leaving_seconds: float = 0.0  # that it takes to save its work when it is told to stop
+    leaving_seconds: float = 0.0  # time it takes to save its work when told to stop
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One row of a workload: the job as submitted, and the truth about it."""
+    """One row of a workload: the job as submitted, and its true properties."""
 
     job: Job
     truth: Truth = field(repr=False)

@@ -1,6 +1,6 @@
-"""What an operator should know of: changes that were refused or postponed, decisions and facts that were rejected.
+"""Notices to operators: changes that were rejected or postponed, decisions and events that were rejected.
 
-A notice is a value with fields; it becomes words when it is shown. Nothing is dropped without one.
+A notice is a value with fields, formatted when shown. Nothing is dropped without one.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from horae.model.cells import Gpu
+from horae.model.cluster import Gpu
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRejected:
-    """A policy failed, or its decision broke an invariant: the pool stands on its last plan."""
+    """A policy failed, or its decision broke an invariant: the pool keeps its last plan."""
 
     pool: str
     policy: str
     error: str
-    is_bug: bool = False  # an invariant was broken, rather than that the policy failed
+    is_bug: bool = False  # an invariant was broken; otherwise the policy failed
 
     def __str__(self) -> str:
         return f"pool {self.pool}: the decision of policy {self.policy} was rejected: {self.error}"
@@ -26,7 +26,7 @@ class DecisionRejected:
 
 @dataclass(frozen=True, slots=True)
 class FactRejected:
-    """An event broke an invariant: the state is that before it, and the engine is surveyed."""
+    """An event broke an invariant: the state is restored to that before the event, and the engine is surveyed."""
 
     event: str
     error: str
@@ -37,7 +37,7 @@ class FactRejected:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRefused:
-    """A change of the cluster, of tenants or of policies that cannot be; everything is as before."""
+    """A change of the cluster, of tenants or of policies that is not possible; nothing was changed."""
 
     change: str
     problem: str
@@ -49,7 +49,8 @@ class ChangeRefused:
 
 @dataclass(frozen=True, slots=True)
 class NodeInUse:
-    """A node shall go or change while jobs run on it: it takes no new jobs, and the change waits for them to end."""
+    """A node is to be removed or changed while jobs run on it:
+    it takes no new jobs, and the change waits for their end."""
 
     node: str
     job_ids: tuple[str, ...]
@@ -60,7 +61,7 @@ class NodeInUse:
 
 @dataclass(frozen=True, slots=True)
 class GuaranteeLost:
-    """Jobs that their tenants' reservations no longer cover: they run on, and may be preempted."""
+    """Jobs no longer covered by their tenants' reservations: they continue, and may be preempted."""
 
     job_ids: tuple[str, ...]
 
@@ -70,7 +71,7 @@ class GuaranteeLost:
 
 @dataclass(frozen=True, slots=True)
 class UnknownRun:
-    """The engine runs something that was never submitted here, or that should be over: its GPUs are not used."""
+    """The engine runs a job that was never submitted here, or that should have ended: its GPUs are not used."""
 
     job_id: str
     epoch: int
@@ -82,7 +83,7 @@ class UnknownRun:
 
 @dataclass(frozen=True, slots=True)
 class AdoptionRefused:
-    """A lease that was found running cannot be taken over."""
+    """A lease that was found running cannot be adopted."""
 
     epoch: int
     job_ids: tuple[str, ...]
@@ -94,7 +95,7 @@ class AdoptionRefused:
 
 @dataclass(frozen=True, slots=True)
 class StartOverdue:
-    """A job did not begin to run in time after its start; it is stopped and waits again."""
+    """A job did not begin to run in time after its start; it is stopped and requeued."""
 
     job_id: str
     epoch: int

@@ -1,4 +1,4 @@
-"""From a decision to what will be done: claims, leases, and the plan of one round. Tuples, for there are millions."""
+"""From a decision to its execution: claims, leases, and the plan of one round. Tuples, because millions are created."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from horae.model.arrays import Bools, Floats, Ints
-from horae.model.cells import Cluster
+from horae.model.cluster import Cluster
 from horae.model.commands import Command
 from horae.model.decisions import Decision
 from horae.model.notices import Notice
@@ -18,21 +18,24 @@ Bundle: TypeAlias = tuple[int, ...]  # serials: one job, or two that share GPUs
 
 
 class Claims(NamedTuple):
-    """Every kind of decision in one form: who may have what, best first. A row may claim several options in turn."""
+    """Every kind of decision in one form: rows and the options they claim, best first.
+
+    A row may claim several options in turn.
+    """
 
     row: Ints
     option: Ints | None  # None: any of the job's options, in its order of preference
-    lease_seconds: Floats | None  # for how long a winner cannot be contested; None: it always can be
+    lease_seconds: Floats | None  # how long a winner cannot be contested; None: it always can be
     preemptive: bool
     blocking: bool
     allowed: Bools | None = None  # by row and option, where `option` is None
-    partner: Ints | None = None  # the row with which it shares GPUs, NOBODY: with none; None: nobody shares
+    partner: Ints | None = None  # the row with which it shares GPUs, NONE: with none; None: no claim is shared
     partner_option: Ints | None = None
-    moves: Bools | None = None  # its job would leave what it has for this, though the claim that keeps it ranks higher
+    moves: Bools | None = None  # its job would leave its GPUs for this, though the claim that keeps it ranks higher
 
     @property
     def is_by_turns(self) -> bool:
-        """Each names its option, any holder may be contested, and nobody wants a partner."""
+        """Whether each claim names its option, any holder may be contested, and no claim has a partner."""
         return self.option is not None and self.preemptive and self.lease_seconds is None and self.partner is None
 
 
@@ -45,47 +48,47 @@ class Spot(NamedTuple):
 
 
 class Riders(NamedTuple):
-    """CPUs and memory held along with each GPU; they bind only where a node says how much it has."""
+    """CPUs and memory allocated with each GPU; they constrain placement only where a node specifies its amounts."""
 
     cpus: Floats
     memory_bytes: Floats
 
 
 class Contest(NamedTuple):
-    """By GPU: whether it is free, whether its holder would yield, who that is, and in what order holders go."""
+    """By GPU: whether it is free, whether its holder may be preempted, which lease holds it, and the holders' order."""
 
     free: Bools
     yielding: Bools
     holder: Ints  # epoch of the lease
-    rank: Ints  # the later, the sooner it goes
+    rank: Ints  # the higher the rank, the sooner it is preempted
 
 
 class Turns(NamedTuple):
-    """Claims that name their options, where no jobs share GPUs, and the GPUs as a pass finds them.
+    """Claims that name their options, where no jobs share GPUs, and the state of the GPUs for a pass.
 
-    What is to be tried and the last two change.
+    The pass changes `waiting` and the last two fields.
     """
 
     row: Ints
     option: Ints
-    waiting: Bools  # by claim: it asks for something new
+    waiting: Bools  # by claim: it asks for GPUs that its job does not hold
     demand: Ints  # by job
     epoch: Ints  # by job
     holder: Ints
     free: Bools
-    standing: Ints  # by GPU: the claim that keeps its holder there
+    standing: Ints  # by GPU: the claim under which its holder keeps it
 
 
 class Settlement(NamedTuple):
-    """What comes of a pass."""
+    """The result of a pass."""
 
     wins: list[tuple[int, Spot]]  # by position
-    departures: list[tuple[int, int]]  # row, and the position for which it leaves: its own if it moves
-    refused: list[tuple[int, int, int]]  # demand, the first position that was refused, GPUs that were free
+    departures: list[tuple[int, int]]  # row, and the position for which it is preempted: its own if it moves
+    refused: list[tuple[int, int, int]]  # demand, the first position that was rejected, GPUs that were free
 
 
 class Placement(NamedTuple):
-    """A winner and its GPUs. Where others still hold some of them, they leave first."""
+    """A winner and its GPUs. Leases still on them end first."""
 
     serial: int
     option: int
@@ -108,18 +111,18 @@ class Departure(NamedTuple):
 
 
 class RoundPlan(NamedTuple):
-    """What changes; who is not named keeps what it has, or waits for the reason given for its demand."""
+    """The changes of one round; jobs not named keep their GPUs, or wait for the reason given for their demand."""
 
     placements: tuple[Placement, ...] = ()
     departures: tuple[Departure, ...] = ()
     extensions: tuple[tuple[int, float], ...] = ()  # (serial, lease seconds) of holders that won again
     blocked: Mapping[int, NoRoom] = MappingProxyType({})  # by demand
-    head: BehindHead | None = None  # for all others, where the policy lets nobody pass
-    declined: tuple[int, ...] = ()  # serials of jobs on borrowed GPUs that have won cells and stay where they are
+    head: BehindHead | None = None  # for all others, where the policy lets no job overtake
+    declined: tuple[int, ...] = ()  # serials of jobs on borrowed GPUs that won cells and decline them
 
 
 class Lease(NamedTuple):
-    """GPUs in use by a bundle. The epoch numbers leases over the whole run; no epoch is used twice."""
+    """GPUs in use by a bundle. Epochs number leases over the whole run; no epoch is used twice."""
 
     epoch: int
     bundle: Bundle
@@ -128,9 +131,9 @@ class Lease(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """GPUs kept for a job until the leases that are still on them have ended.
+    """GPUs held for a job until the leases that are still on them have ended.
 
-    A job that moves has one while it is still STOPPING on its former GPUs; it is HOLDING once it has left them.
+    A job that moves has a hold while it is still STOPPING on its former GPUs; it is HOLDING once it has left them.
     """
 
     placement: Placement
@@ -139,22 +142,23 @@ class Hold(NamedTuple):
 
 
 class Round(NamedTuple):
-    """One decision of one pool and the plan it led to, for the journal and for those who ask why."""
+    """One decision of one pool and the resulting plan, for the journal and for explanations."""
 
     at: float
     pool: str
     decision: Decision
     plan: RoundPlan
-    rows: Ints  # that the decision speaks of
+    rows: Ints  # that the decision refers to
     job_ids: tuple[str, ...]  # of these rows, in this order
     serials: Ints  # likewise
     cluster: Cluster  # in which the plan's GPUs have their positions
-    is_new: bool = True  # the policy was asked; otherwise its last decision still stands
-    unsolved: str = ""  # why the policy could not answer, so that its last decision was carried over
+    is_new: bool = True  # the policy was called; otherwise its last decision still stands
+    unsolved: str = ""  # why the policy failed, so that its last decision was carried over
 
 
 class Reaction(NamedTuple):
-    """What one event led to: commands for the engine, the rounds behind them for the record, notices for operators."""
+    """The result of one event: commands for the engine, the rounds behind them for the record,
+    notices for operators."""
 
     commands: tuple[Command, ...]
     rounds: tuple[Round, ...]

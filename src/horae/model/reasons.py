@@ -1,4 +1,4 @@
-"""Why something was decided. A reason is a small value; it becomes words only when somebody asks."""
+"""Reasons of decisions. A reason is a small value; it is formatted as text only on request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NoPool:
 
 @dataclass(frozen=True, slots=True)
 class NoRoom:
-    """Not now: what the job accepts is in use by jobs that come before it or may not be preempted."""
+    """Not now: the shapes that the job accepts are in use by jobs that rank higher or may not be preempted."""
 
     pool: str
     shape: Shape
@@ -47,7 +47,7 @@ class NoRoom:
 
 @dataclass(frozen=True, slots=True)
 class BehindHead:
-    """Not now: the policy lets nobody pass the job at the head of the queue."""
+    """Not now: the policy lets no job overtake the one at the head of the queue."""
 
     head: str
     because: NoRoom
@@ -58,7 +58,7 @@ class BehindHead:
 
 @dataclass(frozen=True, slots=True)
 class AwaitsDecision:
-    """Not now: nothing was decided since the job became ready."""
+    """Not now: no decision was made since the job became ready."""
 
     at: float
 
@@ -68,7 +68,7 @@ class AwaitsDecision:
 
 @dataclass(frozen=True, slots=True)
 class AwaitsVictims:
-    """Its GPUs are held for it; their present holders are leaving."""
+    """GPUs are held for it; their present holders are leaving."""
 
     leaving: tuple[str, ...]
 
@@ -78,7 +78,7 @@ class AwaitsVictims:
 
 @dataclass(frozen=True, slots=True)
 class Unclaimed:
-    """Not now: the policy gives it no share at present."""
+    """Not now: the policy allocates it no share at present."""
 
     policy: str
 
@@ -88,7 +88,7 @@ class Unclaimed:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """It had to leave for a job that comes before it."""
+    """It was preempted by a job that ranks higher."""
 
     by: str
 
@@ -98,7 +98,7 @@ class Preempted:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """It leaves its GPUs for others that were chosen for it."""
+    """It leaves its GPUs for other ones that were allocated to it."""
 
     to: Shape
 
@@ -108,7 +108,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class NodeLost:
-    """A node that it ran on failed; a gang runs whole or not at all."""
+    """A node that it ran on failed; a gang runs as a whole or not at all."""
 
     node: str
 
@@ -124,7 +124,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """Its owner wants it to wait."""
+    """Its owner has suspended it."""
 
     def __str__(self) -> str:
         return "suspended by its owner until it is released"
@@ -132,7 +132,7 @@ class Suspended:
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """It did not begin to run in time after it was started."""
+    """It did not begin to run in time after its start."""
 
     seconds: float
 
@@ -142,7 +142,7 @@ class Overdue:
 
 @dataclass(frozen=True, slots=True)
 class Won:
-    """It came next and fitted."""
+    """It was next in rank and fitted."""
 
     rank: int
 

@@ -1,9 +1,9 @@
-"""Apps that try many jobs to find one: a search has trials, and an optimiser that goes on with the better ones.
+"""Hyperparameter searches: apps with many trials, and an optimiser that continues the better ones.
 
-Successive halving runs all trials for a while, goes on with the better half for twice as long, and so on until one is
-left. HyperBand is several of these side by side: with many trials and a short first run, or with few and a long one. A
-curve-based search (HyperDrive-like) runs all of them, and ends those whose forecast is hopeless. A grid runs all to the
-end.
+Successive halving runs all trials for a while, continues the better half for twice as long, and so on until one is
+left. HyperBand runs several of these concurrently: with many trials and a short first run, or with few and a long one.
+A curve-based search (HyperDrive-like) runs all trials, and kills those whose forecast is hopeless. A grid runs all
+trials to their end.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Method(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One job of a search, as long as it would be if it went on to its end; and how its loss would fall.
+    """One job of a search at its full length, and its loss curve.
 
-    Of a real job that is unknown: it reports its losses.
+    The curve of a real job is unknown: it reports its losses.
     """
 
     arrival: Arrival
@@ -39,12 +39,12 @@ class Trial:
 
     @property
     def steps_total(self) -> float:
-        """Its own app knows how long it is, whether or not the scheduler is told."""
+        """The number of steps of the full trial, which the app knows even if the scheduler is not told."""
         return self.arrival.truth.steps_total
 
     @property
     def seconds(self) -> float:
-        """In its reference shape."""
+        """Run time of the full trial in its reference shape."""
         return self.steps_total / self.arrival.truth.options[0].steps_per_second
 
     @property
@@ -52,7 +52,7 @@ class Trial:
         return self.seconds * self.arrival.job.gpus
 
     def loss(self, part: float) -> float:
-        """After this part of its steps, as it would be measured: the same whenever it is asked."""
+        """The measured loss after this fraction of the steps; deterministic."""
         if self.curve is None:
             raise JobError(
                 f"job {self.arrival.job.id!r} of a search has no loss curve",
@@ -77,11 +77,11 @@ class Bracket:
         return len(self.trials) >> rung
 
     def part_until(self, rung: int) -> float:
-        """The part of a trial that is done at the end of a rung."""
+        """The fraction of a trial that is done at the end of a rung."""
         return float((2 << rung) - 1) / ((1 << self.rungs) - 1)
 
     def survivors(self, rung: int, trials: Sequence[Trial], losses: Sequence[float] | None = None) -> tuple[Trial, ...]:
-        """Who goes on to the rung after this one, by losses or else by the trials' curves; of equals, the first."""
+        """The trials promoted to the next rung, by losses or else by the trials' curves; ties go to the first."""
         part = self.part_until(rung)
         known = [trial.loss(part) for trial in trials] if losses is None else losses
         order = sorted(range(len(trials)), key=lambda index: (known[index], index))
@@ -89,7 +89,8 @@ class Bracket:
         return tuple(trials[index] for index in chosen)
 
     def later(self, rung: int, trials: Sequence[Trial]) -> tuple[float, float]:
-        """What comes after a rung, believed: GPU-seconds and seconds. Who is left is unknown: by the median trial."""
+        """Estimated GPU-seconds and seconds of all work after a rung,
+        by the median trial because the survivors are unknown."""
         work = float(np.median([trial.gpu_seconds for trial in trials]))
         seconds = float(np.median([trial.seconds for trial in trials]))
         parts = [self.part_until(each) - self.part_until(each - 1) for each in range(rung + 1, self.rungs)]
@@ -106,11 +107,11 @@ class Search:
     submitted_at: float
     method: Method
     trials: tuple[Trial, ...]
-    look_seconds: float = 600.0  # how often a curve-based search looks at its curves
-    margin: float = 0.1  # it ends trials whose forecast is worse than the best by this part,
-    patience: float = 0.1  # as soon as they have done this part of their steps
-    report_part: float = 0.01  # of its steps, from one report of a trial's loss to the next
-    confidence: float = 0.9  # with which a forecast's band holds the end
+    look_seconds: float = 600.0  # interval at which a curve-based search checks its curves
+    margin: float = 0.1  # it kills trials whose forecast is worse than the best by this fraction,
+    patience: float = 0.1  # once they have done this fraction of their steps
+    report_part: float = 0.01  # fraction of its steps between two reports of a trial's loss
+    confidence: float = 0.9  # confidence of a forecast's interval for the final loss
 
     def __post_init__(self) -> None:
         if not self.trials:
@@ -142,7 +143,8 @@ class Search:
 
     @property
     def gpu_seconds(self) -> float:
-        """The work that will be done, which does not depend on when it is done; of a curve-based search, at most."""
+        """The total work of the search, which does not depend on the schedule;
+        an upper bound for a curve-based search."""
         if self.method in (Method.GRID, Method.CURVES):
             return sum(trial.gpu_seconds for trial in self.trials)
         return sum(_halving_gpu_seconds(bracket) for bracket in self.brackets)
@@ -158,7 +160,7 @@ def _halving_gpu_seconds(bracket: Bracket) -> float:
 
 
 def searches_of(arrivals: Iterable[Arrival], method: Method, seed: int) -> tuple[Search, ...]:
-    """Every app as a search, with curves that are drawn for its jobs; in the order in which they come."""
+    """Turns every app into a search, with drawn curves for its jobs, in order of arrival."""
     trials: dict[str, list[Trial]] = {}
     for arrival in arrivals:
         curve = synthetic_curve(f"{seed} {arrival.job.id}", arrival.truth.steps_total)
@@ -170,7 +172,7 @@ def searches_of(arrivals: Iterable[Arrival], method: Method, seed: int) -> tuple
 
 
 def synthetic_curve(name: str, steps_total: float) -> Curve:
-    """A learning curve of realistic shape for a trial of this name: a fast fall, a long tail, a floor of its own."""
+    """A learning curve of realistic shape for a trial of this name: a fast fall, a long tail, and its own floor."""
     first = 2.0 + _lot(f"{name} first") * 0.5  # the loss before any step
     floor = 0.6 + 0.45 * _lot(f"{name} floor")
     last = 0.02 + 0.06 * (1 + _lot(f"{name} last"))  # above the floor after the last step

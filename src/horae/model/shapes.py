@@ -1,6 +1,6 @@
-"""What a gang may be given: a GPU type, a number of GPUs, and the level of the smallest cell that must hold it.
+"""Shapes of gangs: a GPU type, a number of GPUs, and the level of the smallest cell that must hold the gang.
 
-Shapes and demands are keys of many tables, so they are tuples: those hash fast.
+Shapes and demands are keys of many tables, so they are tuples, which hash fast.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ class Shape(NamedTuple):
 
 
 class Option(NamedTuple):
-    """A shape that a job accepts, with the speed it is believed to reach there."""
+    """A shape that a job accepts, with its estimated speed there."""
 
     shape: Shape
     steps_per_second: float
 
 
-NO_NODE = ("",)  # as the nodes of a demand: it fits nowhere, for no node is without a name
+NO_NODE = ("",)  # as the nodes of a demand: it fits nowhere, because every node has a name
 
 
 class Demand(NamedTuple):
-    """All that placement must know of a job; jobs of equal demand fit or fail alike."""
+    """Everything that placement must know about a job; jobs of equal demand have equal placements."""
 
     shapes: tuple[Shape, ...]  # in order of preference; the first is the reference shape
     member_gpus: int  # the gang is cut into members of this many GPUs (the last may be smaller); none spans nodes
     cpus_per_gpu: float
     memory_bytes_per_gpu: float
     members: tuple[int, ...] = ()  # GPUs of each, largest first, where `member_gpus` cannot say it (then the largest)
-    nodes: tuple[str, ...] = ()  # the names of those on which it may run, sorted; empty: all
+    nodes: tuple[str, ...] = ()  # the names of the nodes on which it may run, sorted; empty: all
     pinned: str = ""  # the pinned cell of its tenant in which it must run; "": none
 
     def beside(self, other: Demand) -> Demand:
-        """Of two that share the same GPUs: those once, CPUs and memory for both, on nodes that both accept.
+        """The demand of two jobs sharing GPUs: the GPUs once, CPUs and memory of both, on nodes that both accept.
 
-        The GPUs that a node gives must be whole members of either job. So the two count as members of a common
-        multiple, or as the members of one job where the other has the same or is cut into parts of which each of them
-        is a multiple; otherwise as a single member. Jobs of different pinned cells never share.
+        The GPUs on one node must be whole members of either job. So the two count as members of a common multiple, or
+        as the members of one job where the other has the same or is split into parts of which each of them is a
+        multiple; otherwise as a single member. Jobs of different pinned cells never share.
         """
         member_gpus, members = self._common_members(other)
         return Demand(
@@ -76,8 +76,8 @@ class Demand(NamedTuple):
 
 
 def cut(members: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-    """`member_gpus` and `members` of a demand with these members: one form only for what is the same to placement."""
+    """`member_gpus` and `members` of a demand with these members, in canonical form."""
     largest, *others = sorted(members, reverse=True)
     if not others or others[:-1] == [largest] * (len(others) - 1):
-        return largest, ()  # all alike but for a smaller last one, which is what `member_gpus` means
+        return largest, ()  # all equal but for a smaller last one, which is what `member_gpus` means
     return largest, (largest, *others)

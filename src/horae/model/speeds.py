@@ -1,4 +1,4 @@
-"""How fast a model trains: one measurement, and where the number comes from."""
+"""Measured training speeds of models, with the source of each number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Measurement(NamedTuple):
 
 
 class PairMeasurement(NamedTuple):
-    """Two gangs of one size that share the same GPUs, and how fast each of them is there."""
+    """The speeds of two gangs of one size that share the same GPUs."""
 
     models: tuple[str, str]
     shape: Shape
@@ -25,7 +25,7 @@ class PairMeasurement(NamedTuple):
 
 
 class Sharing(NamedTuple):
-    """Two jobs on the same GPUs: the part of its speed alone that each of them keeps."""
+    """The fraction of its speed alone that each of two jobs on the same GPUs keeps."""
 
     models: tuple[str, str]
     accelerator: str
@@ -34,7 +34,8 @@ class Sharing(NamedTuple):
 
 
 class SharingTable:
-    """The part of its speed that a job keeps beside another on the same GPUs; 0 where the two do not fit."""
+    """Looks up the fraction of its speed that a job keeps beside another on the same GPUs;
+    0 where the two do not fit."""
 
     def __init__(self, rows: Iterable[Sharing]) -> None:
         self._kept: dict[tuple[str, str, str, int], float] = {}

@@ -1,4 +1,4 @@
-"""The life of a job: one table of transitions, and no other way to change a status."""
+"""The life cycle of a job: one table of transitions, the only way to change a status."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ class Status(IntEnum):
     HOLDING = 1  # GPUs are held for it until their present holders have left
     STARTING = 2  # the engine was told to start it
     RUNNING = 3
-    STOPPING = 4  # told to save its work and leave
-    CANCELLING = 5  # told to leave for good
+    STOPPING = 4  # told to save its work and exit
+    CANCELLING = 5  # told to exit for good
     FINISHED = 6
     FAILED = 7
     CANCELLED = 8
     REFUSED = 9
-    SUSPENDED = 10  # its owner wants it to wait
-    BORROWING = 11  # it runs on GPUs outside its tenant's cells, and stays there although those have room
+    SUSPENDED = 10  # suspended by its owner
+    BORROWING = 11  # it runs on GPUs outside its tenant's cells, and stays there although the cells have room
 
 
 class Signal(IntEnum):
-    HOLD = 0  # GPUs that others are leaving are held for it
+    HOLD = 0  # GPUs that other jobs are leaving are held for it
     RELEASE = 1  # they no longer are
     START = 2
     ACKNOWLEDGE = 3  # the engine reports it as running
     STOP = 4
     CANCEL = 5
-    LEAVE = 6  # it left its GPUs with work left
+    LEAVE = 6  # it left its GPUs before its work was done
     FINISH = 7
     FAIL = 8
     SUSPEND = 9
@@ -38,7 +38,7 @@ class Signal(IntEnum):
     RETURN = 12  # it has left them
 
 
-# As plain numbers, because they are compared with numbers of the job table all the time.
+# As plain integers, because they are compared with integers of the job table very often.
 PENDING, HOLDING, STARTING = int(Status.PENDING), int(Status.HOLDING), int(Status.STARTING)
 RUNNING, STOPPING, CANCELLING = int(Status.RUNNING), int(Status.STOPPING), int(Status.CANCELLING)
 
@@ -85,7 +85,7 @@ _AFTER = [[int(TRANSITIONS.get((status, signal), _NOWHERE)) for signal in Signal
 
 
 def after(job: str, status: int, signal: Signal) -> int:
-    """The status that follows; an impossible one is a bug of the scheduler and tells which job and why."""
+    """The status after a signal; raises an error that names the job and the cause if the transition is invalid."""
     following = _AFTER[status][signal]
     if following == _NOWHERE:
         raise InvalidTransition(job, Status(status).name, signal.name)

@@ -1,4 +1,4 @@
-"""Which leases must end when a gang fits only over others: the rules are in `rules`, for clusters of any kind."""
+"""Which leases must end when a gang fits only over others: the rules are in `fit_rules`, for clusters of any kind."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from horae.model.arrays import Bools
-from horae.model.cells import Cluster
+from horae.model.cluster import Cluster
 from horae.model.plans import Contest, Riders, Spot
 from horae.model.shapes import Demand, Shape
 from horae.placement.fit import place
-from horae.placement.rules import last_alone, last_of_all, last_of_one_cell, left_by
+from horae.placement.fit_rules import last_alone, last_of_all, last_of_one_cell, left_by
 
 
 class _Gang(NamedTuple):

@@ -2,7 +2,7 @@
 
 A gang goes into the smallest cell that can hold it, among those the fullest, and so on up the tree: large cells stay
 whole for large gangs. A gang that must span nodes takes as few as it can. How a cell or nodes are chosen is written in
-`rules`; here the cells of all levels are gone through, and CPUs, memory and members of several sizes considered.
+`fit_rules`; this module iterates over the cells of all levels, and considers CPUs, memory and members of several sizes.
 Everything is a pure function of which GPUs are available; where a demand names nodes, the caller makes only those
 available (see `on_nodes`).
 """
@@ -14,15 +14,15 @@ from collections.abc import Collection
 import numpy as np
 
 from horae.model.arrays import Bools, Ints
-from horae.model.cells import Cluster
+from horae.model.cluster import Cluster
 from horae.model.plans import Riders, Spot
 from horae.model.shapes import Demand, Shape
+from horae.placement.fit_rules import NOWHERE, find, spread, tightest
 from horae.placement.packing import Packing
-from horae.placement.rules import NOWHERE, find, spread, tightest
 
 
 def on_nodes(cluster: Cluster, names: Collection[str]) -> Bools:
-    """By GPU: whether it is on one of these nodes. Names of nodes that the cluster lacks are passed over."""
+    """By GPU: whether it is on one of these nodes. Names of nodes that the cluster lacks are ignored."""
     mask = np.zeros(cluster.gpu_count, dtype=bool)
     for name in names:
         if name in cluster.node_index:
@@ -36,7 +36,7 @@ def place(cluster: Cluster, available: Bools, riders: Riders, demand: Demand, sh
     if bounds is None or shape.level not in cluster.levels:
         return None
     free = available[bounds[0] : bounds[1]]
-    if np.count_nonzero(free) < shape.gpus:  # what a full cluster is asked most often
+    if np.count_nonzero(free) < shape.gpus:  # the most frequent question in a full cluster
         return None
     by_node = _count_free(cluster, shape.accelerator, cluster.node_level, free)
     if demand.cpus_per_gpu or demand.memory_bytes_per_gpu:
@@ -47,7 +47,7 @@ def place(cluster: Cluster, available: Bools, riders: Riders, demand: Demand, sh
         level, gpus = find(available, starts, by_node, shape.gpus, members, highest)
         return None if level == NOWHERE else Spot(gpus, level)
     search = _Search(cluster, shape.accelerator, bounds[0], free, by_node)
-    # One GPU alone is sought from the cells just above it: all GPUs are alike, their neighbourhoods are not.
+    # A single GPU is sought from the cells just above it: all GPUs are alike, their neighbourhoods are not.
     highest = max(cluster.level_index(shape.level), int(shape.gpus == 1))
     packing: Packing | None = None
     for level in range(1, highest + 1):
@@ -75,7 +75,7 @@ def _count_free(cluster: Cluster, accelerator: str, level: int, free: Bools) -> 
 
 
 def _carried(cluster: Cluster, available: Bools, riders: Riders, demand: Demand, accelerator: str) -> Ints:
-    """By node of the chain: how many GPUs its spare CPUs and memory can carry."""
+    """By node of the chain: how many GPUs its spare CPUs and memory support."""
     first, last = cluster.chain_cells[cluster.node_level][accelerator]
     start, stop = cluster.chain_gpus[accelerator]
     starts = cluster.chain_starts[cluster.node_level][accelerator]
@@ -87,7 +87,7 @@ def _carried(cluster: Cluster, available: Bools, riders: Riders, demand: Demand,
     ):
         if per_gpu:
             spare = total[first:last] - np.add.reduceat(held[start:stop] * used, starts)
-            # A hair of tolerance: 0.1 CPUs ten times over must fill one CPU.
+            # A small tolerance: 0.1 CPUs ten times over must fill one CPU.
             carried = np.minimum(carried, np.floor(spare / per_gpu + 1e-9))
     return np.clip(carried, 0, 2**31).astype(np.int64)
 
@@ -125,7 +125,7 @@ class _Search:
         return None
 
     def in_sizes(self, level: int, packing: Packing) -> Ints | None:
-        """The same for members of several sizes."""
+        """GPUs for members of several sizes, or None."""
         cell_of_node = self._ancestors(self.node_level, level)
         by_cell = np.bincount(cell_of_node, weights=self.by_node)
         for cell in self._by_fullness(level, np.flatnonzero(by_cell >= packing.gpus)):
@@ -136,7 +136,7 @@ class _Search:
         return None
 
     def _picked(self, nodes: Ints, taken: Ints) -> Ints:
-        """So many GPUs of each of these nodes."""
+        """The given number of GPUs from each of these nodes."""
         each = zip(nodes[taken > 0].tolist(), taken[taken > 0].tolist(), strict=True)
         picks = [self._pick(self.node_level, node, gpus) for node, gpus in each]
         return np.sort(np.concatenate(picks)) + self.first_gpu
@@ -150,7 +150,7 @@ class _Search:
         return self.cluster.ancestors(self.accelerator, level, above)
 
     def _in_the_fullest(self, level: int, cells: Ints) -> int:
-        """Among cells that are equally full: that in the fullest parent, and so on; at last the first."""
+        """Among cells that are equally full: the one in the fullest parent, and so on; finally the first."""
         for above in range(level + 1, len(self.cluster.levels) - 1):
             if len(cells) == 1:
                 break
@@ -163,7 +163,7 @@ class _Search:
         return sorted((int(cell) for cell in cells), key=lambda cell: (counts[cell], cell))
 
     def _pick(self, level: int, cell: int, gpus: int) -> Ints:
-        """That many free GPUs of one cell, out of as few of its children as possible."""
+        """That many free GPUs of one cell, from as few of its children as possible."""
         starts = self.cluster.chain_starts[level][self.accelerator]
         stop = starts[cell + 1] if cell + 1 < len(starts) else len(self.free)
         inside = self.free[starts[cell] : stop].nonzero()[0] + starts[cell]
@@ -174,3 +174,44 @@ class _Search:
         taken = spread(self._count(level - 1)[first_child:last_child], gpus, 1)
         parts = [self._pick(level - 1, first_child + child, int(taken[child])) for child in taken.nonzero()[0].tolist()]
         return np.sort(np.concatenate(parts))
+
+
+# The levels that gangs would get, for callers that must know in advance: by counts per node, without GPUs.
+
+NONE = -1
+
+
+def levels_of(cluster: Cluster, free: Bools, accelerator: str, gangs: Ints) -> Ints:
+    """By gang, one after the other: the level of the smallest cell with room, the fullest of those; -1: none."""
+    nodes = cluster.chain_cells[cluster.node_level].get(accelerator)
+    levels = np.full(len(gangs), NONE)
+    if nodes is None:
+        return levels
+    first, stop = nodes
+    starts = cluster.first_gpu[cluster.node_level]
+    room = np.add.reduceat(free, starts[:-1], dtype=np.int64)[first:stop]
+    # By level above the node: the cell of each node, counted from the first of the chain.
+    cells = []
+    for level in range(cluster.node_level + 1, len(cluster.levels)):
+        cell = cluster.cell_of_gpu[level][starts[first:stop]]
+        cells.append((level, cell - cell[0]))
+    for index, gpus in enumerate(gangs.tolist()):
+        levels[index] = _take(room, cluster.node_level, cells, gpus)
+    return levels
+
+
+def _take(room: Ints, node_level: int, cells: list[tuple[int, Ints]], gpus: int) -> int:
+    """Take that many GPUs from nodes with room for them, and return the level."""
+    node = tightest(room, gpus)
+    if node >= 0:
+        room[node] -= gpus
+        return node_level
+    for level, cell in cells:
+        chosen = tightest(np.bincount(cell, weights=room).astype(np.int64), gpus)
+        if chosen >= 0:
+            members = np.flatnonzero((cell == chosen) & (room > 0))
+            members = members[np.argsort(-room[members], kind="stable")]  # as few nodes as possible, as in placement
+            taken = np.minimum(room[members], np.maximum(gpus - (np.cumsum(room[members]) - room[members]), 0))
+            room[members] -= taken
+            return level
+    return NONE

@@ -1,13 +1,13 @@
-"""`fit` and `evict` for clusters of nodes and nothing between, where no job asks for CPUs or memory, nor has
-members of several sizes: compiled.
+"""`fit` and `evict`, compiled, for clusters of nodes without levels between.
 
-Kernels are imported when they are first called, for that takes longer than most runs spend on placement.
+For jobs that ask for no CPUs or memory and have no members of several sizes. Kernels are imported when they are first
+called, because that takes longer than most runs spend on placement.
 """
 
 from __future__ import annotations
 
 from horae.model.arrays import Bools, Ints
-from horae.model.cells import CLUSTER, GPU, NODE
+from horae.model.cluster import CLUSTER, GPU, NODE
 from horae.model.plans import Contest, Spot
 from horae.model.shapes import Demand, Shape
 
@@ -15,7 +15,7 @@ LEVELS = {GPU: 0, NODE: 1, CLUSTER: 2}
 
 
 def place_flat(starts: Ints, free: Bools, demand: Demand, shape: Shape) -> Spot | None:
-    """`starts`: the first GPU of each node of the type, and the end."""
+    """GPUs for a gang, or None. `starts`: the first GPU of each node of the type, and the end."""
     from horae.placement.flat_kernel import place  # noqa: PLC0415
 
     if shape.level not in LEVELS:

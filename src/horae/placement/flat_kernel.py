@@ -1,4 +1,4 @@
-"""Placement in clusters of nodes and nothing between, compiled: the rules of `rules`, for one GPU type.
+"""Placement in clusters of nodes without levels between, compiled: the rules of `fit_rules`, for one GPU type.
 
 `starts` has the first GPU of each of its nodes, and the end. No job asks for CPUs or memory.
 """
@@ -12,7 +12,7 @@ from numba import njit
 
 from horae.compiling import kernel, part
 from horae.model.arrays import Bools, Ints
-from horae.placement.rules import (
+from horae.placement.fit_rules import (
     ACROSS,
     IN_NODE,
     NOWHERE,
@@ -65,7 +65,7 @@ _last_of_all = part(last_of_all(_fits))
 
 @kernel(error_model="numpy")
 def place(free: Bools, starts: Ints, gpus: int, member_gpus: int, level: int) -> tuple[int, Ints]:
-    """The level and the GPUs."""
+    """The level and the GPUs of a gang."""
     return _find(free, starts, _room(free, starts), gpus, member_gpus, level)
 
 
@@ -73,7 +73,7 @@ def place(free: Bools, starts: Ints, gpus: int, member_gpus: int, level: int) ->
 def place_over(
     free: Bools, yielding: Bools, holder: Ints, rank: Ints, starts: Ints, gpus: int, member_gpus: int, level: int
 ) -> tuple[int, Ints, Ints]:
-    """The level, the GPUs, and the leases that must end."""
+    """The level and the GPUs of a gang, and the leases that must end for it."""
     start, stop = starts[0], starts[-1]
     if gpus == 1:
         gpu = _last_alone(free[start:stop], yielding[start:stop], rank[start:stop])

@@ -1,8 +1,8 @@
-"""Members of several sizes into nodes: each inside one node, on as few nodes as possible.
+"""Packing members of several sizes into nodes: each inside one node, on as few nodes as possible.
 
 Best fit decreasing comes first: the largest member goes to the fullest node that holds it. That is exact while every
 size divides the next larger one, as 1, 2, 4 and 8 do. Where it fails, other nodes are tried in turn, up to a bound on
-the steps of one placement; a search that reaches the bound is a refusal.
+the steps of one placement; a search that reaches the bound is a rejection.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STEPS_MAX = 20_000
 
 
 class Packing:
-    """One gang to be packed into one cell or another; the steps spent on cells that cannot hold it count together."""
+    """The packing of one gang into one of several cells; steps spent on cells that cannot hold it add up."""
 
     def __init__(self, members: tuple[int, ...]) -> None:
         self.members = members  # GPUs of each, largest first
@@ -36,8 +36,8 @@ class Packing:
         return None if loads is None else _on_the_fullest(rooms, self._on_fewest(largest, loads))
 
     def _on_fewest(self, rooms: list[int], loads: list[int]) -> list[int]:
-        """The same on as few nodes as possible: the least number that has room enough first, then by bisection."""
-        self._steps = STEPS_MAX  # there is a place for the gang already; this only looks for a better one
+        """The loads on as few nodes as possible: the least number with enough room first, then by bisection."""
+        self._steps = STEPS_MAX  # the gang has a placement already; this only looks for a better one
         room = [*accumulate(rooms)]
         count = low = next(n for n, gpus in enumerate(room, start=1) if gpus >= self.gpus)
         high = len(loads)
@@ -51,7 +51,7 @@ class Packing:
         return loads
 
     def _loads(self, rooms: list[int]) -> list[int] | None:
-        """GPUs taken on each node that is used; `rooms` in falling order."""
+        """GPUs taken on each node that is used, or None; `rooms` in falling order."""
         if sum(rooms) < self.gpus or rooms[0] < self.members[0]:
             return None
         chosen = self._best_fit(rooms)
@@ -70,7 +70,7 @@ class Packing:
         return [load for load in loads if load]
 
     def _best_fit(self, rooms: list[int]) -> list[int] | None:
-        """By member, the GPUs that are left in the node that it goes to: the fewest that hold it."""
+        """By member, the GPUs left in the node it goes to, the fewest that hold it; None if it does not fit."""
         count = _counted(rooms)
         chosen = []
         for gpus in self.members:
@@ -83,7 +83,7 @@ class Packing:
         return chosen
 
     def _search(self, rooms: list[int]) -> list[int] | None:
-        """The same, trying all nodes in turn. Nodes with equally many GPUs left are alike."""
+        """The same by trying all nodes in turn. Nodes with equally many GPUs left are equivalent."""
         members, rest, smallest = self.members, self._rest, self.members[-1]
         count = _counted(rooms)
         full = _fullest(members, len(count))
@@ -102,7 +102,7 @@ class Packing:
                 for left in range(gpus, len(count)):
                     if not count[left]:
                         continue
-                    after = left - gpus if left - gpus >= smallest else 0  # what holds no member is as good as nothing
+                    after = left - gpus if left - gpus >= smallest else 0  # a remainder too small for any member is 0
                     count[left] -= 1
                     count[after] += 1
                     chosen.append(left)
@@ -112,7 +112,7 @@ class Packing:
                     count[left] += 1
                     count[after] -= 1
                     if left == gpus:
-                        break  # whatever else this node would hold could change places with the member
+                        break  # anything else that this node would hold could be exchanged with the member
             failed.add(key)
             return False
 

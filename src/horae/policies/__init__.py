@@ -1,6 +1,6 @@
-"""Policies: who in a pool gets its GPUs. One file each; see `horae.model.view` for what they are told.
+"""Policies: they decide which jobs of a pool get GPUs. One file each; `horae.model.view` defines their input.
 
-`check_policy` is the conformance suite: every policy of ours passes it, and so must every policy of yours.
+`check_policy` is the conformance suite: every built-in policy passes it, and every external policy must.
 """
 
 from horae.policies.conformance import PolicyFault, check_policy

@@ -1,16 +1,16 @@
-"""AlloX (EuroSys'20) as in Gavel's evaluation: who waits is matched to GPUs and places in their queues, at least cost.
+"""AlloX (EuroSys'20) as in Gavel's evaluation: min-cost matching of waiting jobs to GPUs and queue positions.
 
-A job that is k-th from the end on a GPU delays itself and k - 1 others by its run time there, so the sum over jobs of
-k x run time + waiting so far is what all completion times add up to. Whoever comes first on a free GPU gets all of it
-and keeps it to its end; the others are matched again. The waiting so far is the same wherever a job goes, and so has no
-say in the matching.
+A job that is k-th from the end on a GPU delays itself and k - 1 others by its run time there, so the sum over jobs of k
+x run time + waiting so far is the sum of all completion times. The first job on a free GPU gets all of it and keeps it
+until it ends; the others are matched again. The waiting time so far does not depend on where a job goes, so it does not
+affect the matching.
 
-The more GPUs are free at a time, the better they are matched: one at a time, each goes to whoever is shortest there,
-and long jobs end up for good where they are slow. So it does best in a pool that reconsiders every hour or two, with
-`fill`: until then, whoever waits runs on what is idle, and is matched as if it waited.
+The more GPUs are free at a time, the better the matching: one at a time, each GPU goes to the job that is shortest
+there, and long jobs stay until their end on types where they are slow. It therefore works best in a pool that
+reconsiders every hour or two, with `fill`: until then waiting jobs run on idle GPUs and are matched as if they waited.
 
-For jobs of one GPU: larger ones are not served, unless they run already. Jobs of unknown length are taken to be as long
-as the longest of known length, each on its fastest GPU type.
+Only jobs of one GPU are served; larger ones are not, unless they run already. Jobs of unknown length are assumed to be
+as long as the longest job of known length, each on its fastest GPU type.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from horae.model.arrays import Floats, Ints
 from horae.model.decisions import Shares
 from horae.model.errors import PolicyError
 from horae.model.view import View
-from horae.policies.queues import sums_before
-from horae.policies.solve.answers import Unsolved
+from horae.policies.grouped_sums import sums_before
+from horae.solvers.solution import Unsolved
 
 
 @dataclass(frozen=True)
 class Allox:
     name: ClassVar[str] = "allox"
-    oldest: float = 1.0  # only this part of those who wait is matched, the oldest, but as many as there are free GPUs
+    oldest: float = 1.0  # only this fraction of the waiting jobs is matched, oldest first, at least one per free GPU
 
     def __post_init__(self) -> None:
         if not 0 <= self.oldest <= 1:
@@ -51,25 +51,25 @@ class Allox:
         kind = least_sum(seconds, free)
         starts = _first_in_line(seconds, kind, free)
         fraction[wishes.row[starts], wishes.option[starts, kind[starts]]] = 1.0
-        # Once they have started, the others are matched to what is left, if anything is: those who were to wait for a
-        # better GPU do not wait while a worse one is idle.
+        # Once they have started, the others are matched to the GPUs left, if any: a job that was to wait for a better
+        # GPU does not wait while a worse one is idle.
         left = free - np.bincount(kind[starts], minlength=len(free))
         idle = (np.delete(wishes.seconds, starts, axis=0) < inf) & (left > 0)
         return Shares(fraction, stands_until=view.now if idle.any() else inf)
 
 
 class _Wishes(NamedTuple):
-    """Jobs that were matched to nothing yet and could have a GPU that is free, the oldest first."""
+    """Jobs that are not matched yet and could use a GPU that is free, the oldest first."""
 
     row: Ints
-    option: Ints  # by accelerator: the fastest one of one GPU; rubbish where it would take for ever
-    seconds: Floats  # by accelerator: to the end, if it started now; for ever where it does not run or none is free
+    option: Ints  # by accelerator: the fastest option of one GPU; undefined where `seconds` is infinite
+    seconds: Floats  # by accelerator: time to finish if started now; infinite where it does not run or no GPU is free
 
 
 def _staying(view: View) -> Ints:
-    """Rows of those who keep what they have; the last to come leave it where GPUs were lost.
+    """Rows of the jobs that keep their GPUs; where GPUs were lost, the latest jobs release theirs.
 
-    Whoever only uses a GPU that would be idle was not matched to it. Where nobody was matched yet, all keep theirs.
+    A job that only fills an otherwise idle GPU was not matched to it. Where no job was matched yet, all keep theirs.
     """
     jobs = view.jobs
     matched = jobs.target[np.arange(len(jobs)), jobs.option] > 0
@@ -101,20 +101,20 @@ def _wishes(view: View, free: Ints, staying: Ints) -> _Wishes:
 
 
 def _steps_left(steps: Floats, fastest: Floats) -> Floats:
-    """Unknown numbers of steps take as long as the longest known one."""
+    """Steps left by job; an unknown number is assumed to take as long as the longest known one."""
     known = np.isfinite(steps)
     longest = (steps[known] / fastest[known]).max(initial=0.0) or 1.0
     return np.where(known, steps, longest * fastest)
 
 
 def least_sum(seconds: Floats, free: Ints) -> Ints:
-    """By job: the GPU type on which it is to run, so that the sum of all completion times is least."""
+    """By job: the GPU type on which it is to run, so that the sum of all completion times is minimal."""
     kinds = np.flatnonzero(free > 0)
     if len(kinds) <= 1 or len(seconds) == 0:
         return np.full(len(seconds), kinds[0] if len(kinds) else 0, dtype=np.int64)
-    from horae.policies.matching_kernel import least_sum_by_paths  # noqa: PLC0415  (numba takes a while to import)
+    from horae.policies.allox_kernel import least_sum_by_paths  # noqa: PLC0415  (numba takes a while to import)
 
-    order = np.argsort(-seconds.min(axis=1), kind="stable")  # with the long jobs first, fewer of them move later on
+    order = np.argsort(-seconds.min(axis=1), kind="stable")  # with the long jobs first, fewer of them move later
     kind = least_sum_by_paths(seconds[order][:, kinds], free[kinds])
     if (kind < 0).any():
         raise Unsolved("the matching of jobs to GPUs", "a path of ever lower cost has no end")
@@ -124,10 +124,10 @@ def least_sum(seconds: Floats, free: Ints) -> Ints:
 
 
 def _first_in_line(seconds: Floats, kind: Ints, free: Ints) -> Ints:
-    """Positions of those who start: of each type as many as it has free GPUs, the shortest first.
+    """Positions of the jobs that start: for each type as many as it has free GPUs, the shortest first.
 
-    On identical GPUs the sum is least with the longest jobs at the ends of the queues and so on towards their heads;
-    which of equal queues a job stands in makes no difference, so the shortest are the heads.
+    On identical GPUs the sum is minimal with the longest jobs at the ends of the queues and so on towards their heads;
+    among equal queues the assignment makes no difference, so the shortest jobs are the heads.
     """
     mine = seconds[np.arange(len(kind)), kind]
     order = np.lexsort((np.arange(len(kind)), mine, kind))

@@ -1,13 +1,13 @@
-"""Gang by gang to the best app: the form in which the evaluation of Themis (NSDI'20, section 8) ran its baselines.
+"""Greedy allocation by app: the form in which the evaluation of Themis (NSDI'20, section 8) ran its baselines.
 
-At each decision every app reports one scalar and GPUs go greedily to the best. A winner has its gang for the length of
-a lease; whoever runs under a lease that has not ended keeps what it has and counts as GPUs of its app, and whoever's
-has ended contends like the others. All that is left of an order comes after the winners, with a lease as well, so that
-nothing idles which somebody could use.
+At each decision every app reports one scalar and GPUs go greedily to the best, gang by gang. A winner has its gang for
+the length of a lease; a job under a lease that has not ended keeps its GPUs, which count as GPUs of its app, and a job
+whose lease has ended contends like the others. All remaining jobs follow the winners in order, also with a lease, so
+that no GPU idles that a job could use.
 
-Since every job that runs has a lease, and every lease that has ended is renewed or lost at a decision, nothing can
-change between two ends of leases unless something happens. A lease that begins with a decision or later, when others
-have left, ends a whole length after the decision at the earliest: so long the answers stand.
+Since every running job has a lease, and every lease that has ended is renewed or lost at a decision, nothing can change
+between two ends of leases unless an event happens. A lease that begins with a decision or later, when others have left,
+ends a full length after the decision at the earliest: the answer stands until then.
 """
 
 from __future__ import annotations
@@ -21,35 +21,34 @@ import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.decisions import Grants, Ranking
-from horae.model.errors import PolicyError
-from horae.model.limits import bounded
+from horae.model.errors import PolicyError, bounded
 from horae.model.view import View
-from horae.policies.ladders import gpus_left
+from horae.policies.elastic.sizes import gpus_left
 
 THEMIS_PAPER = "themis-paper"
 
-# Of an app by its position, with so many GPUs, for a gang of so many more (of that row): the larger, the better.
+# The scalar of an app (by position) with so many GPUs, for a gang of so many more (of that row): larger is better.
 Scalar: TypeAlias = Callable[[int, float, int, int], float]
 
 
-class Field(NamedTuple):
-    """Who contends at a decision, and for what."""
+class Contention(NamedTuple):
+    """The jobs that contend at a decision, and the GPUs they contend for."""
 
     apps: Ints  # the numbers of the apps
     app: Ints  # by row: the position of its app
     contends: Bools  # by row
-    offers: Bools  # by row and option: what it may have; who runs may only keep what it has
-    gpus_left: list[int]  # by accelerator: of nobody, or of those who contend
-    app_gpus: list[float]  # by app: of its jobs that keep theirs
+    offers: Bools  # by row and option: the options on offer; a running job may only keep its own
+    gpus_left: list[int]  # by accelerator: GPUs that are free or held by contending jobs
+    app_gpus: list[float]  # by app: GPUs of its jobs that keep theirs
 
 
 class Win(NamedTuple):
     row: int
-    option: int  # the first of its shapes that was left
+    option: int  # the first of its shapes that has room
 
 
 def check_variant(variant: str, own: str | tuple[str, ...], lease_seconds: float) -> None:
-    """What the policies with a form of that evaluation ask of their options."""
+    """Raise if the options of a policy with such a variant are invalid."""
     names = ((own,) if isinstance(own, str) else own) + (THEMIS_PAPER,)
     if variant not in names:
         choice = " or ".join((", ".join(names[:-1]), names[-1]))
@@ -58,40 +57,43 @@ def check_variant(variant: str, own: str | tuple[str, ...], lease_seconds: float
         raise PolicyError(f"a lease of {lease_seconds} seconds", field="lease_seconds", remedy="give a positive number")
 
 
-def field_of(view: View) -> Field:
+def field_of(view: View) -> Contention:
     jobs = view.jobs
     apps, app = np.unique(jobs.app, return_inverse=True)
     accelerator = view.shape_accelerator[jobs.shape]
     offers = (jobs.shape >= 0) & (accelerator >= 0)
     held = np.flatnonzero(jobs.running)
     offers[held] = False
-    # A running job may only keep what it has, and a type without usable GPUs is in no auction.
+    # A running job may only keep its present option, and a type without usable GPUs is in no auction.
     offers[held, jobs.option[held]] = accelerator[held, jobs.option[held]] >= 0
     keeps = jobs.on_gpus & ~jobs.contestable
     app_gpus = np.bincount(app[keeps], jobs.held_gpus[keeps], minlength=len(apps))
     left = gpus_left(view, jobs.contestable)
-    return Field(apps, app, jobs.pending | jobs.contestable, offers, left.tolist(), app_gpus.tolist())
+    return Contention(apps, app, jobs.pending | jobs.contestable, offers, left.tolist(), app_gpus.tolist())
 
 
-def by_app(view: View, field: Field, amount: Floats | Ints) -> Floats:
-    """The sums of something over the jobs of each app, added up in the same order whatever the order of rows."""
+def by_app(view: View, field: Contention, amount: Floats | Ints) -> Floats:
+    """By app: the sum of an amount over its jobs, added in an order that does not depend on the order of rows."""
     order = np.argsort(view.jobs.serial)
     return np.bincount(field.app[order], amount[order], minlength=len(field.apps)).astype(np.float64)
 
 
 def longest_first(view: View) -> Ints:
-    """All rows as their apps would start them: who runs goes on, then the longest that is left."""
+    """All rows in the order in which their apps would start them: running jobs first, then by most work left."""
     jobs = view.jobs
     return np.lexsort((jobs.serial, -jobs.seconds_left, ~jobs.running))
 
 
-def greedy(view: View, field: Field, scalar: Scalar, order: Ints, lease_seconds: float) -> Grants:
-    """Gang by gang to the app of the largest scalar; `order` has all rows, and within an app they are served in it."""
+def greedy(view: View, field: Contention, scalar: Scalar, order: Ints, lease_seconds: float) -> Grants:
+    """Allocate gang by gang to the app with the largest scalar.
+
+    `order` has all rows; within an app they are served in this order.
+    """
     contenders = order[field.contends[order]]
     contenders = contenders[np.argsort(field.app[contenders], kind="stable")]
     first = np.searchsorted(field.app[contenders], np.arange(len(field.apps) + 1))
     run = _Run(view, field, contenders, first)
-    # Ties go to the app that came first: numbers are given out in that order.
+    # Ties go to the app submitted first: numbers are assigned in that order.
     heap = [
         (-scalar(app, run.app_gpus[app], run.gang[at], run.row[at]), app) for app, at in enumerate(run.at) if at >= 0
     ]
@@ -109,16 +111,16 @@ def greedy(view: View, field: Field, scalar: Scalar, order: Ints, lease_seconds:
 
 
 class _Run:
-    """What is left while gangs are given out, in plain numbers: a decision takes a few hundred small steps."""
+    """The GPUs and contenders left during allocation; plain numbers are fastest for a few hundred small steps."""
 
-    def __init__(self, view: View, field: Field, contenders: Ints, first: Ints) -> None:
+    def __init__(self, view: View, field: Contention, contenders: Ints, first: Ints) -> None:
         jobs, shape = view.jobs, view.jobs.shape[contenders]
         self.offers = field.offers[contenders]
         self.kind, self.size = view.shape_accelerator[shape], view.shape_gpus[shape]
         self.row: list[int] = contenders.tolist()
         self.accelerator = np.where(self.offers, self.kind, -1).tolist()
         self.gpus = self.size.tolist()
-        self.fits: list[bool] = [True] * len(contenders)  # or did, when last looked at
+        self.fits: list[bool] = [True] * len(contenders)  # as of the last check
         self.gang: list[int] = np.where(jobs.running, jobs.held_gpus, jobs.gpus)[contenders].tolist()
         self.gpus_left = list(field.gpus_left)
         self.app_gpus = list(field.app_gpus)
@@ -128,7 +130,7 @@ class _Run:
         self.wins: list[Win] = []
 
     def serve(self, app: int) -> bool:
-        """Give the app its next gang for which there is room; whether it has another after that."""
+        """Allocate the next gang of the app that fits; return whether the app has another after that."""
         at, stop = self.at[app], self.stop[app]
         for _ in bounded(stop - at + 2, "looking for the next gang of an app"):
             if True not in self.fits[at:stop]:
@@ -147,7 +149,7 @@ class _Run:
         return False
 
     def _look_again(self) -> None:
-        """Whoever does not fit now never will: what is left only shrinks."""
+        """Drop the contenders that do not fit: they never will, because what is left only shrinks."""
         enough = self.offers & (self.kind >= 0) & (self.size <= np.array(self.gpus_left)[self.kind])
         self.fits = np.logical_or.reduce(enough, axis=1).tolist()
 
@@ -158,8 +160,8 @@ class _Run:
         return -1
 
 
-def _rest(field: Field, scalar: Scalar, order: Ints, run: _Run) -> Ints:
-    """All rows by the scalars that their apps have in the end, each for the next gang that it has not won."""
+def _rest(field: Contention, scalar: Scalar, order: Ints, run: _Run) -> Ints:
+    """All rows by the final scalars of their apps, each for its next gang that has not won."""
     won = np.zeros(len(order), dtype=bool)
     won[[win.row for win in run.wins]] = True
     waiting = [(app, at) for app, at in enumerate(_next_gangs(run, won)) if at >= 0]
@@ -180,8 +182,11 @@ def _next_gangs(run: _Run, won: Bools) -> list[int]:
     ]
 
 
-def grants(view: View, field: Field, wins: list[Win], rest: Ints, lease_seconds: float) -> Grants:
-    """The winners in turn, each with the shape that was left and those it likes less, then everybody."""
+def grants(view: View, field: Contention, wins: list[Win], rest: Ints, lease_seconds: float) -> Grants:
+    """Grants for the winners in turn, then for all rows.
+
+    A winner is listed with the shape that had room and then with its less preferred ones.
+    """
     rows = np.array([win.row for win in wins], dtype=np.int64)
     first = np.array([win.option for win in wins], dtype=np.int64)
     named = field.offers[rows] & (np.arange(view.jobs.shape.shape[1]) >= first[:, None])

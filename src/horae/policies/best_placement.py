@@ -1,10 +1,10 @@
 """Gandiva as the evaluation of Themis (NSDI'20, section 8) ran it: GPUs to the app with the best placement score.
 
 An app's score is how tightly its next gang can be placed on GPUs that are free or under a lease that has ended: in one
-node before one rack before the cluster. Of equal levels the larger gang comes first, then who runs already, then who
-came first. Nothing here is fair, and no app waits for its turn, so gangs can be taken one by one whatever their app.
+node before one rack before the cluster. At equal levels the larger gang comes first, then running jobs, then the
+earliest. No fairness is involved and no app waits for its turn, so gangs can be taken one by one whatever their app.
 
-A gang counts on the GPU type of the first of its shapes of which the pool has any, or where it runs.
+A gang counts on the GPU type of the first of its shapes that the pool has, or on the type where it runs.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from __future__ import annotations
 import numpy as np
 
 from horae.model.arrays import Bools, Ints
-from horae.model.cells import NODE
+from horae.model.cluster import NODE
 from horae.model.decisions import Grants
-from horae.model.limits import bounded
+from horae.model.errors import bounded
 from horae.model.view import View
-from horae.policies.app_greedy import Field, Win, field_of, grants
+from horae.policies.app_greedy import Contention, Win, field_of, grants
 
 
 def best_placements_first(view: View, lease_seconds: float) -> Grants:
@@ -38,8 +38,8 @@ def best_placements_first(view: View, lease_seconds: float) -> Grants:
     return grants(view, field, [win for _, win in wins], order, lease_seconds)
 
 
-def _tightest(view: View, field: Field, accelerator: int, rows: Ints, gangs: Ints) -> list[tuple[int, Win]]:
-    """The gangs of one GPU type as they win, with their levels. Rows come with the largest gang first."""
+def _tightest(view: View, field: Contention, accelerator: int, rows: Ints, gangs: Ints) -> list[tuple[int, Win]]:
+    """The winning gangs of one GPU type in order, with their levels. Rows come with the largest gang first."""
     jobs, name = view.jobs, view.accelerators[accelerator]
     levels = _accepted_levels(view, field, accelerator, rows)
     widest = levels.max(axis=1, initial=-1)
@@ -68,8 +68,8 @@ def _tightest(view: View, field: Field, accelerator: int, rows: Ints, gangs: Int
     return wins
 
 
-def _accepted_levels(view: View, field: Field, accelerator: int, rows: Ints) -> Ints:
-    """By row and option: the level of what may be had on this GPU type, -1 elsewhere."""
+def _accepted_levels(view: View, field: Contention, accelerator: int, rows: Ints) -> Ints:
+    """By row and option: the level of an option on offer on this GPU type, -1 elsewhere."""
     shape = view.jobs.shape[rows]
     there: Bools = field.offers[rows] & (view.shape_accelerator[shape] == accelerator)
     return np.where(there, view.shape_level[shape], -1)

@@ -1,8 +1,8 @@
-"""`check_policy`: the rules that every policy keeps, ours or yours, as a test that anybody can run.
+"""`check_policy`: the rules that every policy must follow, built-in or external, as a test.
 
-A policy answers an empty pool and a crowded one; gives the same answer to the same question, whenever asked and
-whatever the order of the rows; leaves its view as it is; and gives away no more than there is. What it decides is its
-own affair.
+A policy answers for an empty pool and for a crowded one; gives the same answer to the same input, whenever asked and
+whatever the order of the rows; leaves its view unchanged; and allocates at most what is available. The suite does not
+judge what a policy decides.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import numpy as np
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.decisions import Decision, Grants, Pairs, Ranking, Shares
 from horae.model.errors import PolicyError
-from horae.model.table import JobColumns
+from horae.model.job_table import JobColumns
 from horae.model.view import Policy, View
-from horae.policies.cases import Case, cases
+from horae.policies.example_views import ExampleView, cases
 
 _TOLERANCE = 1e-6
 
 
 class PolicyFault(PolicyError):
-    """A policy breaks a rule; the message names it and the case that shows it."""
+    """A policy breaks a rule; the message names the rule and the case that shows it."""
 
 
 def check_policy(policy: Policy | Callable[[], Policy], seed: int = 0) -> None:
     """Raise a PolicyFault that names the first rule which this policy (or the class with its defaults) breaks."""
     try:
         made = policy() if callable(policy) else policy
-    except Exception as error:  # whatever a class may do
+    except Exception as error:  # a class may raise anything
         raise PolicyFault(
             f"{getattr(policy, '__name__', policy)!r} cannot be made without options: {error}",
             field="policy",
@@ -51,9 +51,9 @@ def check_policy(policy: Policy | Callable[[], Policy], seed: int = 0) -> None:
 
 
 class _Trial:
-    """One policy on one case."""
+    """One policy on one case of the suite."""
 
-    def __init__(self, policy: Policy, case: Case) -> None:
+    def __init__(self, policy: Policy, case: ExampleView) -> None:
         self.policy = policy
         self.case = case
 
@@ -79,14 +79,14 @@ class _Trial:
     def _decide(self, view: View) -> Decision:
         try:
             return self.policy.decide(view)
-        except Exception as error:  # whatever a policy may do
+        except Exception as error:  # a policy may raise anything
             if "read-only" in str(error):
                 self._fail("mutates its view", "work on a copy of the column")
             when = "when empty" if not self.case.jobs else "on a view"
             self._fail(f"fails {when}: {type(error).__name__}: {error}", "answer every pool, the empty one too")
 
     def _check_untouched(self, view: View) -> None:
-        """The columns are read only; what was worked out from them on the way is not, and is compared."""
+        """Check that the view is unchanged: columns are read-only, but values derived from them must be compared."""
         fresh = self.case.view()
         for name in list(vars(view.jobs)):
             if not _equal(getattr(view.jobs, name), getattr(fresh.jobs, name)):
@@ -151,7 +151,7 @@ class _Trial:
             self._check_shares(view, self._with_company(view, decision))
 
     def _check_company(self, view: View, grants: Grants) -> None:
-        """Two that are granted the same GPUs are a pair like any other, and have no other partner and no GPUs alone."""
+        """Check that jobs granted the same GPUs form a valid pair, and have neither another partner nor GPUs alone."""
         if grants.partner is None or grants.partner_option is None:
             return
         both = grants.partner >= 0
@@ -168,7 +168,7 @@ class _Trial:
             self._fail("grants a job GPUs with two others, or with another and alone", "name it with one partner")
 
     def _with_company(self, view: View, shares: Shares) -> tuple[Floats, Floats]:
-        """By row and option: the time of each job, and the time for which it pays: two that share pay half each."""
+        """By row and option: the time of each job, and the time it is charged for: half each for two that share."""
         time = np.array(shares.fraction, dtype=np.float64)
         paid, pairs = time.copy(), shares.pairs
         if pairs is None or not len(pairs.first):
@@ -192,7 +192,7 @@ class _Trial:
             self._fail("gives a pair a share that is no fraction of time", "give numbers from 0 to 1")
         both = _keeps(view, pairs.first, pairs.second, shapes[0]) & _keeps(view, pairs.second, pairs.first, shapes[1])
         if not both.all():
-            self._fail("pairs jobs that do not fit on the same GPUs", "pair those of whom both keep some speed")
+            self._fail("pairs jobs that do not fit on the same GPUs", "pair only jobs that both keep some speed")
 
     def _check_shares(self, view: View, shares: tuple[Floats, Floats]) -> None:
         fraction, paid = shares
@@ -224,17 +224,17 @@ class _Trial:
 
 
 def _keeps(view: View, row: Ints, partner: Ints, shape: Ints) -> Bools:
-    """By pair: the first keeps some speed beside the second."""
+    """By pair: whether the first job keeps some of its speed beside the second."""
     if not view.kept.size:
         return np.zeros(len(row), dtype=np.bool_)
     return view.kept[view.jobs.model[row], view.jobs.model[partner], shape] > 0
 
 
 def _check_travels(policy: Policy) -> None:
-    """Comparisons run in other processes."""
+    """Check that a policy can be pickled, because comparisons run in other processes."""
     try:
         pickle.loads(pickle.dumps(policy))
-    except Exception as error:  # whatever a policy may hold
+    except Exception as error:  # a policy may hold anything
         raise PolicyFault(
             f"policy {policy.name!r} cannot be sent to another process: {type(error).__name__}: {error}",
             field="policy",
@@ -243,7 +243,7 @@ def _check_travels(policy: Policy) -> None:
 
 
 def _by_serial(view: View, decision: Decision) -> tuple[object, ...]:
-    """A decision in words that do not depend on which row a job is in."""
+    """A decision in terms of serials, which do not depend on the row of a job."""
     serial = view.jobs.serial
     back = np.argsort(serial)
     if isinstance(decision, Shares):
@@ -283,7 +283,7 @@ def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
 
 
 def _equal(one: object, other: object) -> bool:
-    """Sums may be added in another order, so numbers need only be close."""
+    """Equality up to rounding, because sums may be added in another order."""
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return one.shape == other.shape and np.allclose(one, other, rtol=1e-9, atol=1e-12, equal_nan=True)
     if isinstance(one, dict) and isinstance(other, dict):

@@ -1,8 +1,8 @@
 """Dominant resource fairness (NSDI'11): the next gang of the user with the least dominant share; never preempts.
 
-A user's dominant share is the largest of its shares of the pool's GPUs, CPUs and memory; a resource of which nodes do
-not say how much they have does not count. Filling step by step, always serving whoever has the least, comes to one
-order: each waiting gang stands where its user's share will be once the user's earlier gangs have been served.
+A user's dominant share is the largest of its shares of the pool's GPUs, CPUs and memory; a resource whose amount the
+nodes do not state does not count. Progressive filling, always serving the user with the least share, yields one order:
+each waiting gang is ranked by the share its user will have once the user's earlier gangs have been served.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from horae.model.arrays import Floats
 from horae.model.decisions import Ranking
 from horae.model.view import View
-from horae.policies.queues import sums_before
+from horae.policies.grouped_sums import sums_before
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class Drf:
         share = np.zeros(len(jobs))
         for amount, total in _resources(view):
             if 0 < total < np.inf:
-                # Who is about to start holds what it will have.
+                # A job about to start counts with the resources it will hold.
                 used = np.bincount(jobs.user, weights=amount * ~jobs.pending, minlength=1)
                 share = np.maximum(share, (used[jobs.user] + sums_before(jobs.user, amount, waiting)) / total)
         return Ranking(waiting[np.argsort(share[waiting], kind="stable")], blocking=not self.backfill)
 
 
 def _resources(view: View) -> tuple[tuple[Floats, float], ...]:
-    """Of each resource: what every job has or wants, and what there is."""
+    """For each resource: the amount each job holds or requests, and the total of the pool."""
     jobs = view.jobs
     gpus = np.where(jobs.on_gpus, jobs.held_gpus, jobs.gpus).astype(np.float64)
     scale = gpus / jobs.gpus

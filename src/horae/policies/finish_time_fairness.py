@@ -1,4 +1,4 @@
-"""Finish-time fairness over GPU types (Gavel, OSDI'20, section 4.2, after Themis): the worst ratio is least.
+"""Finish-time fairness over GPU types (Gavel, OSDI'20, section 4.2, after Themis): minimise the worst ratio.
 
 The ratio of a job is its time in the pool, from submission to end, over what that would be on 1/N of every GPU type.
 """
@@ -12,19 +12,18 @@ import numpy as np
 
 from horae.model.decisions import Shares
 from horae.model.view import View
-from horae.policies.solve.classes import collapse
-from horae.policies.solve.company import share_finish_time
-from horae.policies.solve.evenly import spread_evenly
-from horae.policies.solve.evidence import evidence_of
-from horae.policies.solve.finish_time import Progress, finish_time_fairness, isolated_speed
-from horae.policies.solve.speeds import speeds_of
+from horae.solvers.classes import collapse
+from horae.solvers.levels.objectives import ClassProgress, finish_time_fairness, isolated_speed
+from horae.solvers.solution import evidence_of
+from horae.solvers.space_sharing.objectives import share_finish_time
+from horae.solvers.type_blind import speeds_of, spread_evenly
 
 
 @dataclass(frozen=True)
 class FinishTimeFairness:
     name: ClassVar[str] = "finish-time-fairness"
-    aware: bool = True  # of how fast a model is on each GPU type
-    reference: str = ""  # if not aware: the type whose speeds stand for all; none: that of a job's first option
+    aware: bool = True  # uses the speed of each model by GPU type
+    reference: str = ""  # if not aware: the type whose speeds stand for all; empty: that of a job's first option
     sharing: bool = False  # let two jobs share GPUs where both gain by it
 
     def decide(self, view: View) -> Shares:
@@ -35,7 +34,7 @@ class FinishTimeFairness:
         state = np.column_stack([view.now - jobs.submitted_at, jobs.steps_left, jobs.isolated_seconds])
         classes = collapse(view, speed, state)
         alone = isolated_speed(classes)
-        progress = Progress(*state[classes.first].T)
+        progress = ClassProgress(*state[classes.first].T)
         answer = finish_time_fairness(classes, progress, alone)
         if not self.aware:
             answer = answer._replace(fraction=spread_evenly(classes, answer.fraction))

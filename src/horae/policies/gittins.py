@@ -1,11 +1,11 @@
-"""The Gittins index of Tiresias (NSDI'19): run first whoever is most likely to end soon for the GPU-time it will take.
+"""The Gittins index of Tiresias (NSDI'19): first the job most likely to end soon for the GPU-time it will take.
 
 With S the total GPU-time of a job and a what it has had, the index is the largest over d of
 
     P[a <= S < a + d | S >= a] / E[min(S - a, d) | S >= a]
 
-for a known distribution of S. Age and size are both GPU-seconds. Between its quantiles the distribution is taken to be
-uniform, so the best d always ends at one of them. Preempts.
+for a known distribution of S. Age and size are both GPU-seconds. Between its quantiles the distribution is assumed to
+be uniform, so the best d always ends at one of them. Preempts.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class _Sizes(NamedTuple):
     """The distribution of total GPU-time at its quantiles."""
 
     gpu_seconds: Floats
-    ended: Floats  # probability of a job that is no longer than this
-    used: Floats  # expected GPU-time of a job until it ends or gets this far
+    ended: Floats  # probability that a job is no longer than this
+    used: Floats  # expected GPU-time of a job until it ends or reaches this size
 
     def at(self, gpu_seconds: Floats) -> tuple[Floats, Floats]:
-        """The same two numbers anywhere."""
+        """The same two numbers at any size, interpolated."""
         ended = np.interp(gpu_seconds, self.gpu_seconds, self.ended)
         left = np.clip(np.searchsorted(self.gpu_seconds, gpu_seconds, side="right") - 1, 0, None)
         step = gpu_seconds - self.gpu_seconds[left]
@@ -47,8 +47,8 @@ class Gittins:
     # The shape of the GPU-times that Tiresias publishes: half of them below 2,227 s, nine in ten below 76,000 s.
     median_gpu_seconds: float = 2227.0  # of a lognormal distribution
     sigma: float = 2.75  # of its logarithm
-    samples: tuple[float, ...] = ()  # GPU-seconds of former jobs; if given, their distribution counts
-    horizon_gpu_seconds: float = 0.0  # d, if it is not to be the best one
+    samples: tuple[float, ...] = ()  # GPU-seconds of former jobs; if given, their distribution is used
+    horizon_gpu_seconds: float = 0.0  # fixed d; 0: the best one
 
     def __post_init__(self) -> None:
         for name, most in (("median_gpu_seconds", 1e12), ("sigma", 20.0)):
@@ -56,7 +56,7 @@ class Gittins:
             if not 0 < value <= most:
                 raise PolicyError(f"{name} is {value}", field=name, remedy=f"give a positive number up to {most:g}")
         if any(not (isfinite(sample) and sample > 0) for sample in self.samples):
-            raise PolicyError("a sample is not a positive number of GPU-seconds", field="samples", remedy="mend it")
+            raise PolicyError("a sample is not a positive number of GPU-seconds", field="samples", remedy="fix it")
         if not 0 <= self.horizon_gpu_seconds < inf:
             raise PolicyError(
                 f"horizon_gpu_seconds is {self.horizon_gpu_seconds}",
@@ -67,12 +67,12 @@ class Gittins:
     def decide(self, view: View) -> Ranking:
         jobs = view.jobs
         order = np.lexsort((jobs.serial, jobs.submitted_at, -self.index(jobs.service_gpu_seconds)))
-        # The index of whoever runs changes all the time; with nobody waiting that changes nothing.
+        # The index of a running job changes continuously; with no job waiting that changes nothing.
         stands_until = view.now if jobs.waiting.any() else inf
         return Ranking(order, preemptive=True, stands_until=stands_until)
 
     def index(self, attained_gpu_seconds: Floats) -> Floats:
-        """By job: 1 / GPU-second. Zero for one that has outlived everything known."""
+        """By job: the index in 1 / GPU-second; zero for a job that has outlived the distribution."""
         sizes = self._sizes
         ended, used = sizes.at(attained_gpu_seconds)
         if self.horizon_gpu_seconds:

@@ -1,4 +1,4 @@
-"""The least makespan over GPU types (Gavel, OSDI'20, section 4.2): all that is here is done as soon as can be."""
+"""Minimum makespan over GPU types (Gavel, OSDI'20, section 4.2): all present jobs finish as early as possible."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from typing import ClassVar
 
 from horae.model.decisions import Shares
 from horae.model.view import View
-from horae.policies.solve.classes import collapse
-from horae.policies.solve.company import share_makespan
-from horae.policies.solve.evenly import spread_evenly
-from horae.policies.solve.evidence import evidence_of
-from horae.policies.solve.makespan import makespan
-from horae.policies.solve.speeds import speeds_of
+from horae.solvers.classes import collapse
+from horae.solvers.levels.objectives import makespan
+from horae.solvers.solution import evidence_of
+from horae.solvers.space_sharing.objectives import share_makespan
+from horae.solvers.type_blind import speeds_of, spread_evenly
 
 
 @dataclass(frozen=True)
 class Makespan:
     name: ClassVar[str] = "makespan"
-    aware: bool = True  # of how fast a model is on each GPU type
-    reference: str = ""  # if not aware: the type whose speeds stand for all; none: that of a job's first option
+    aware: bool = True  # uses the speed of each model by GPU type
+    reference: str = ""  # if not aware: the type whose speeds stand for all; empty: that of a job's first option
     sharing: bool = False  # let two jobs share GPUs where both gain by it
 
     def decide(self, view: View) -> Shares:

@@ -1,8 +1,8 @@
-"""Max-min fairness over GPU types (Gavel, OSDI'20): the job that gets least, measured by its equal share, gets most.
+"""Max-min fairness over GPU types (Gavel, OSDI'20): maximise the least normalised speed of any job.
 
 A job's level is its GPUs over its weight times its speed under the shares, over its speed with the same part of every
-type. After the least level is as high as it can be, the others are raised as far as they go, and what is left is given
-to whoever gains most: that alone moves mean completion time by some 5%.
+type. After the least level is maximal, the others are raised as far as possible, and what is left is given to the jobs
+that gain most: that alone moves mean completion time by some 5%.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import numpy as np
 
 from horae.model.decisions import Shares
 from horae.model.view import View
-from horae.policies.solve.classes import collapse
-from horae.policies.solve.company import share_max_min
-from horae.policies.solve.evenly import spread_evenly
-from horae.policies.solve.evidence import evidence_of
-from horae.policies.solve.max_min import max_min, water_filling
+from horae.solvers.classes import collapse
+from horae.solvers.levels.objectives import max_min, water_filling
+from horae.solvers.solution import evidence_of
+from horae.solvers.space_sharing.objectives import share_max_min
+from horae.solvers.type_blind import spread_evenly
 
 
 @dataclass(frozen=True)
 class MaxMin:
     name: ClassVar[str] = "max-min"
-    aware: bool = True  # of how fast a model is on each GPU type; if not, all are taken to be equally fast
-    fill: bool = True  # raise the others, too, once the least level is as high as it can be
+    aware: bool = True  # uses the speed of each model by GPU type; if not, all are assumed equally fast
+    fill: bool = True  # raise the other levels, too, once the least one is maximal
     sharing: bool = False  # let two jobs share GPUs where both gain by it
 
     def decide(self, view: View) -> Shares:
@@ -35,7 +35,7 @@ class MaxMin:
             return share_max_min(view, self.fill, speed)
         classes = collapse(view, speed)
         share = classes.weight * classes.equal_speed
-        # Without weight a job is not in the objective: its rates are zero, and it gets of what is left over only.
+        # Without weight a job is not in the objective: its rates are zero, and it gets only of what is left over.
         scale = np.where(share > 0, classes.gang / np.where(share > 0, share, 1.0), 0.0)
         solve = water_filling if self.fill else max_min
         answer = solve(classes, classes.speed * scale[:, None])

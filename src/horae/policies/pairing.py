@@ -1,20 +1,20 @@
-"""Two jobs on the same GPUs: what they come to together, and random pairs that last."""
+"""Two jobs on the same GPUs: their combined speed, and random pairs that are stable over time."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
-from horae.model.limits import bounded
+from horae.model.errors import bounded
 from horae.model.view import View
-from horae.policies.lots import Lots, draw, mix
+from horae.policies.stable_random import Lots, draw, mix
 
-_NEVER = np.uint64(2**64 - 1)  # the lot of a pair that may not be
-_CROWD = 512  # partners are looked for among no more than so many, to keep the table of pairs small
+_NEVER = np.uint64(2**64 - 1)  # the number of a pair that is not possible
+_CROWD = 512  # partners are sought among at most about this many jobs, to keep the table of pairs small
 
 
 def combined(view: View, models: tuple[Ints, Ints], shapes: tuple[Ints, Ints]) -> Floats:
-    """The parts of their speeds alone that two models keep, added up; 0 where they do not fit or nobody may share."""
+    """The sum of the fractions of their speeds that two models keep; 0 where they do not fit or sharing is disabled."""
     if not len(view.kept):
         return np.zeros(np.broadcast_shapes(models[0].shape, models[1].shape, shapes[0].shape, shapes[1].shape))
     first = view.kept[models[0], models[1], shapes[0]]
@@ -23,16 +23,16 @@ def combined(view: View, models: tuple[Ints, Ints], shapes: tuple[Ints, Ints]) -
 
 
 def random_pairs(seed: int, serial: Ints, kind: Ints, matches: Bools) -> tuple[Ints, Ints]:
-    """Pairs of rows whose kinds match, in the order of their serials; whoever finds no partner stays alone.
+    """Random pairs of rows whose kinds match, in the order of their serials; a job without a partner stays alone.
 
-    Every pair of jobs has a lot, and the pair of the lowest goes first. Without a pair that was made, the others come
-    out the same; a newcomer breaks few of them: whoever loses its partner to it looks for one of a higher lot.
+    Every pair of jobs has a random number, and the pair with the lowest goes first. Removing a pair leaves the others
+    unchanged, and a new job changes few of them: a job that loses its partner to it takes one with a higher number.
     """
     lots = draw(seed, serial)
     crowds = 1 << max(int(np.ceil(np.log2(max(len(serial), 1) / _CROWD))), 0)
     crowd = lots % np.uint64(crowds)
     parts = []
-    for number in range(crowds):  # of hundreds of jobs each
+    for number in range(crowds):  # hundreds of jobs each
         rows = np.flatnonzero(crowd == number)
         rows = rows[np.argsort(serial[rows])]
         parts.append(rows[_lowest_lots_first(lots[rows], matches[kind[rows][:, None], kind[rows]])])
@@ -42,7 +42,7 @@ def random_pairs(seed: int, serial: Ints, kind: Ints, matches: Bools) -> tuple[I
 
 
 def _lowest_lots_first(lots: Lots, matches: Bools) -> Ints:
-    """Two columns of rows: a pair is made as soon as each of the two is the other's lowest lot of those still alone."""
+    """Two columns of rows: a pair forms as soon as each of the two is the other's lowest number among unpaired rows."""
     table = np.where(matches, mix(lots[:, None] + lots), _NEVER)
     np.fill_diagonal(table, _NEVER)
     alone = np.arange(len(lots))

@@ -1,7 +1,7 @@
-"""Partial allocation (Cole, Gkatzelis and Goel, EC'13): nobody gains by lying about its speeds; part of the GPUs idles.
+"""Partial allocation (Cole, Gkatzelis and Goel, EC'13): strategy-proof; part of the GPUs idles.
 
-The shares with the largest Nash welfare come first. Then each job keeps only the fraction of its own that makes up for
-what it takes from the others:
+The shares with the largest Nash welfare come first. Then each job keeps only the fraction of its own that compensates
+for what it takes from the others:
 
     kept(i) = product over j other than i of (speed(j) / speed(j) if i were not there) ^ (weight(j) / weight(i))
 
@@ -18,16 +18,15 @@ import numpy as np
 from horae.model.arrays import Bools, Floats
 from horae.model.decisions import Shares
 from horae.model.view import View
-from horae.policies.solve.answers import Answer
-from horae.policies.solve.classes import Classes, collapse
-from horae.policies.solve.evidence import evidence_of
-from horae.policies.solve.nash import Market, Optimum, Point, half_way, largest_welfare
+from horae.solvers.classes import Classes, collapse
+from horae.solvers.nash_welfare import InteriorPoint, Market, Optimum, half_way, largest_welfare
+from horae.solvers.solution import Answer, evidence_of
 
 _OBJECTIVE = "the geometric mean speed of all jobs, of their equal shares, before each gives back its part"
-_CELLS_MAX = 4_000_000  # numbers of a batch of markets; more would only fill the memory
+_CELLS_MAX = 4_000_000  # numbers in a batch of markets; more would only fill the memory
 _HALF_WAY = 1e-4  # of the mean weight: from there it is five steps to the optimum without one of the jobs
-_UNWANTED = 1e-7  # of a job's largest share: less is how near an interior point comes to nothing
-_SLACK = 1e-6  # relative: of a type that is not given out any further GPU is worth nothing
+_UNWANTED = 1e-7  # of a job's largest share: an interior point represents zero by less than this
+_SLACK = 1e-6  # relative: below this a type is not fully allocated, and a further GPU is worth nothing
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,8 @@ class PartialAllocation:
         return Shares(classes.by_job(fraction), evidence=evidence)
 
 
-def kept_parts(market: Market, jobs: Floats, best: Optimum, start: Point) -> Floats:
-    """By class: the fraction of its shares that a job keeps. Without any one job of a class the market is the same."""
+def kept_parts(market: Market, jobs: Floats, best: Optimum, start: InteriorPoint) -> Floats:
+    """By class: the fraction of its shares that a job keeps; leaving out any one job of a class is the same."""
     own = market.weight * np.log(market.pace(best.point.fraction)[0])
     without = np.empty(len(jobs))
     options, types = market.used.shape[1:]
@@ -63,27 +62,27 @@ def kept_parts(market: Market, jobs: Floats, best: Optimum, start: Point) -> Flo
         left_out = np.arange(first, min(first + batch, len(jobs)))
         others = np.repeat(jobs[None, :], len(left_out), axis=0)
         others[np.arange(len(left_out)), left_out] -= 1
-        points = Point(*(np.repeat(part, len(left_out), axis=0) for part in start))
+        points = InteriorPoint(*(np.repeat(part, len(left_out), axis=0) for part in start))
         points = points._replace(gpus_left=market.capacity - market.given(others, points.fraction))
         without[left_out] = largest_welfare(market, others, points, market.weight[left_out]).value
-    # Others are never better off for a job's being there; what is above is rounding.
+    # Other jobs never gain from a job's presence; a positive difference is rounding.
     kept: Floats = np.exp(np.minimum((best.value[0] - own - without) / market.weight, 0.0))
     return kept
 
 
 def _market(classes: Classes, served: Bools) -> Market:
-    """Speeds and weights in units of the largest: that changes no share, and keeps numbers near 1."""
+    """The market in units of the largest speed and weight: that changes no share, and keeps numbers near 1."""
     choice, speed, weight = classes.choice[served], classes.speed[served], classes.weight[served]
     used = np.zeros((*choice.shape, len(classes.capacity)))
     row, option = np.nonzero(choice)
     used[row, option, classes.accelerator[served][row, option]] = classes.gpus[served][row, option]
     wanted = used.any(axis=(0, 1))
-    capacity = np.where(wanted, classes.capacity, 1.0)  # what nobody can use has some, so that logarithms exist
+    capacity = np.where(wanted, classes.capacity, 1.0)  # a type that no job can use gets some, so that logarithms exist
     return Market(speed / speed.max(axis=1, keepdims=True), choice, used, weight / weight.max(), capacity)
 
 
 def _answer(classes: Classes, market: Market, fraction: Floats, best: Optimum) -> Answer:
-    """Welfare as a mean of speeds, with the prices of GPUs in that unit."""
+    """The answer, with welfare as a mean of speeds and the prices of GPUs in that unit."""
     served = classes.served
     jobs, weight = classes.jobs[served], market.weight
     total = float(jobs @ weight)

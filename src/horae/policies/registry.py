@@ -1,6 +1,7 @@
 """All policies by name. A policy is made from its name and options, which is also how a journal records it.
 
-Those of other packages come by entry point, in the group `horae.policies`; each is checked when it is first asked for.
+Policies of other packages are found by entry point, in the group `horae.policies`; each is checked when first
+requested.
 """
 
 from __future__ import annotations
@@ -11,36 +12,30 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from horae.model.errors import PolicyError
+from horae.model.safe_text import brief
 from horae.model.view import Policy
-from horae.model.wording import brief
-from horae.policies.afs import Afs
 from horae.policies.allox import Allox
 from horae.policies.conformance import check_policy
+from horae.policies.cost import MinCost, ThroughputPerDollar
 from horae.policies.drf import Drf
+from horae.policies.elastic.afs import Afs
+from horae.policies.elastic.goodput import Goodput
+from horae.policies.elastic.optimus import Optimus
+from horae.policies.elastic.slaq import Slaq
 from horae.policies.equal_share import EqualShare
-from horae.policies.fifo import Fifo
+from horae.policies.fastest_type_first import FifoOnFastest, SjfOnFastest
 from horae.policies.finish_time_fairness import FinishTimeFairness
-from horae.policies.gandiva import Gandiva
-from horae.policies.gandiva_fair import GandivaFair
+from horae.policies.gandiva.fair import GandivaFair
+from horae.policies.gandiva.random_packing import Gandiva
 from horae.policies.gittins import Gittins
-from horae.policies.goodput import Goodput
 from horae.policies.hierarchical import Hierarchical
-from horae.policies.highest_rho import HighestRho
-from horae.policies.las import Las
 from horae.policies.makespan import Makespan
 from horae.policies.max_min import MaxMin
-from horae.policies.min_cost import MinCost
-from horae.policies.on_fastest import FifoOnFastest, SjfOnFastest
-from horae.policies.optimus import Optimus
 from horae.policies.partial_allocation import PartialAllocation
-from horae.policies.priority import Priority
+from horae.policies.queue_orders import Fifo, Las, Priority, Sjf, Srsf, Srtf
 from horae.policies.shockwave import Shockwave
-from horae.policies.sjf import Sjf
-from horae.policies.slaq import Slaq
-from horae.policies.srsf import Srsf
-from horae.policies.srtf import Srtf
-from horae.policies.themis import Themis
-from horae.policies.throughput_per_dollar import ThroughputPerDollar
+from horae.policies.themis.highest_rho import HighestRho
+from horae.policies.themis.policy import Themis
 from horae.policies.tiresias import Tiresias
 from horae.policies.total_throughput import TotalThroughput
 from horae.policies.yarn_cs import YarnCs
@@ -110,6 +105,18 @@ def find_policy(name: str) -> type[Policy]:
     return _LOADED[name]
 
 
+def register_policy(kind: type[Policy]) -> None:
+    """Make a policy class known by its name in this process, once it has passed the conformance suite."""
+    name = str(getattr(kind, "name", ""))
+    known = POLICIES.get(name)
+    if known is kind:
+        return
+    if known is not None and known.__module__.startswith("horae."):
+        raise PolicyError(f"there is a policy {name!r} already", field="policy", remedy="give the class another name")
+    check_policy(kind)
+    POLICIES[name] = kind  # a class that is defined again, as in a notebook, replaces the former one
+
+
 def installed() -> list[EntryPoint]:
     """The policies of other packages, not loaded yet."""
     return sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
@@ -126,15 +133,15 @@ def _default(item: Any) -> object:
 
 
 def _load(point: EntryPoint) -> type[Policy]:
-    """A class of another package, if it is a policy and keeps the rules."""
+    """Load a class of another package and check that it is a conforming policy."""
     whose = f"{point.value} of {point.dist.name if point.dist else 'an unknown package'}"
     try:
         kind: type[Policy] = point.load()
-    except (Exception, SystemExit) as error:  # whatever a foreign module may do when it is imported
+    except (Exception, SystemExit) as error:  # a foreign module may raise anything when it is imported
         raise PolicyError(
             f"policy {point.name!r} ({whose}) cannot be imported: {type(error).__name__}: {error}",
             field="policy",
-            remedy="mend or remove the package",
+            remedy="fix or remove the package",
         ) from error
     if getattr(kind, "name", None) != point.name:
         raise PolicyError(
@@ -150,7 +157,7 @@ def _load(point: EntryPoint) -> type[Policy]:
 
 
 def _like(policy: str, key: str, value: object, default: object) -> object:
-    """The value in the type of the option's default; anything else is the user's mistake."""
+    """The value converted to the type of the option's default; any other type is a user error."""
     match default, value:
         case bool(), bool():
             return value
@@ -170,7 +177,7 @@ def _like(policy: str, key: str, value: object, default: object) -> object:
 
 
 def _is_number(value: Any) -> bool:
-    """YAML takes 1e3 for a word."""
+    """Whether a value is a number, also as text, because YAML reads 1e3 as a string."""
     try:
         return not isinstance(value, bool) and float(value) is not None
     except (TypeError, ValueError):

@@ -1,12 +1,12 @@
 """Tiresias (NSDI'19), discretised two-dimensional least attained service.
 
-A job moves down a queue whenever its GPU-time passes the next limit, so short jobs finish early without anybody knowing
-which are short, and jobs of one queue do not preempt each other back and forth. A job that has waited much longer than
-it has run goes back to the top.
+A job moves down a queue whenever its GPU-time passes the next limit, so short jobs finish early without their lengths
+being known, and jobs of one queue do not preempt each other back and forth. A job that has waited much longer than it
+has run returns to the top.
 
-`variant = "themis-paper"` is the form in which the evaluation of Themis (NSDI'20) ran it: gang by gang to the app that
-has had the fewest GPU-seconds, for the length of a lease. Of an app's jobs that have ended, what they took in their
-reference shapes is counted, for nobody remembers what they really had; nothing where one was of unknown length.
+`variant = "themis-paper"` is the form in which the evaluation of Themis (NSDI'20) ran it: gang by gang to the app with
+the fewest GPU-seconds so far, for the length of a lease. Ended jobs of an app count with the service in their reference
+shapes, because their actual service is not recorded; with nothing where one was of unknown length.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from horae.model.arrays import Bools, Floats
 from horae.model.decisions import Grants, Ranking
 from horae.model.errors import PolicyError
-from horae.model.table import JobColumns
+from horae.model.job_table import JobColumns
 from horae.model.view import View
 from horae.policies.app_greedy import THEMIS_PAPER, by_app, check_variant, field_of, greedy, longest_first
 
@@ -29,7 +29,7 @@ from horae.policies.app_greedy import THEMIS_PAPER, by_app, check_variant, field
 class Tiresias:
     name: ClassVar[str] = "tiresias"
     limits: tuple[float, ...] = (3250.0, 7200.0, 18000.0)  # GPU-seconds
-    promote_after: float = 8.0  # times its run time in the queue; 0: never
+    promote_after: float = 8.0  # waiting time, in units of its run time, after which a job is promoted; 0: never
     variant: str = "queues"  # or themis-paper: apps by attained service, with leases
     lease_seconds: float = 1200.0  # of the variant themis-paper
 
@@ -75,7 +75,7 @@ class Tiresias:
         return jobs.pending & demoted & (jobs.waiting_seconds >= self.promote_after * jobs.run_seconds)
 
     def _next_demotion(self, view: View, limits: Floats, service: Floats) -> float:
-        """The first moment at which anybody may pass a limit, if all that wait were to start now."""
+        """The first moment at which any job may pass a limit, if all waiting jobs started now."""
         jobs = view.jobs
         largest = np.where(jobs.shape >= 0, view.shape_gpus[jobs.shape], 0).max(axis=1, initial=1)
         gpus = np.where(jobs.on_gpus, jobs.held_gpus, largest)
@@ -83,7 +83,7 @@ class Tiresias:
         return float(np.min(view.now + (above - service) / gpus, initial=inf))
 
     def _next_promotion(self, jobs: JobColumns, promoted: Bools) -> float:
-        """The first moment at which anybody may have starved, if all that run were to stop now."""
+        """The first moment at which any job may have starved, if all running jobs stopped now."""
         if not self.promote_after or not self.limits:
             return inf
         demoted = ~promoted & (jobs.service_since_promotion >= self.limits[0])

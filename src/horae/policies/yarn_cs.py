@@ -1,9 +1,10 @@
 """The capacity scheduler of Apache Hadoop YARN, as the Philly and HiveD papers describe and compare with it.
 
-One queue a tenant, each with a guaranteed part of the pool and a maximum. The queue of the lowest use over guarantee
-comes first, FIFO inside. What a queue does not use is lent; when its owner wants it back, the newest gangs of the queue
-that is furthest over its guarantee leave. A gang waits a few rounds for GPUs close together, then for one rack, then it
-takes any that it accepts. It counts GPUs, not cells: HiveD (OSDI'20) shows what that does to a tenant.
+One queue per tenant, each with a guaranteed fraction of the pool and a maximum. The queue with the lowest use over
+guarantee comes first, FIFO inside. GPUs that a queue does not use are lent; when their owner reclaims them, the newest
+gangs of the queue furthest over its guarantee are preempted. A gang waits a few rounds for GPUs close together, then
+for one rack, then it takes any that it accepts. It counts GPUs, not cells: HiveD (OSDI'20) shows the effect on a
+tenant.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from typing import ClassVar
 import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
-from horae.model.cells import NODE
+from horae.model.cluster import NODE
 from horae.model.decisions import Ranking
 from horae.model.errors import PolicyError
 from horae.model.view import View
-from horae.policies.queues import sums_before
+from horae.policies.grouped_sums import sums_before
 
-_GPUS_SLACK = 1e-6  # a part of a pool is not a whole number
+_GPUS_SLACK = 1e-6  # a fraction of a pool need not be a whole number of GPUs
 
 
 @dataclass(frozen=True)
 class YarnCs:
     name: ClassVar[str] = "yarn-cs"
-    guaranteed: Mapping[str, float] = field(default_factory=dict)  # by tenant, as a part of the pool; others by weight
-    maximum: float = 1.0  # the part of the pool that one queue may reach
+    guaranteed: Mapping[str, float] = field(default_factory=dict)  # by tenant, fraction of the pool; others by weight
+    maximum: float = 1.0  # the largest fraction of the pool that one queue may use
     tries: float = 3.0  # rounds of waiting for locality, at each step
-    reclaim: bool = True  # make those over their guarantee leave for those below theirs
+    reclaim: bool = True  # preempt queues over their guarantee for those below theirs
 
     def __post_init__(self) -> None:
         if any(not 0 <= part <= 1 for part in self.guaranteed.values()) or sum(self.guaranteed.values()) > 1 + 1e-9:
@@ -54,7 +55,7 @@ class YarnCs:
         holders = (~jobs.pending).nonzero()[0]
         holders = holders[np.lexsort((jobs.serial[holders], jobs.since[holders]))]
         gpus = np.where(jobs.on_gpus, jobs.held_gpus, jobs.gpus).astype(np.float64)
-        # What its queue has when all that come before a job in it are served, the longest holders first.
+        # The GPUs of its queue once all earlier jobs of the queue are served, the longest holders first.
         before = sums_before(jobs.tenant, gpus, np.concatenate([holders, waiting]))
         reached = before + gpus
         inside = reached <= guaranteed + _GPUS_SLACK
@@ -72,7 +73,7 @@ class YarnCs:
         )
 
     def _parts(self, view: View) -> Floats:
-        """By tenant: its part of the pool."""
+        """By tenant: its fraction of the pool."""
         named = np.array([name in self.guaranteed for name in view.tenants], dtype=bool)
         given = np.array([self.guaranteed.get(name, 0.0) for name in view.tenants], dtype=np.float64)
         weight = np.where(named, 0.0, view.tenant_weight)
@@ -80,14 +81,14 @@ class YarnCs:
         return given + rest * weight / max(float(weight.sum()), np.finfo(float).tiny)
 
     def _localities(self, view: View) -> tuple[Bools, float]:
-        """Which options each job may have by now, and when that changes."""
+        """By job and option, whether its locality is allowed by now, and when that changes."""
         jobs = view.jobs
         accepted = jobs.shape >= 0
         level = np.where(accepted, view.shape_level[jobs.shape], len(view.levels)) if len(jobs) else jobs.shape
         node = view.levels.index(NODE)
         widest = np.array([node, min(node + 1, len(view.levels) - 1), len(view.levels) - 1])
         step_seconds = max(self.tries * view.round_seconds, np.finfo(float).tiny)
-        # A hair of tolerance: a round boundary is on time.
+        # A small tolerance, so that a decision at a round boundary is on time.
         steps = np.minimum((jobs.waiting_seconds / step_seconds + 1e-9).astype(np.int64), 2)
         finest = level.min(axis=1, initial=len(view.levels))
         allowed = accepted & (level <= np.maximum(widest[steps], finest)[:, None])
@@ -97,9 +98,9 @@ class YarnCs:
 
 
 def _in_bands(holders: Ints, waiting: Ints, inside: Bools, before: Floats, reached: Floats) -> Ints:
-    """Holders within their guarantee, then those who may reclaim theirs, then the borrowers, then who would borrow.
+    """Holders within their guarantee, then jobs that may reclaim theirs, then borrowers, then jobs that would borrow.
 
-    Only the borrowers come after somebody who waits, so only they can lose their GPUs, and the furthest over first.
+    Only borrowers rank below a waiting job, so only they can be preempted, those furthest over their guarantee first.
     """
     borrowers = holders[~inside[holders]]
     return np.concatenate(

@@ -1,7 +1,7 @@
 """Lower bounds that no policy can beat on the jobs of a log, whatever it preempts and wherever it places.
 
 The GPUs of a pool are relaxed to one machine: at prices for the GPU types that add up to 1 over the pool, no schedule
-uses more than 1 a second, and a job takes no less than its cheapest shape does. Where jobs shared GPUs, both grow by
+uses more than 1 per second, and a job takes no less than its cheapest shape does. Where jobs shared GPUs, both grow by
 what two can gain from that. Proofs in docs/reference/metrics.md.
 """
 
@@ -16,16 +16,16 @@ import numpy as np
 
 from horae.model.arrays import Floats, Ints
 from horae.reports.groups import sums_by
-from horae.reports.log import RunLog
+from horae.reports.run_log import RunLog
 from horae.reports.usage import window
 
 CUTS_MAX = 60
-GAP = 1e-7  # of the best price, at which the search for a better one ends
+GAP = 1e-7  # relative gap to the best price at which the search ends
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of the jobs that finished; nan where there are none."""
+    """Lower bounds over the jobs that finished; nan where there are none."""
 
     completion_mean_seconds: float
     makespan_seconds: float
@@ -37,7 +37,7 @@ class PoolWork:
 
     release: Floats
     fastest_seconds: Floats
-    gpu_seconds: Floats  # by job and type: the least for its work, in company if there was any; inf: not there
+    gpu_seconds: Floats  # by job and type: the least for its work, with sharing if there was any; inf: not there
     gpus: Ints
 
     def priced(self, prices: Floats) -> Floats:
@@ -54,7 +54,7 @@ def bounds(log: RunLog) -> Bounds:
     works = list(pool_works(log))
     if not works:
         return Bounds(nan, nan)
-    # A job of unknown length took at least no time.
+    # A job of unknown length counts as zero time.
     completion = sum(completion_sum(work) for work in works) / log.finished_count
     return Bounds(completion, max(last_end(work) for work in works) - window(log).start)
 
@@ -73,7 +73,8 @@ def pool_works(log: RunLog) -> Iterator[PoolWork]:
 
 
 def _gains(log: RunLog, pool: int) -> tuple[float, float]:
-    """How much faster than alone one job, and two on the same GPUs together, can be: no faster where nobody shared."""
+    """How much faster than alone one job, and two jobs sharing GPUs in total, can be:
+    no faster where no jobs shared."""
     shared = log.leases.shared_seconds > 0
     if not shared.any() or not (log.jobs.pool[log.leases.job[shared]] == pool).any():
         return 1.0, 1.0
@@ -81,7 +82,7 @@ def _gains(log: RunLog, pool: int) -> tuple[float, float]:
 
 
 def best_prices(work: PoolWork) -> Floats:
-    """Those at which the jobs' work is largest, by cutting planes; any others would give a bound too.
+    """The prices at which the jobs' work is largest, by cutting planes; any others would give a bound too.
 
     The work V(p) is concave, and V(p) <= g p where g is the work by type of each job in its cheapest type at any
     prices: a few such cuts and a linear program over the prices alone find the best.
@@ -120,10 +121,10 @@ def _work_by_cheapest_type(work: PoolWork, prices: Floats) -> Floats:
 
 
 def last_end(work: PoolWork) -> float:
-    """No schedule ends sooner: after any release there is still the work of all jobs that come from then on."""
+    """A lower bound of the makespan: after any release there is still the work of all jobs released from then on."""
     alone = float((work.release + work.fastest_seconds).max())
     ends = work.release + _volume_since(work, best_prices(work))
-    # Prices for the jobs that matter most are better than those for all.
+    # Prices for the jobs that matter most give a better bound than those for all.
     late = work.since(int(ends.argmax()))
     ends_late = late.release + _volume_since(late, best_prices(late))
     return max(alone, float(ends.max()), float(ends_late.max()))
@@ -134,7 +135,7 @@ def _volume_since(work: PoolWork, prices: Floats) -> Floats:
 
 
 def completion_sum(work: PoolWork) -> float:
-    """No schedule has a smaller sum of completion times, counted from each job's submission."""
+    """A lower bound of the sum of completion times, counted from each job's submission."""
     release = work.release - work.release[0]
     released, alone = float(release.sum()), float(work.fastest_seconds.sum())
     found = alone
@@ -148,7 +149,10 @@ def completion_sum(work: PoolWork) -> float:
 
 
 def shortest_remaining_first(release: list[float], work: list[float]) -> float:
-    """The sum of the ends on one machine, least remaining work first: there, nothing is better. Releases ascend."""
+    """The sum of completion times on one machine by shortest remaining work first, which is optimal there.
+
+    Releases ascend.
+    """
     waiting: list[float] = []  # what is left of each job, as a heap
     now = total = 0.0
     for at, amount in zip(release, work, strict=True):
@@ -180,7 +184,7 @@ def mean_busy_times(release: Floats, work: Floats, fastest_seconds: Floats) -> f
     for at, amount in zip([*release[~free].tolist(), np.inf], [*work[~free].tolist(), 0.0], strict=True):
         while waiting and now < at:
             size, left = waiting[0]
-            done = min(left, at - now)  # not a difference of two late times: little work would drown in their rounding
+            done = min(left, at - now)  # not a difference of two late times: rounding would swamp small amounts
             total += done / size * (now + done / 2)
             if done < left:
                 waiting[0] = (size, left - done)

@@ -25,7 +25,7 @@ class Sample:
 
     @cached_property
     def ascending(self) -> Ints:
-        """The chosen rows by their values; sorted once, however many groupings ask for quantiles."""
+        """The selected rows sorted by value; sorted once, however many groupings ask for quantiles."""
         rows = np.flatnonzero(self.chosen)
         return rows[np.argsort(self.values[rows])]
 
@@ -47,14 +47,14 @@ class Groups:
         return sums_by(group[inside], values[inside], self.count)
 
     def means(self, sample: Sample) -> Floats:
-        """Of the chosen rows; nan where there are none."""
+        """The means of the selected rows by group; nan where there are none."""
         with np.errstate(invalid="ignore"):
             return self.sums(sample.values, sample.chosen) / self.counts(sample.chosen)
 
     def quantiles(self, sample: Sample, at: Sequence[float]) -> list[Floats]:
-        """By quantile and group, between the two nearest values in proportion; nan where there are none."""
+        """By quantile and group, linearly interpolated between the two nearest values; nan where there are none."""
         rows = sample.ascending[self.group[sample.ascending] >= 0]
-        # Numbers of 16 bits are sorted in one pass over them.
+        # 16-bit numbers are sorted in one pass (radix sort).
         group = self.group[rows].astype(np.int16 if self.count < 2**15 else np.int64)
         ordered = sample.values[rows[np.argsort(group, kind="stable")]]
         counts = np.bincount(group, minlength=self.count)

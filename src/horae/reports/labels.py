@@ -1,4 +1,4 @@
-"""Names that are too long for a legend or a column: shortened, and still different from each other."""
+"""Shortens names that are too long for a legend or a column, and keeps them distinct."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def short_labels(names: Sequence[str], length: int) -> list[str]:
-    """Each in at most so many characters. Those that come out alike are numbered, so that no two of them are."""
+    """Each name in at most this many characters; equal results are numbered, so that all labels differ."""
     taken: set[str] = {name for name in names if len(name) <= length}
     found: dict[str, str] = {}
     for name in names:
@@ -25,6 +25,6 @@ def _distinct(name: str, length: int, taken: set[str]) -> str:
 
 
 def _middle(name: str, length: int) -> str:
-    """Without its middle: what tells two of them apart is at the end as often as at the beginning."""
+    """The name without its middle: names differ at the end as often as at the beginning."""
     tail = (length - 1) // 2
     return f"{name[: length - 1 - tail]}…{name[len(name) - tail :]}"

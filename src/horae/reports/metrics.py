@@ -1,4 +1,4 @@
-"""A run in numbers. Each is defined in words and as a formula in docs/reference/metrics.md."""
+"""The metrics of a run. Each is defined in words and as a formula in docs/reference/metrics.md."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horae.model.arrays import Floats, Ints
-from horae.model.plain import Plain
+from horae.model.serialization import Plain
 from horae.reports import usage
-from horae.reports.fairness import AppColumns, Fairness, apps, fairness
 from horae.reports.groups import Groups, Sample
-from horae.reports.log import OUTCOMES, RunLog
+from horae.reports.rho import AppFairness, Fairness, apps, fairness
+from horae.reports.run_log import OUTCOMES, RunLog
 
 RHOS = ("rho_paper", "rho_private", "rho_static")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetrics:
-    """Of the jobs of one group. Times are of jobs that finished; nan where there are none."""
+    """Metrics of the jobs of one group. Times are of jobs that finished; nan where there are none."""
 
     jobs: int
     finished: int
@@ -39,7 +39,7 @@ class GroupMetrics:
     preemptions: int  # leases that the scheduler ended before the job had
     restarts: int  # starts beyond the first
     restart_gpu_hours: float  # GPU-hours lost to resuming
-    gpu_hours: float  # held; two that share GPUs have half each
+    gpu_hours: float  # held; two jobs that share GPUs have half each
     cost: float  # GPU-hours at the price of their nodes
     deadlines: int  # jobs that have one
     deadlines_missed: int  # not finished by then
@@ -57,10 +57,10 @@ class Metrics(GroupMetrics):
     utilisation_by_accelerator: Mapping[str, float]
     fragmentation: float  # share of idle GPU-seconds that lay in nodes partly in use
     tenants: Mapping[str, GroupMetrics]
-    users: Mapping[str, GroupMetrics]  # those who have a name
+    users: Mapping[str, GroupMetrics]  # users with a name
 
     def plain(self) -> dict[str, Plain]:
-        """As JSON has it: no number for the mean of nothing."""
+        """The metrics as plain data; JSON has no number for the mean of nothing."""
         return _plain(self)
 
 
@@ -86,7 +86,7 @@ def measure(log: RunLog) -> Metrics:
 
 
 class _Facts(NamedTuple):
-    """What is worked out once for all groupings."""
+    """Intermediate results computed once for all groupings."""
 
     log: RunLog
     completion: Sample
@@ -94,7 +94,7 @@ class _Facts(NamedTuple):
     waiting: Sample
     lease_cost: Floats
     lost_gpu_seconds: Floats  # by lease
-    apps: AppColumns
+    apps: AppFairness
     rho: Mapping[str, Sample]
 
 
@@ -114,7 +114,7 @@ def _facts(log: RunLog) -> _Facts:
 
 
 def _measure(facts: _Facts, groups: Groups) -> list[dict[str, Any]]:
-    """The fields of each group."""
+    """The metric fields of each group."""
     columns = {
         **_counts(facts.log, groups),
         **_times(facts, groups),

@@ -1,4 +1,4 @@
-"""By how much one policy differs from another, and how sure that is. Both saw the same jobs: samples are paired."""
+"""Differences between two policies with confidence intervals. Both saw the same jobs, so samples are paired."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import numpy as np
 from horae.model.arrays import Floats, Ints
 
 RESAMPLES = 2000
-DRAWS_MIN = 40  # below, not even one draw in forty lies outside of the percentiles on either side
+DRAWS_MIN = 40  # with fewer, not even one draw in forty lies outside of the percentiles on either side
 CHUNK = 200  # resamples made at a time, so that a long run does not fill the memory
 
 
 class Difference(NamedTuple):
-    """The mean of (other - baseline) and its confidence interval. One sample says nothing of its spread: the interval
-    is then endless. No sample at all: nan."""
+    """The mean of (other - baseline) and its confidence interval.
+
+    One sample has no spread: the interval is then infinite. No sample at all: nan.
+    """
 
     mean: float
     low: float
@@ -31,7 +33,7 @@ class Difference(NamedTuple):
 
 
 def paired(baseline: Sequence[float] | Floats, other: Sequence[float] | Floats, confidence: float = 0.95) -> Difference:
-    """Of values by seed, by Student's t: mean +- t(n - 1) s / sqrt(n). Without spread it is exact."""
+    """The difference of values by seed, by Student's t: mean +- t(n - 1) s / sqrt(n). Without spread it is exact."""
     differences = _differences(baseline, other)
     count = len(differences)
     if count == 0:
@@ -44,10 +46,10 @@ def paired(baseline: Sequence[float] | Floats, other: Sequence[float] | Floats, 
 
 
 def resampled(estimate: float, draws: Sequence[float] | Floats, confidence: float = 0.95) -> Difference:
-    """What was measured, with the interval that its bootstrap draws give: their percentiles.
+    """The measured value, with the percentile interval of its bootstrap draws.
 
-    Each draw stands for all of the sample, so that the spread of the draws already is the standard error, and does not
-    shrink with their number. A few draws have no percentiles: then it is estimate +- t(n - 1) s.
+    Each draw stands for the whole sample, so the spread of the draws already is the standard error, and does not shrink
+    with their number. With too few draws for percentiles it is estimate +- t(n - 1) s.
     """
     values = np.asarray(draws, dtype=np.float64)
     count = len(values)
@@ -68,10 +70,10 @@ def paired_by_block(
     seed: int,
     confidence: float = 0.95,
 ) -> Difference:
-    """Of values by job within one run, by drawing whole blocks of time (days) anew.
+    """The difference of values by job within one run, by resampling whole blocks of time (days).
 
-    Jobs of one day depend on each other, days much less so. The interval is that of the percentiles of the mean over
-    as many blocks as there were, drawn with replacement; blocks without any job do not count.
+    Jobs of one day depend on each other, days much less so. The interval is that of the percentiles of the mean over as
+    many blocks as there were, drawn with replacement; blocks without any job do not count.
     """
     differences = _differences(baseline, other)
     if not len(differences):

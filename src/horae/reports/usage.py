@@ -1,4 +1,4 @@
-"""How the GPUs were used: busy, idle, and idle in nodes that are partly in use."""
+"""GPU usage: busy, idle, and idle in nodes that are partly in use."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 from horae.model.arrays import Floats, Ints
 from horae.reports.groups import sums_by
-from horae.reports.log import REFUSED, RunLog
+from horae.reports.run_log import REFUSED, RunLog
 
 
 @dataclass(frozen=True)
 class Window:
-    """From the first submission to the last end; the log's end where something still runs."""
+    """From the first submission to the last end; to the log's end where something still runs."""
 
     start: float
     stop: float
@@ -32,7 +32,7 @@ def window(log: RunLog) -> Window:
 
 
 def busy_gpu_seconds(log: RunLog) -> Floats:
-    """By accelerator; a GPU that two share is busy once."""
+    """Busy GPU-seconds by accelerator; a GPU that two jobs share counts once."""
     return sums_by(log.leases.accelerator, log.leases.gpu_seconds, len(log.cluster.accelerators))
 
 
@@ -71,7 +71,7 @@ def _union_seconds(starts: Floats, stops: Floats) -> float:
 
 
 def lease_nodes(log: RunLog) -> tuple[Ints, Ints]:
-    """Every pair of a lease and a node on which it has GPUs. A lease's GPUs on one node stand side by side."""
+    """Every pair of a lease and a node on which it has GPUs. A lease's GPUs on one node are adjacent."""
     lease = np.repeat(np.arange(len(log.leases)), log.leases.gpus)
     node = log.cluster.node[log.leases.gpu]
     if not len(node):
@@ -82,7 +82,7 @@ def lease_nodes(log: RunLog) -> tuple[Ints, Ints]:
 
 
 def cost(log: RunLog) -> Floats:
-    """By lease: GPU-hours at the prices of the nodes; two that share pay half each."""
+    """By lease: GPU-hours at the prices of the nodes; two jobs that share pay half each."""
     if not len(log.leases):
         return np.zeros(0)
     price_per_hour = np.add.reduceat(log.cluster.price_per_hour[log.leases.gpu], log.leases.offset[:-1])

@@ -1,4 +1,7 @@
-"""The pure core: `Scheduler.handle(event)` answers with commands. It has no clock, no files, no idea of its engine."""
+"""The pure core: `Scheduler.handle(event)` returns commands.
+
+It has no clock, no files, and no knowledge of its engine.
+"""
 
 from horae.model.plans import Reaction
 from horae.scheduler.core import Scheduler

@@ -1,7 +1,7 @@
-"""What operators and hardware change while jobs run: nodes, GPUs, tenants, policies, and the cluster itself.
+"""Changes by operators and hardware while jobs run: nodes, GPUs, tenants, policies, and the cluster itself.
 
-No change stops a job by itself, but for hardware that failed. A change that cannot be is refused or postponed, and the
-operator is told.
+No change stops a job by itself, except for failed hardware. A change that is not possible is rejected or postponed,
+with a notice to the operator.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from horae.guarantees.pools import Pools
-from horae.model.cells import Cluster, Gpu, Node
+from horae.cells.pool_layout import PoolLayout
+from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.errors import ClusterError, InputError, PolicyError
 from horae.model.events import (
     ClusterChanged,
@@ -26,20 +26,20 @@ from horae.model.events import (
 )
 from horae.model.jobs import Job
 from horae.model.notices import ChangeRefused, GuaranteeLost, NodeInUse, Notice
-from horae.model.pools import PoolSpec, Setup
 from horae.model.reasons import NodeLost
+from horae.model.setup import PoolSpec, Setup
 from horae.model.status import PENDING, RUNNING, STARTING
 from horae.policies.registry import make_policy
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
 from horae.scheduler.intake import Intake
 from horae.scheduler.interning import Interned
-from horae.scheduler.jobs import Jobs, is_loan
+from horae.scheduler.jobs import JobRegistry, is_loan
 from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
 from horae.scheduler.placer import Placer
 from horae.scheduler.pool import Pool
-from horae.scheduler.pools import PoolSet
+from horae.scheduler.pool_set import PoolSet
 
 _NOT_THERE = object()
 
@@ -52,7 +52,7 @@ class Administration:
         ledger: GpuLedger,
         placer: Placer,
         interned: Interned,
-        jobs: Jobs,
+        jobs: JobRegistry,
         leases: Leases,
         holds: Holds,
         intake: Intake,
@@ -70,19 +70,19 @@ class Administration:
         self._intake = intake
         self._loans = loans
         self._tell = tell
-        # Nodes that are removed, or replaced by another of their name, as soon as no job is in the way.
+        # Nodes to be removed, or replaced by another of their name, as soon as no job is in the way.
         self.leaving: dict[str, Node | None] = {}
-        self.has_moved = False  # the cluster, cells or limits are no longer those at the start
+        self.has_moved = False  # the cluster, cells or limits differ from those at the start
 
     def absent(self, nodes: Iterable[str]) -> None:
-        """Nodes that are not there yet: they join when they are reported as healthy."""
+        """Marks nodes as not present yet: they join when they are reported as healthy."""
         for node in nodes:
             self._ledger.set_health(node, Health.FAILED)
 
-    # Jobs move between pools
+    # Jobs moving between pools
 
     def see_that_it_fits(self, pool: Pool, serial: int, now: float) -> None:
-        """A pending job in a pool that is no longer its own, or that can no longer hold it, moves or is refused."""
+        """Moves or rejects a pending job whose pool is no longer its own, or can no longer hold it."""
         if is_loan(serial):
             self._see_that_a_loan_fits(pool, serial, now)
             return
@@ -111,7 +111,7 @@ class Administration:
             self._jobs.refuse(job, never, now)
 
     def withdraw_loans(self, serials: Iterable[int], now: float) -> None:
-        """Jobs that have GPUs of their own no longer wait for others."""
+        """Withdraws the loan requests of jobs that now have GPUs in their own pool."""
         for serial in serials:
             self._loans.drop(serial, now)
 
@@ -142,7 +142,7 @@ class Administration:
         return True
 
     def changed(self, gpus: Iterable[Gpu], now: float) -> None:
-        """These GPUs may be used, or not, for another reason."""
+        """Updates pools and ledger after the usability of these GPUs has changed."""
         self._changed([gpu for gpu in gpus if self._ledger.real_cluster.has(gpu)], False, None, now)
 
     def _changed(self, gpus: list[Gpu], usable: bool, reason: NodeLost | None, now: float) -> None:
@@ -165,10 +165,10 @@ class Administration:
                 if self._jobs.status(pool, serial) in (STARTING, RUNNING):
                     self._leases.stop(pool, serial, reason, now)
 
-    # Policies, tenants, the cluster
+    # Policies, tenants and the cluster
 
     def on_policy(self, event: PolicyChanged, now: float) -> bool:
-        """Another policy for a pool; one that does not exist changes nothing."""
+        """Changes the policy of a pool; an unknown policy changes nothing."""
         pool = self._pools.named(event.pool)
         change = f"policy {event.policy!r} for pool {event.pool!r}"
         if pool is None:
@@ -185,7 +185,7 @@ class Administration:
         return True
 
     def on_tenants(self, event: TenantsChanged, now: float) -> bool:
-        """Other cells, weights or limits. Every job goes on where it is."""
+        """Changes cells, weights or limits of tenants. Every job keeps its GPUs."""
         specs = [pool.spec for pool in self._pools]
         try:
             for name, change in event.tenants.items():
@@ -209,7 +209,7 @@ class Administration:
         return True
 
     def on_cluster(self, event: ClusterChanged, now: float) -> bool:
-        """Nodes come, change and go. Where jobs run, that waits for their end."""
+        """Adds, changes and removes nodes. Where jobs run, the change waits for their end."""
         nodes = {node.name: node for node in self._ledger.real_cluster.nodes}
         in_use = {node.name: self._beyond(nodes[node.name], node) for node in event.nodes if node.name in nodes}
         nodes |= {node.name: node for node in event.nodes if not in_use.get(node.name)}
@@ -233,14 +233,14 @@ class Administration:
         return True
 
     def remove(self, names: Iterable[str], now: float) -> None:
-        """Take nodes out: at once where no job runs, otherwise as soon as that is so."""
+        """Removes nodes: at once where no job runs, otherwise as soon as none does."""
         for name in names:
             if name in self._ledger.real_cluster.node_index:
                 self._close(name, None, self._jobs_on(self._ledger.of_node(name)), now)
         self.remove_idle_nodes(now)
 
     def _close(self, name: str, replacement: Node | None, busy: list[str], now: float) -> None:
-        """A node takes no new jobs until it has gone, or has changed."""
+        """Closes a node to new jobs until it is removed or changed."""
         if busy and (name not in self.leaving or self.leaving[name] != replacement):
             self._tell(NodeInUse(name, tuple(busy)))
         self.leaving[name] = replacement
@@ -252,12 +252,13 @@ class Administration:
         replacement = self.leaving.pop(name, _NOT_THERE)
         if replacement is not _NOT_THERE and name in self._ledger.closing:
             self._ledger.set_closing(name, on=False)
-            if replacement is None:  # it joins anew, as healthy as one that had gone
+            if replacement is None:  # it joins again as a new, healthy node
                 self._ledger.set_health(name, Health.HEALTHY)
             self._changed(self._ledger.of_node(name), True, None, now)
 
     def remove_idle_nodes(self, now: float) -> None:
-        """Nodes that shall go or change and are in no job's way: all together, or else one by one as that can be."""
+        """Removes or changes the due nodes on which no job is in the way:
+        all together, or else one by one where possible."""
         present = {node.name: node for node in self._ledger.real_cluster.nodes}
         idle = [name for name, node in self.leaving.items() if not self._in_the_way(present[name], node)]
         if not idle or self._remove_now(idle, now) is None:
@@ -267,12 +268,12 @@ class Administration:
             if error is None or self._jobs_on(self._ledger.of_node(name)):
                 continue
             if self._ledger.health_of(name) is not Health.FAILED:
-                # What others were promised needs it: it stays, and counts as failed once no job is on it.
+                # Reservations of tenants need it: it stays, and counts as failed once no job is on it.
                 self._tell(ChangeRefused(f"removal of {name}", error.problem, error.remedy or "change the cells"))
                 self.on_node(NodeChanged(now, name, Health.FAILED), now)
 
     def _remove_now(self, names: list[str], now: float) -> InputError | None:
-        """Take these nodes out, or replace them; what is against it, if anything is."""
+        """Removes or replaces these nodes; returns what prevents it, if anything."""
         present = self._ledger.real_cluster.nodes
         nodes = [self.leaving[node.name] if node.name in names else node for node in present]
         try:
@@ -287,7 +288,7 @@ class Administration:
         return None
 
     def _in_the_way(self, present: Node, replacement: Node | None) -> list[str]:
-        """Jobs that keep a node from going or changing."""
+        """Jobs that prevent a node from being removed or changed."""
         if replacement is None:
             return self._jobs_on(self._ledger.of_node(present.name))
         return self._beyond(present, replacement)
@@ -296,11 +297,11 @@ class Administration:
         cluster = self._ledger.real_cluster
         return Cluster(cluster.name, tuple(nodes), cluster.restart_seconds)
 
-    def _layout(self, cluster: Cluster, specs: list[PoolSpec]) -> Pools:
-        return Pools(cluster, specs, static_binding=self._static_binding)
+    def _layout(self, cluster: Cluster, specs: list[PoolSpec]) -> PoolLayout:
+        return PoolLayout(cluster, specs, static_binding=self._static_binding)
 
     def _beyond(self, before: Node, after: Node) -> list[str]:
-        """Jobs on GPUs that a changed node would no longer have as they are."""
+        """Jobs on GPUs that the changed node would lack, or have of another type."""
         if before.accelerator != after.accelerator:
             return self._jobs_on(self._ledger.of_node(before.name))
         gone = [gpu for gpu in self._ledger.of_node(before.name) if gpu.number >= after.gpus]
@@ -310,8 +311,9 @@ class Administration:
         epochs, _ = self._ledger.on(gpus)
         return [self._jobs.id_of[serial] for epoch in epochs.tolist() for serial in self._leases.by_epoch[epoch].bundle]
 
-    def _move(self, layout: Pools, now: float) -> None:
-        """All leases, where they are, in another layout; jobs that their cells no longer cover become preemptible."""
+    def _move(self, layout: PoolLayout, now: float) -> None:
+        """Transfers all leases, on their GPUs, to another layout;
+        jobs no longer covered by their cells become preemptible."""
         self.has_moved = True
         self._holds.release_all(now)
         names = {epoch: self._ledger.names(lease.gpus) for epoch, lease in sorted(self._leases.by_epoch.items())}
@@ -340,7 +342,7 @@ class Administration:
                     self.see_that_it_fits(pool, serial, now)
 
     def _uncover(self, epochs: Iterable[int], now: float) -> None:
-        """Leases that their tenants' cells no longer cover go on without a guarantee."""
+        """Lets leases no longer covered by their tenants' cells continue without a guarantee."""
         job_ids: list[str] = []
         for epoch in epochs:
             lease = self._leases.by_epoch[epoch]
@@ -358,8 +360,8 @@ class Administration:
         pool.mask_options(serial, shapes, pool.fitting(number, self._interned.demands.all[number], self._placer))
 
 
-def _find(layout: Pools, spec: PoolSpec, job: Job, gpus: tuple[Gpu, ...]) -> tuple[np.ndarray, bool]:
-    """Where a lease is in a layout: in its tenant's cells if they cover it, otherwise on the real GPUs."""
+def _find(layout: PoolLayout, spec: PoolSpec, job: Job, gpus: tuple[Gpu, ...]) -> tuple[np.ndarray, bool]:
+    """The position of a lease in a layout: in its tenant's cells if they cover it, otherwise on the real GPUs."""
     real = layout.real.positions(gpus)
     if layout.tenancy is None:
         return real, False
@@ -368,7 +370,7 @@ def _find(layout: Pools, spec: PoolSpec, job: Job, gpus: tuple[Gpu, ...]) -> tup
 
 
 def _with_change(specs: list[PoolSpec], name: str, change: TenantChange) -> list[PoolSpec]:
-    """The specs with other cells or limits for a tenant; one without a pool of its own gets one."""
+    """The specs with changed cells or limits for a tenant; a tenant without its own pool gets one."""
     changes: dict[str, Mapping[str, int]] = {}
     if change.cells is not None:
         changes["cells"] = dict(change.cells)
@@ -378,7 +380,7 @@ def _with_change(specs: list[PoolSpec], name: str, change: TenantChange) -> list
         if spec.name == name or name in spec.tenants:
             if spec.nodes and changes.get("cells"):
                 raise ClusterError(f"pool {spec.name!r} has nodes of its own", remedy="give it cells or nodes")
-            if "cells" in changes:  # a pool that loses its last cell still is one that reserves, if nothing
+            if "cells" in changes:  # a pool that loses its last cell remains a reserving pool, with nothing reserved
                 changes["cells"] = {**dict.fromkeys(spec.cells, 0), **changes["cells"]}
             return [*specs[:index], replace(spec, **changes), *specs[index + 1 :]]  # type: ignore[arg-type]
     pattern = next((spec for spec in specs if not spec.tenants), PoolSpec(name))

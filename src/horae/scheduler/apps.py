@@ -1,4 +1,4 @@
-"""Who contends in a pool: its apps, since when, and what is known of them as a whole."""
+"""The apps that contend in a pool: since when, and what is known about each as a whole."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horae.model.arrays import Ints
+from horae.model.job_table import JobTable
 from horae.model.jobs import Job
-from horae.model.plain import Plain, array_from_plain, array_to_plain, from_plain, to_plain
-from horae.model.table import JobTable
+from horae.model.serialization import Plain, array_from_plain, array_to_plain, from_plain, to_plain
 from horae.model.view import AppColumns
 
 _DEAD_APPS_MAX = 4096  # apps that have ended and still have a number
@@ -26,7 +26,7 @@ class App:
     number: int
     jobs: int
     gpus: int
-    bids: bool  # it has an agent of its own
+    bids: bool  # it has its own agent
     submitted_at: float
     integral: float
     finished_seconds: float = 0.0  # of the longest chain of which a job has finished
@@ -47,7 +47,7 @@ class AppLedger:
         return len(self._apps)
 
     def seconds(self, now: float) -> float:
-        """Integral of the number of contending apps over time."""
+        """The integral of the number of contending apps over time."""
         return self._seconds + len(self._apps) * (now - self._counted_at)
 
     def join(self, job: Job, now: float) -> App:
@@ -86,7 +86,7 @@ class AppLedger:
             self.is_sparse = self._next - len(self._apps) > max(_DEAD_APPS_MAX, 3 * len(self._apps))
 
     def drop(self, job: Job, now: float, undone_gpu_seconds: float, others: Sequence[Job]) -> None:
-        """A job leaves before its end: the app is due neither its work any more, nor the time that it would take."""
+        """Removes the work and the time of a job that leaves before its end from what its app has yet to do."""
         app = self._apps[job.app_id]
         before = app.finished_seconds
         self.leave(job, now)
@@ -95,7 +95,7 @@ class AppLedger:
         self._floats[4, app.number] = np.max([before, *(_chain_seconds(other) for other in others)])  # nan stays
 
     def with_agents(self) -> dict[int, str]:
-        """By number: the apps that bid for themselves."""
+        """By number: the apps with agents that bid for them."""
         return {app.number: name for name, app in self._apps.items() if app.bids}
 
     def number(self, name: str) -> int | None:
@@ -103,7 +103,7 @@ class AppLedger:
         return None if app is None else app.number
 
     def close(self, numbers: Ints, until: float) -> None:
-        """These may win nothing more until then."""
+        """Bars these apps from winning GPUs until the given time."""
         self._floats[3, numbers] = until
 
     def columns(self) -> AppColumns:
@@ -130,7 +130,7 @@ class AppLedger:
         self._gpus[: self._next] = array_from_plain(np.int64, plain["gpus"])
 
     def compact(self, table: JobTable) -> None:
-        """Give apps that are alive low numbers again, in the same order: those that have ended are forgotten."""
+        """Renumbers live apps from 0 in the same order; apps that have ended are forgotten."""
         alive = sorted(self._apps.values(), key=lambda app: app.number)
         numbers = np.array([app.number for app in alive], dtype=np.int64)
         self._floats[:, : len(alive)] = self._floats[:, numbers]
@@ -160,15 +160,15 @@ class AppLedger:
 
 
 def _longer(one: float, other: float) -> float:
-    """Of two lengths; unknown if one of them is."""
+    """The longer of two lengths; nan if either is unknown."""
     return one if isnan(one) or one >= other else other
 
 
 def _seconds(job: Job) -> float:
-    """In its reference shape; nan: unknown."""
+    """Run time of a job in its reference shape; nan if unknown."""
     return nan if job.steps_total is None else job.steps_total / job.options[0].steps_per_second
 
 
 def _chain_seconds(job: Job) -> float:
-    """With what comes after it."""
+    """Run time of a job including the work that its app submits after it."""
     return _seconds(job) + job.later_seconds

@@ -1,4 +1,4 @@
-"""Auctions in which apps speak for themselves: their agents are called for bids, and have so long to answer."""
+"""Auctions with bids of the apps themselves: their agents are called for bids, and have a limited time to answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOBODY_ASKED: tuple[Ints, dict[int, Said]] = (np.empty(0, dtype=np.int64), {})
 
 @dataclass
 class Auction:
-    """One that waits for bids."""
+    """An auction that waits for bids."""
 
     number: int
     closes_at: float
@@ -39,15 +39,15 @@ class Auction:
 
 
 class Auctions:
-    """Those of all pools: numbers are never used twice, so that a late answer is not taken for another's."""
+    """The auctions of all pools. Numbers are never reused, so a late answer is not taken for one of another auction."""
 
     def __init__(self, bid_seconds: float) -> None:
         self._bid_seconds = bid_seconds
         self.opened = 0
 
     def open(self, pool: Pool, view: Callable[[], View], now: float) -> CallForBids | None:
-        """Ask the agents of a pool, if it has any and its policy hears them."""
-        if pool.auctioneer is None:  # asked before every decision of every pool
+        """Calls the agents of a pool for bids, if it has any and its policy collects bids."""
+        if pool.auctioneer is None:  # called before every decision of every pool
             return None
         agents = pool.apps.with_agents()
         if not agents:
@@ -62,7 +62,7 @@ class Auctions:
         return CallForBids(self.opened, pool.spec.name, closes_at, offers)
 
     def reopen(self, pool: Pool, call: CallForBids | None) -> CallForBids | None:
-        """An auction as it is on record."""
+        """Restores an auction from its record."""
         if call is None:
             return None
         self.opened = call.auction
@@ -73,7 +73,7 @@ class Auctions:
 
 
 def hear(pools: Sequence[Pool], event: BidGiven, now: float) -> bool:
-    """The first answer of an app counts, if it comes while its auction is open; tells whether it did."""
+    """Records a bid and returns whether it counts: only an app's first answer, while its auction is open, does."""
     for pool in pools:
         auction = pool.auction
         if auction is not None and auction.number == event.auction:
@@ -88,7 +88,7 @@ def hear(pools: Sequence[Pool], event: BidGiven, now: float) -> bool:
 
 
 def heard(pool: Pool) -> tuple[Ints, Mapping[int, Said]]:
-    """Whose agents were called for bids, and what they said."""
+    """The apps whose agents were called for bids, and the bids that arrived."""
     if pool.auction is None:
         return _NOBODY_ASKED
     return np.array(sorted(pool.auction.asked), dtype=np.int64), pool.auction.bids

@@ -1,4 +1,4 @@
-"""`Scheduler.handle(event)`: facts change the state, a `Tick` makes the pools that are due decide."""
+"""`Scheduler.handle(event)`: events change the state, a `Tick` makes the pools that are due decide."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from horae.mechanism.admit import admit
 from horae.mechanism.claims import claim, next_contest_at, rotates, tries_everything
-from horae.mechanism.ground import Ground
+from horae.mechanism.pass_input import PassInput
 from horae.model.arrays import Bools
 from horae.model.commands import CallForBids, Survey
 from horae.model.decisions import Decision
@@ -32,49 +32,50 @@ from horae.model.events import (
     TenantsChanged,
     Tick,
 )
-from horae.model.explanations import Explanation
+from horae.model.explanations import Explanation, Prospect
 from horae.model.jobs import Job
 from horae.model.notices import DecisionRejected, Notice
-from horae.model.plain import Plain
 from horae.model.plans import Reaction, Round, RoundPlan
-from horae.model.pools import Setup
-from horae.model.prospects import Prospect
 from horae.model.reasons import Reason, Suspended
+from horae.model.serialization import Plain
+from horae.model.setup import Setup
 from horae.model.speeds import SharingTable
 from horae.model.status import Status
 from horae.model.view import View
 from horae.scheduler.administration import Administration
 from horae.scheduler.auctions import Auctions, hear, heard
-from horae.scheduler.check import check_plan
+from horae.scheduler.dry_run import prospect_of
 from horae.scheduler.dump import dump, restore, setup_of
-from horae.scheduler.engine_facts import EngineFacts
+from horae.scheduler.engine_events import EngineEvents
 from horae.scheduler.execution import Execution
 from horae.scheduler.explain import Scene, blocker, explain
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
 from horae.scheduler.intake import Intake
 from horae.scheduler.interning import Interned, KeptSpeeds
-from horae.scheduler.jobs import Jobs
+from horae.scheduler.invariants import check_plan
+from horae.scheduler.jobs import JobRegistry
 from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
 from horae.scheduler.newcomers import newcomers_first
 from horae.scheduler.placer import Placer
 from horae.scheduler.pool import Pool
-from horae.scheduler.pools import PoolSet
-from horae.scheduler.prospects import prospect_of
-from horae.scheduler.record import Record, Rejected
-from horae.scheduler.requests import Requests
+from horae.scheduler.pool_set import PoolSet
+from horae.scheduler.recorded_decisions import Record, Rejected
 from horae.scheduler.surveys import Surveys
 from horae.scheduler.unacknowledged import Outbox, Unacknowledged
+from horae.scheduler.user_requests import UserRequests
 
 _NOTHING = Reaction((), ())
 
 
 class Scheduler:
+    """The pure core: `handle(event)` applies a fact or decides, and answers with commands for the engine."""
+
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.now = 0.0
-        self.ignored = 0  # events that were late, doubled or about an unknown job
+        self.ignored = 0  # events that were late, duplicated or about an unknown job
         self.pools = PoolSet(setup)
         layout = self.pools.layout
         self.ledger = GpuLedger(layout.real, layout.cluster, layout.tenancy)
@@ -82,7 +83,7 @@ class Scheduler:
         self.interned = Interned(layout.cluster, setup.tenant_weights)
         sharing = SharingTable(setup.sharing)
         self._kept = KeptSpeeds(sharing)
-        self.jobs = Jobs()
+        self.jobs = JobRegistry()
         self.unacknowledged = Unacknowledged(setup.acknowledge_seconds, setup.survey_seconds)
         self._outbox = Outbox(self.unacknowledged)
         self.leases = Leases(self.ledger, self.jobs, self._outbox, self.interned.demands, sharing, setup.incarnation)
@@ -113,7 +114,7 @@ class Scheduler:
         )
         self.administration.absent(setup.absent_nodes)
         self.pools.count_capacity(self.ledger)
-        self._facts = EngineFacts(
+        self._facts = EngineEvents(
             self.pools,
             self.jobs,
             self.leases,
@@ -126,10 +127,10 @@ class Scheduler:
             start_seconds=setup.start_seconds,
             acknowledge_seconds=setup.acknowledge_seconds,
         )
-        requests = Requests(
+        requests = UserRequests(
             self.pools, self.jobs, self.leases, self.holds, self.loans, self._intake, self.administration
         )
-        # By event: what happens. They answer whether it did, or the event was late, doubled or about an unknown job.
+        # Handlers by event. They return whether it took effect, or was late, duplicated or about an unknown job.
         self._handlers: dict[type, Callable[[Any, float], bool]] = {
             JobSubmitted: requests.on_submitted,
             JobCancelled: requests.on_cancelled,
@@ -148,7 +149,7 @@ class Scheduler:
         }
 
     def handle(self, event: Event, effects: Effects | None = None) -> Reaction:
-        """Apply an event. With its recorded effects, decisions are taken from there and no policy is asked."""
+        """Applies an event. With its recorded effects, decisions are taken from the record and no policy is called."""
         if effects is not None and effects.is_void:
             return _NOTHING
         self.now = max(self.now, event.at)
@@ -168,7 +169,7 @@ class Scheduler:
 
     @property
     def next_wakeup_at(self) -> float:
-        """When the scheduler wants a `Tick`, if nothing happens before."""
+        """When the scheduler needs a `Tick`, if no event comes before."""
         if self.surveys.awaited:
             return self.surveys.asked_at + self.setup.acknowledge_seconds
         wake_at = self.unacknowledged.due_at(busy=self._is_busy)
@@ -180,7 +181,7 @@ class Scheduler:
             wake_at = min(wake_at, *self.leases.starting.values())
         return wake_at
 
-    # The round: views, decide, claim, admit, place, plan
+    # The round: view, decide, claim, admit, place, plan
 
     def _decide_round(self, pool: Pool) -> None:
         if pool.apps.is_sparse:
@@ -193,7 +194,7 @@ class Scheduler:
             decision, plan = self._plan(pool, view, usable)
         except Rejected as rejected:
             self._notices.append(rejected.notice)
-            pool.reject(self.now)  # it stands on its last plan, and the next round tries again
+            pool.reject(self.now)  # it keeps its last plan, and the next round tries again
             return
         pool.close_apps(decision, plan)
         pool.found_ending = self.holds.awaited()
@@ -205,7 +206,7 @@ class Scheduler:
         settled = pool.table.view(self.now)
         stands_until = self.now if rotates(decision, settled) else decision.stands_until
         if (tries_everything(decision) or pool.unsolved) and not settled.on_gpus.any():
-            stands_until = inf  # no job is there that could leave: only an event can help those that wait
+            stands_until = inf  # no job is there that could leave: only an event can unblock the jobs that wait
         contest_at = self.now if stands_until <= self.now else next_contest_at(decision, settled)
         pool.settle(self.now, stands_until, contest_at)
 
@@ -224,7 +225,7 @@ class Scheduler:
             raise Rejected(DecisionRejected(pool.spec.name, pool.policy.name, str(error), is_bug)) from error
         return decision, plan
 
-    def _ground(self, pool: Pool, usable: Bools) -> Ground:
+    def _ground(self, pool: Pool, usable: Bools) -> PassInput:
         ledger = self.ledger
         where = pool.spec.name, usable, ledger.holder, ledger.loads()
         held = self.holds.contested(pool) if self.holds else {}
@@ -233,10 +234,10 @@ class Scheduler:
         if ledger.squatters or self.jobs.retry_at:
             barred = self.jobs.barred(pool, {job_id for job_id, _ in ledger.squatters}, self.now)
         limits = pool.quota_left(ledger), leaving, held, barred
-        return Ground(*where, self.interned.demands.all, pool.table.ids, *limits)
+        return PassInput(*where, self.interned.demands.all, pool.table.ids, *limits)
 
     def _admit_newcomers(self, pool: Pool) -> None:
-        """Between two rounds, jobs that have just come start where GPUs are free; nothing else changes."""
+        """Starts newly submitted jobs on free GPUs between two rounds; nothing else changes."""
         usable = self.ledger.usable(pool.open_gpus)
         self.placer.spreads = pool.spec.spreads
         view = self._view(pool, usable)
@@ -286,10 +287,10 @@ class Scheduler:
             memory=pool.memory,
         )
 
-    # Beliefs
+    # Estimates
 
     def _on_speed(self, event: SpeedRevised, now: float) -> bool:
-        """Live jobs of the model get the new estimate; jobs that are submitted later bring theirs with them."""
+        """Gives live jobs of the model the new speed estimate; jobs submitted later carry their own."""
         if not (event.steps_per_second > 0 and isfinite(event.steps_per_second)):
             return False
         model, shape = self.interned.models.find(event.model), self.interned.shapes.find(event.shape)
@@ -319,7 +320,7 @@ class Scheduler:
             self.jobs.retry_at = {serial: at for serial, at in self.jobs.retry_at.items() if at > self.now}
         if self.surveys.awaited:
             self._ask_what_runs()
-            return True  # that is not known: nothing may start
+            return True  # not known: nothing may start
         if self.holds.by_serial:
             self.holds.release_expired(self.now)
         if self.unacknowledged.open or self.unacknowledged.survey_at <= self.now:
@@ -343,9 +344,9 @@ class Scheduler:
         return bool(self.leases.by_epoch or self.ledger.squatters)
 
     def _ask_what_runs(self) -> None:
-        """Ask for a survey, unless that was done of late. One taken before the first time that it was asked for is old.
+        """Asks for a survey, unless one was requested recently. One taken before the first request is outdated.
 
-        Commands of before are not sent again meanwhile: what they were about may be over.
+        Earlier commands are not sent again meanwhile: their leases may have ended.
         """
         surveys = self.surveys
         surveys.awaited_since = min(surveys.awaited_since, self.now)
@@ -354,7 +355,7 @@ class Scheduler:
             surveys.asked_at = self.now
 
     def _awaits_bids(self, pool: Pool) -> bool:
-        """Whether bids are still awaited; agents that have not been called for theirs are called now."""
+        """Whether bids are still awaited; agents that have not been called yet are called now."""
         if pool.auction is None:
             call = self._call_for_bids(pool)
             self._outbox.commands.extend([] if call is None else [call])
@@ -368,25 +369,25 @@ class Scheduler:
             return self.auctions.reopen(pool, self._recorded.call(pool))
         return self.auctions.open(pool, lambda: self._view(pool, self.ledger.usable(pool.open_gpus)), self.now)
 
-    # The whole state
+    # Dump and restore
 
     def dump(self) -> Plain:
-        """Everything that later answers depend on, as plain data."""
+        """Everything that later reactions depend on, as plain data."""
         return dump(self)
 
     @classmethod
     def restore(cls, plain: Plain, incarnation: int | None = None) -> Scheduler:
-        """A scheduler that answers every later event exactly as the dumped one.
+        """A scheduler that reacts to every later event exactly as the dumped one.
 
-        With a new incarnation it knows that the cluster may have moved on since: it starts nothing before a survey
-        has told what runs, and its epochs are unlike any that were used.
+        With a new incarnation the cluster may have changed since: the scheduler starts nothing before a survey has
+        reported what runs, and its epochs differ from all that were used.
         """
         setup = setup_of(plain)
         scheduler = cls(setup if incarnation is None else replace(setup, incarnation=incarnation))
         restore(scheduler, plain)
         if incarnation is not None:
             scheduler.leases.begin_incarnation(incarnation)
-            scheduler.holds.release_all(scheduler.now)  # lest a job start when those before it have left
+            scheduler.holds.release_all(scheduler.now)  # otherwise a job could start when those before it have left
             scheduler.surveys.awaited_since, scheduler.surveys.asked_at = inf, -inf
         return scheduler
 
@@ -394,13 +395,13 @@ class Scheduler:
     def awaits_survey(self) -> bool:
         return self.surveys.awaited
 
-    # Questions
+    # Queries
 
     def status(self, job_id: str) -> Status | None:
         return self.jobs.status_of(job_id)
 
     def why(self, job_id: str) -> Reason | None:
-        """Why a job waits or was refused; None for one that runs, has ended or is unknown."""
+        """Why a job waits or was rejected; None for one that runs, has ended or is unknown."""
         if job_id in self.jobs.refused:
             return self.jobs.refused[job_id]
         if job_id in self.jobs.suspended:
@@ -414,7 +415,7 @@ class Scheduler:
         return blocker(pool, serial, self.now, tuple(leaving))
 
     def prospect(self, job: Job) -> Prospect:
-        """Would this job start now, and at whose cost? Nothing changes."""
+        """Whether this job would start now, and at which other jobs' cost; the state does not change."""
         return prospect_of(Scheduler.restore(self.dump()), job)
 
     def explain(self, job_id: str) -> Explanation | None:

@@ -1,7 +1,7 @@
-"""The whole state of a scheduler as plain data, and a scheduler made of it.
+"""The whole state of a scheduler as plain data, and a scheduler restored from it.
 
-The restored scheduler answers every later event exactly as the original would. What follows from other parts (free
-cells, capacities, caches) is not dumped but worked out again. GPUs are told by their names, jobs by their serials.
+The restored scheduler reacts to every later event exactly as the original would. Derived state (free cells, capacities,
+caches) is not dumped but recomputed. GPUs are identified by name, jobs by serial.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from horae.model.cells import Gpu, Node
+from horae.model.cluster import Gpu, Node
 from horae.model.commands import Start, Stop
 from horae.model.decisions import Decision
 from horae.model.errors import InputError
 from horae.model.events import GpuState, Health
 from horae.model.jobs import Job
-from horae.model.plain import Plain, array_from_plain, array_to_plain, from_plain, tagged, to_plain, untagged
 from horae.model.plans import Hold, Lease, Placement, Round, RoundPlan
-from horae.model.pools import Setup
 from horae.model.reasons import BehindHead, NoRoom, Refusal
+from horae.model.serialization import Plain, array_from_plain, array_to_plain, from_plain, tagged, to_plain, untagged
+from horae.model.setup import Setup
 from horae.model.shapes import Demand, Shape
 from horae.model.status import Status
 from horae.scheduler.auctions import Auction
-from horae.scheduler.jobs import Ended, Suspended, is_loan
+from horae.scheduler.jobs import Ended, SuspendedJob, is_loan
 from horae.scheduler.pool import Pool
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def dump(scheduler: Scheduler) -> Plain:
 
 
 def _setup(scheduler: Scheduler) -> Setup:
-    """The setup as operators have changed it since."""
+    """The setup with the changes made by operators since the start."""
     return replace(
         scheduler.setup,
         cluster=scheduler.ledger.real_cluster,
@@ -94,7 +94,7 @@ def _interned(scheduler: Scheduler) -> Plain:
 
 
 def _names(scheduler: Scheduler, positions: Any) -> Plain:
-    """GPUs as the scheduler sees them: a tenant's cells are nodes, too."""
+    """GPUs by the names that the scheduler uses, where a tenant's cells are nodes too."""
     return [str(gpu) for gpu in scheduler.ledger.cluster.names(positions)]
 
 
@@ -123,7 +123,7 @@ def _unacknowledged(scheduler: Scheduler) -> Plain:
     return {"open": rows, "survey_at": to_plain(box.survey_at)}
 
 
-def _suspended(each: Suspended) -> Plain:
+def _suspended(each: SuspendedJob) -> Plain:
     carried = {name: array_to_plain(values) for name, values in each.carried.items()}
     return [to_plain(each.job), each.serial, carried]
 
@@ -177,7 +177,7 @@ def _round(round_: Round) -> Plain:
 
 
 def plan_to_plain(plan: RoundPlan) -> Plain:
-    """Why jobs wait; what was started and stopped is history."""
+    """The reasons why jobs wait; starts and stops of a past plan are not needed."""
     return {
         "blocked": [[demand, to_plain(reason)] for demand, reason in sorted(plan.blocked.items())],
         "head": to_plain(plan.head),
@@ -185,7 +185,7 @@ def plan_to_plain(plan: RoundPlan) -> Plain:
 
 
 def restore(scheduler: Scheduler, plain: Plain) -> None:
-    """Fill a fresh scheduler, made of the dumped setup."""
+    """Fills a fresh scheduler that was made from the dumped setup."""
     jobs, ledger, leases = scheduler.jobs, scheduler.ledger, scheduler.leases
     scheduler.now, scheduler.ignored = plain["now"], plain["ignored"]
     jobs.serial_next, leases.epoch_next, scheduler.auctions.opened = plain["next"]
@@ -287,7 +287,7 @@ def _restore_jobs(scheduler: Scheduler, plain: Plain) -> None:
     jobs.retry_at = dict(plain["retry_at"])
     for job, serial, carried in plain["suspended"]:
         columns = {name: _carried(name, values) for name, values in carried.items()}
-        each = Suspended(from_plain(Job, job), serial, columns)
+        each = SuspendedJob(from_plain(Job, job), serial, columns)
         jobs.suspended[each.job.id] = each
         jobs.id_of[serial] = each.job.id
 

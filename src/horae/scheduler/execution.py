@@ -1,21 +1,21 @@
-"""Carries out a round's plan: jobs are told to leave, GPUs are held while they do, and winners start."""
+"""Carries out a round's plan: jobs are told to stop, GPUs are held while they do, and winners start."""
 
 from __future__ import annotations
 
+from horae.model.job_table import NONE
 from horae.model.plans import Placement, RoundPlan
 from horae.model.reasons import Preempted
 from horae.model.status import HOLDING, RUNNING, STARTING
-from horae.model.table import NOBODY
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
-from horae.scheduler.jobs import Jobs, home_of, is_loan, loan_of
+from horae.scheduler.jobs import JobRegistry, home_of, is_loan, loan_of
 from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
 from horae.scheduler.pool import Pool
 
 
 class Execution:
-    def __init__(self, ledger: GpuLedger, jobs: Jobs, leases: Leases, holds: Holds, loans: Loans) -> None:
+    def __init__(self, ledger: GpuLedger, jobs: JobRegistry, leases: Leases, holds: Holds, loans: Loans) -> None:
         self._ledger = ledger
         self._jobs = jobs
         self._leases = leases
@@ -32,7 +32,7 @@ class Execution:
             self._leases.extend(pool, serial, lease_seconds, now)
 
     def _stop_victims(self, pool: Pool, plan: RoundPlan, now: float) -> set[int]:
-        """Jobs that must leave are told to. Returns the leases of those that may stay, without their guarantee."""
+        """Tells preempted jobs to stop. Returns the leases of those that may stay without their guarantee."""
         downgraded = set()
         for departure in plan.departures:
             epoch = int(pool.table.epoch[pool.table.row[departure.serial]])
@@ -43,7 +43,7 @@ class Execution:
         return downgraded
 
     def _place(self, pool: Pool, placement: Placement, plan: RoundPlan, downgraded: set[int], now: float) -> None:
-        """A winner starts, or its GPUs are held until the leases on them have ended."""
+        """Starts a winner, or holds its GPUs until the leases on them have ended."""
         epochs, row = pool.table.epoch, pool.table.row
         present = set(self._ledger.holder[placement.gpus].tolist())
         present.update(int(epochs[row[serial]]) for serial in placement.bundle)
@@ -51,18 +51,18 @@ class Execution:
             return
         for serial in placement.bundle if self._holds else ():
             if self._jobs.status(pool, serial) == HOLDING:
-                self._holds.release(serial, now)  # its place was taken over, and it has found another one
+                self._holds.release(serial, now)  # its held GPUs were taken over, and it was placed elsewhere
         present = present.union(placement.leaving) - downgraded
         if self._ledger.tenancy is not None:
             guests = self._evict_guests(pool, placement, now)
-            if guests is None:  # its cells cannot be bound on nodes that it accepts: it waits, and others have them
+            if guests is None:  # its cells cannot be bound on nodes that it accepts: it waits, others may use them
                 for serial in placement.bundle:
                     self._jobs.retry_at[home_of(serial)] = now + pool.spec.round_seconds
                 pool.retry_at = min(pool.retry_at, now)
                 return
             present.update(guests)
         taken_over = self._holds.on(placement.gpus) if self._holds else ()
-        awaited = frozenset(present - {NOBODY})
+        awaited = frozenset(present - {NONE})
         if awaited:
             self._holds.keep(pool, placement, awaited, now)
         else:
@@ -71,7 +71,7 @@ class Execution:
             self._holds.release(serial, now)
 
     def _returns_home(self, pool: Pool, placement: Placement, plan: RoundPlan, present: set[int], now: float) -> bool:
-        """Jobs of the bundle that borrow return to their cells: whether there is nothing left to start."""
+        """Returns borrowing jobs of the bundle to their cells; returns whether there is nothing left to start."""
         borrowing = [each for each in placement.bundle if not is_loan(each) and loan_of(each) in self._jobs.lent]
         if not borrowing:
             return False
@@ -84,7 +84,8 @@ class Execution:
         return False
 
     def _evict_guests(self, pool: Pool, placement: Placement, now: float) -> list[int] | None:
-        """Jobs without a guarantee leave a tenant's GPUs, and are no longer held for any: epochs of their leases."""
+        """Evicts jobs without a guarantee from a tenant's GPUs, and releases their holds there;
+        returns their epochs."""
         found = self._ledger.guests(placement.gpus, self._leases.demand(pool, placement))
         if found is None:
             return None

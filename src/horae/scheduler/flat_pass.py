@@ -1,4 +1,4 @@
-"""A whole pass at once, compiled: for claims and clusters as `placement.flat` has them."""
+"""A whole pass in one compiled call, for claims and clusters that qualify for `placement.flat`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from horae.model.cells import Cluster
+from horae.model.cluster import Cluster
 from horae.model.plans import Settlement, Spot, Turns
 from horae.model.shapes import Demand
 from horae.placement.flat import LEVELS
@@ -34,7 +34,7 @@ def sizes_of(cluster: Cluster, demands: Sequence[Demand]) -> Sizes:
 
 
 def with_more(former: Sizes, cluster: Cluster, demands: Sequence[Demand]) -> Sizes:
-    """The sizes of all demands, of which the first were known: new ones come one at a time."""
+    """The sizes of all demands, extending those already known: new demands come one at a time."""
     more = sizes_of(cluster, demands[len(former.gpus) :])
     if more.gpus.shape[1] != former.gpus.shape[1]:
         return sizes_of(cluster, demands)

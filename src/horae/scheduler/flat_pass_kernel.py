@@ -8,10 +8,10 @@ import numpy as np
 from numba import njit
 
 from horae.compiling import kernel, part
-from horae.mechanism.pass_rules import Pass, Sides, leavers, new_pass, next_claim, refuse, win
+from horae.mechanism.pass_rules import PassState, Sides, leavers, new_pass, next_claim, refuse, win
 from horae.model.arrays import Bools, Ints
+from horae.placement.fit_rules import NOWHERE
 from horae.placement.flat_kernel import place, place_over
-from horae.placement.rules import NOWHERE
 
 _new_pass, _next_claim, _refuse, _win, _leavers = (
     part(new_pass), part(next_claim), part(refuse), part(win), part(leavers),
@@ -19,18 +19,18 @@ _new_pass, _next_claim, _refuse, _win, _leavers = (
 
 
 class Sizes(NamedTuple):
-    """What each demand asks for, by option, and where the nodes of each GPU type are."""
+    """What each demand requests, by option, and where the nodes of each GPU type are."""
 
     gpus: Ints
-    level: Ints  # -1: there is no such thing
+    level: Ints  # -1: does not exist
     chain: Ints
     member_gpus: Ints  # by demand
     first_node: Ints  # by chain, and the end
     starts: Ints  # by node: its first GPU, and the end
 
 
-class Won(NamedTuple):
-    """Of the claims that won, in their order; of the jobs that leave; and by demand, what it was first refused."""
+class FlatWin(NamedTuple):
+    """Of the claims that won, in their order; of the jobs that leave; and by demand, its first rejected claim."""
 
     position: Ints
     level: Ints
@@ -38,14 +38,16 @@ class Won(NamedTuple):
     leaving: Ints  # likewise
     leaving_count: Ints
     leaver: Ints  # rows
-    cause: Ints  # the claim for which it leaves: its own if it moves
+    cause: Ints  # the claim for which it is preempted: its own if it moves
     refused: Ints  # by demand: the first claim, -1: none
     free: Ints  # GPUs of the type at that moment
 
 
 @njit(error_model="numpy")
-def _search(state: Pass, holder: Ints, sizes: Sizes, position: int, demand: int, option: int) -> tuple[int, Ints, Ints]:
-    """The level, the GPUs, and the leases that must end: free GPUs first, those of other jobs after that."""
+def _search(
+    state: PassState, holder: Ints, sizes: Sizes, position: int, demand: int, option: int
+) -> tuple[int, Ints, Ints]:
+    """The level, the GPUs, and the leases that must end: free GPUs first, then those of other jobs."""
     none = np.zeros(0, np.int64)
     level, gpus, chain = sizes.level[demand, option], sizes.gpus[demand, option], sizes.chain[demand, option]
     if level < 0:
@@ -62,7 +64,7 @@ def _search(state: Pass, holder: Ints, sizes: Sizes, position: int, demand: int,
 
 
 @njit(error_model="numpy")
-def _free_of(state: Pass, sizes: Sizes, chain: int) -> int:
+def _free_of(state: PassState, sizes: Sizes, chain: int) -> int:
     if chain < 0:
         return 0
     return state.free[sizes.starts[sizes.first_node[chain]] : sizes.starts[sizes.first_node[chain + 1]]].sum()
@@ -72,13 +74,13 @@ def _free_of(state: Pass, sizes: Sizes, chain: int) -> int:
 def run_pass(
     row: Ints, option: Ints, waiting: Bools, demand: Ints, epoch: Ints, holder: Ints, free: Bools, standing: Ints,
     sizes: Sizes,
-) -> Won:  # fmt: skip
-    """Trial placement of all claims that want something, best first: as `admit` does it, claim by claim."""
+) -> FlatWin:  # fmt: skip
+    """Trial placement of all waiting claims, best first: the same as `admit`, claim by claim."""
     jobs, gpu_count = len(epoch), len(holder)
     sides = Sides(row, np.zeros(0, np.int64), np.zeros(0, np.bool_), epoch, holder)
     state = _new_pass(jobs, free, standing, waiting)
     kind = demand[row] * sizes.gpus.shape[1] + option
-    out = Won(
+    out = FlatWin(
         np.empty(jobs, np.int64), np.empty(jobs, np.int64), np.empty(gpu_count, np.int64),
         np.empty(gpu_count, np.int64), np.zeros(jobs, np.int64), np.empty(0, np.int64), np.empty(0, np.int64),
         np.full(len(sizes.gpus), -1), np.zeros(len(sizes.gpus), np.int64),
@@ -100,7 +102,7 @@ def run_pass(
             _win(state, sides, position, row[position : position + 1], gpus, leaving)
         position = _next_claim(state, sides, position)
     left = _leavers(state)
-    return Won(
+    return FlatWin(
         out.position[:wins], out.level[:wins], out.gpus[:given], out.leaving[:asked], out.leaving_count[:wins],
         left, state.cause[left], out.refused, out.free,
     )  # fmt: skip

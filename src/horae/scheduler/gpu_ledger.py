@@ -1,4 +1,4 @@
-"""Which lease is on each GPU, for which job it is held, and whether it can be used."""
+"""By GPU: which lease is on it, for which job it is held, and whether it is usable."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from horae.guarantees.tenancy import Tenancy
+from horae.cells.binding import CellBinding
 from horae.model.arrays import Bools, Ints
-from horae.model.cells import Cluster, Gpu
+from horae.model.cluster import Cluster, Gpu
 from horae.model.events import GpuState, Health
+from horae.model.job_table import NONE
 from horae.model.plans import Riders
 from horae.model.shapes import Demand
-from horae.model.table import NOBODY
 
 
 class GpuLedger:
-    """All GPUs of the cluster as columns. Where tenants have cells, theirs are columns of their own (see `Tenancy`)."""
+    """All GPUs of the cluster as columns. Where tenants have cells, these have columns of their own (`CellBinding`)."""
 
-    def __init__(self, real: Cluster, cluster: Cluster, tenancy: Tenancy | None = None) -> None:
+    def __init__(self, real: Cluster, cluster: Cluster, tenancy: CellBinding | None = None) -> None:
         self.health: dict[str, Health] = {}  # by real node, where it is not healthy
         self.gpu_states: dict[Gpu, GpuState] = {}  # where it is not usable
-        self.closing: set[str] = set()  # nodes that shall go or change: they take no new jobs
-        self.squatters: dict[tuple[str, int], tuple[Gpu, ...]] = {}  # runs that should be over, by job and epoch
+        self.closing: set[str] = set()  # nodes to be removed or changed: they take no new jobs
+        self.squatters: dict[tuple[str, int], tuple[Gpu, ...]] = {}  # runs that should have ended, by job and epoch
         self.riding = False  # whether any job ever asked for CPUs or memory
         self.move(real, cluster, tenancy)
 
-    def move(self, real: Cluster, cluster: Cluster, tenancy: Tenancy | None) -> None:
-        """Another cluster or other cells: no GPU has a holder, and what was broken still is."""
+    def move(self, real: Cluster, cluster: Cluster, tenancy: CellBinding | None) -> None:
+        """Switches to another cluster or other cells: no GPU has a holder, and broken GPUs stay broken."""
         self.real_cluster = real
         self.cluster = cluster
-        self.tenancy = tenancy  # if tenants have cells: which GPUs are behind theirs
-        self.holder = np.full(cluster.gpu_count, NOBODY, dtype=np.int64)  # epoch of the lease
-        self.held_for = np.full(cluster.gpu_count, NOBODY, dtype=np.int64)  # serial of the job
+        self.tenancy = tenancy  # if tenants have cells: the real GPUs behind them
+        self.holder = np.full(cluster.gpu_count, NONE, dtype=np.int64)  # epoch of the lease
+        self.held_for = np.full(cluster.gpu_count, NONE, dtype=np.int64)  # serial of the job
         self.riders = Riders(np.zeros(cluster.gpu_count), np.zeros(cluster.gpu_count))
         self.riders_held = Riders(np.zeros(cluster.gpu_count), np.zeros(cluster.gpu_count))
         self._holds = 0
@@ -56,14 +56,14 @@ class GpuLedger:
             _load(self.riders, self._both(gpus), demand.cpus_per_gpu, demand.memory_bytes_per_gpu)
 
     def give_back(self, gpus: Ints) -> None:
-        self.holder[gpus] = NOBODY
+        self.holder[gpus] = NONE
         if self.riding:
             _load(self.riders, self._both(gpus), 0.0, 0.0)
         if self.tenancy is not None:
-            self.tenancy.claim(gpus[self.held_for[gpus] == NOBODY], claimed=False)
+            self.tenancy.claim(gpus[self.held_for[gpus] == NONE], claimed=False)
 
     def leave_to(self, gpus: Ints, demand: Demand) -> None:
-        """One of two jobs has left these GPUs and the other goes on there, without a moment in between."""
+        """Leaves shared GPUs to the remaining job after the other one has ended, without releasing them in between."""
         if self.riding:
             _load(self.riders, self._both(gpus), demand.cpus_per_gpu, demand.memory_bytes_per_gpu)
 
@@ -76,18 +76,18 @@ class GpuLedger:
         self._holds += 1
 
     def release(self, gpus: Ints, serial: int) -> None:
-        """What is held for a job is not any longer, except where another job has taken it over."""
+        """Releases what is held for a job, except where another job has taken it over."""
         gpus = gpus[self.held_for[gpus] == serial]
         self._holds -= 1
         if not len(gpus):
             return
-        self.held_for[gpus] = NOBODY
+        self.held_for[gpus] = NONE
         _load(self.riders_held, self._both(gpus), 0.0, 0.0)
         if self.tenancy is not None:
-            self.tenancy.claim(gpus[self.holder[gpus] == NOBODY], claimed=False)
+            self.tenancy.claim(gpus[self.holder[gpus] == NONE], claimed=False)
 
     def _both(self, gpus: Ints) -> Ints:
-        """A tenant's GPUs and the real ones behind them: CPUs held along with either are on the same node."""
+        """A tenant's GPUs and the real ones behind them: CPUs allocated with either are on the same node."""
         if self.tenancy is None or not self.tenancy.is_virtual[gpus[0]]:
             return gpus
         return np.append(gpus, self.tenancy.guests(gpus))
@@ -120,10 +120,10 @@ class GpuLedger:
         self._mark(gpu.node)
 
     def set_squatter(self, run: tuple[str, int], gpus: tuple[Gpu, ...]) -> None:
-        """A run that should be over is on these GPUs; with none, it is gone."""
+        """Records that a run that should have ended is on these GPUs; with none, that it is gone."""
         before = self.squatters.pop(run, ())
         if gpus:
-            self.squatters[run] = gpus  # also those that do not exist here: their node may come back
+            self.squatters[run] = gpus  # including GPUs that do not exist here: their node may come back
         for node in dict.fromkeys(gpu.node for gpu in (*before, *gpus)):
             if node in self.real_cluster.node_index:
                 self._mark(node)
@@ -147,7 +147,7 @@ class GpuLedger:
             yield from gpus
 
     def _mark(self, node: str) -> None:
-        """Work out which GPUs of a node can be used."""
+        """Recomputes which GPUs of a node are usable."""
         gpus = self.cluster.gpus_of_node(node)
         is_open = self.health_of(node) is Health.HEALTHY and node not in self.closing
         healthy = np.full(gpus.stop - gpus.start, is_open)
@@ -166,9 +166,9 @@ class GpuLedger:
 
     def usable(self, open_gpus: Bools) -> Bools:
         """Of these, the GPUs that are held for no job."""
-        return open_gpus & (self.held_for == NOBODY) if self._holds else open_gpus
+        return open_gpus & (self.held_for == NONE) if self._holds else open_gpus
 
-    # What is where
+    # Queries
 
     def on(self, gpus: Iterable[Gpu]) -> tuple[Ints, Ints]:
         """Epochs of the leases, and serials of the holds, that touch these GPUs."""
@@ -176,7 +176,7 @@ class GpuLedger:
         if self.tenancy is not None:
             positions = np.append(positions, self.tenancy.behind(self.tenancy.real[positions]))
         epochs, serials = np.unique(self.holder[positions]), np.unique(self.held_for[positions])
-        return epochs[epochs != NOBODY], serials[serials != NOBODY]
+        return epochs[epochs != NONE], serials[serials != NONE]
 
     def of_node(self, node: str) -> list[Gpu]:
         return [Gpu(node, number) for number in range(self.real_cluster.nodes[self.real_cluster.node_index[node]].gpus)]
@@ -190,14 +190,14 @@ class GpuLedger:
         return self.tenancy is not None and bool(self.tenancy.is_virtual[gpus].all())
 
     def cell_levels(self, gpus: Ints) -> tuple[str, ...]:
-        """By GPU: the level of the tenant's cell that it is in; empty for GPUs outside of cells."""
+        """By GPU: the level of the tenant's cell that holds it; empty for GPUs outside of cells."""
         return () if self.tenancy is None else self.tenancy.levels(gpus)
 
     def guests(self, gpus: Ints, demand: Demand) -> tuple[list[int], list[int]] | None:
-        """Work without a guarantee where a tenant's job shall go, or with CPUs that it needs: leases and holds.
+        """Leases and holds of jobs without a guarantee on the GPUs of a tenant's job, or using CPUs that it needs.
 
-        They are named by the epochs of leases, and by the serials of jobs for which GPUs are held. None where the
-        tenant's cells cannot be bound on nodes that the job accepts.
+        They are returned as epochs of leases, and as serials of jobs for which GPUs are held. None where the tenant's
+        cells cannot be bound on nodes that the job accepts.
         """
         if self.tenancy is None or not self.tenancy.is_virtual[gpus[0]]:
             return [], []
@@ -208,10 +208,10 @@ class GpuLedger:
             nodes = np.unique(self.cluster.node_of_gpu[there]).tolist()
             there = np.concatenate([there, *(self._in_the_way(node, there, demand) for node in nodes)])
         epochs, serials = set(self.holder[there].tolist()), set(self.held_for[there].tolist())
-        return sorted(epochs - {NOBODY}), sorted(serials - {NOBODY})
+        return sorted(epochs - {NONE}), sorted(serials - {NONE})
 
     def _in_the_way(self, node: int, there: Ints, demand: Demand) -> Ints:
-        """The GPUs of a node, if it has not the CPUs or the memory for a tenant's job beside its guests."""
+        """The GPUs of a node, if it lacks CPUs or memory for a tenant's job beside its guests."""
         starts = self.cluster.first_gpu[self.cluster.node_level]
         inside = np.arange(starts[node], starts[node + 1])
         mine = np.isin(inside, there)

@@ -1,27 +1,29 @@
-"""Holds: GPUs kept for a winner while their present holders leave. A preemption is a transaction: if it takes too long,
-all of it is undone."""
+"""Holds: GPUs kept for a winner while their present holders leave.
+
+A preemption is a transaction: if it takes too long, all of it is undone.
+"""
 
 from __future__ import annotations
 
 from math import inf
 
 from horae.model.arrays import Ints
+from horae.model.job_table import NONE
 from horae.model.plans import Hold, Placement
 from horae.model.status import HOLDING, PENDING, Signal
-from horae.model.table import NOBODY
 from horae.scheduler.gpu_ledger import GpuLedger
-from horae.scheduler.jobs import Jobs
+from horae.scheduler.jobs import JobRegistry
 from horae.scheduler.leases import Leases
 from horae.scheduler.pool import Pool
 
 
 class Holds:
-    def __init__(self, ledger: GpuLedger, jobs: Jobs, leases: Leases, acknowledge_seconds: float) -> None:
+    def __init__(self, ledger: GpuLedger, jobs: JobRegistry, leases: Leases, acknowledge_seconds: float) -> None:
         self._ledger = ledger
         self._jobs = jobs
         self._leases = leases
         self._acknowledge_seconds = acknowledge_seconds
-        self.by_serial: dict[int, Hold] = {}  # the two of a pair have the same
+        self.by_serial: dict[int, Hold] = {}  # both jobs of a pair share one hold
 
     def __bool__(self) -> bool:
         return bool(self.by_serial)
@@ -31,7 +33,7 @@ class Holds:
         return min((hold.expires_at for hold in self.by_serial.values()), default=inf)
 
     def keep(self, pool: Pool, placement: Placement, awaited: frozenset[int], now: float) -> None:
-        """Keep the GPUs for their winner until these leases have ended."""
+        """Holds the GPUs for their winner until these leases have ended."""
         leaving = [self._jobs.job(serial) for epoch in awaited for serial in self._leases.by_epoch[epoch].bundle]
         grace_seconds = max(job.grace_seconds for job in leaving)
         hold = Hold(placement, awaited, now + grace_seconds + self._acknowledge_seconds)
@@ -42,7 +44,7 @@ class Holds:
                 self._jobs.signal(pool, serial, Signal.HOLD, now)
 
     def release(self, serial: int, now: float) -> None:
-        """Undo a hold: its jobs wait again, and any job may have its GPUs."""
+        """Undoes a hold: its jobs wait again, and its GPUs are free for any job."""
         hold = self.by_serial.get(serial)
         if hold is None:
             return
@@ -57,14 +59,14 @@ class Holds:
     def release_expired(self, now: float) -> None:
         for serial, hold in list(self.by_serial.items()):
             if hold.expires_at <= now:
-                self.release(serial, now)  # the other one of a pair finds nothing left to undo
+                self.release(serial, now)  # the other job of a pair finds nothing left to undo
 
     def release_all(self, now: float) -> None:
         for serial in list(self.by_serial):
             self.release(serial, now)
 
     def lease_ended(self, epoch: int, now: float) -> None:
-        """Holds that waited for this lease move on; those that waited for nothing else start."""
+        """Updates the holds that waited for this lease; those that waited for nothing else start."""
         if not self.by_serial or epoch in self._leases.by_epoch:
             return
         for serial, hold in list(self.by_serial.items()):
@@ -72,7 +74,7 @@ class Holds:
                 continue
             awaited = hold.awaited - {epoch}
             self.by_serial[serial] = Hold(hold.placement, awaited, hold.expires_at)
-            if not awaited and serial == hold.placement.bundle[-1]:  # the last that is told of a pair
+            if not awaited and serial == hold.placement.bundle[-1]:  # the last job of a pair to be processed
                 for member in hold.placement.bundle:
                     del self.by_serial[member]
                 # Before its GPUs are released, or a tenant's cells could be bound elsewhere.
@@ -80,7 +82,7 @@ class Holds:
                 self._ledger.release(hold.placement.gpus, hold.placement.serial)
 
     def contested(self, pool: Pool) -> dict[int, Ints]:
-        """By row: GPUs held for a job of this pool that has none. Jobs that rank before it may take them over."""
+        """By row: GPUs held for a job of this pool that has no GPUs. Jobs that rank higher may take them over."""
         return {
             pool.table.row[serial]: hold.placement.gpus
             for serial, hold in self.by_serial.items()
@@ -92,18 +94,17 @@ class Holds:
     def on(self, gpus: Ints) -> list[int]:
         """Serials of the jobs for which any of these GPUs are held."""
         serials = set(self._ledger.held_for[gpus].tolist())
-        return sorted(serials - {NOBODY})
+        return sorted(serials - {NONE})
 
     def awaited(self) -> frozenset[int]:
-        """Leases for whose end any job waits."""
+        """Leases whose end any job awaits."""
         return frozenset(epoch for hold in self.by_serial.values() for epoch in hold.awaited)
 
     def counts_on(self, pool: Pool, epoch: int, now: float) -> bool:
-        """Whether the pool's last decision knew that this lease would end, so that its end is no news to it.
+        """Whether the pool's last decision already accounted for the end of this lease, so that it is no news.
 
-        It is news if that decision was made before, or found the lease about to end, and some GPUs are kept for no job:
-        those of the lease, which jobs that have come since might have, or others, which the job that has left might
-        have.
+        It is news if that decision was made before, or found the lease about to end, and some GPUs are held for no job:
+        those of the lease, which later jobs might use, or others, which the job that has left might use.
         """
         if not any(
             epoch in hold.awaited and self._jobs.where(serial) is pool for serial, hold in self.by_serial.items()
@@ -112,4 +113,4 @@ class Holds:
         if now <= pool.decided_at and epoch not in pool.found_ending:
             return True
         ledger = self._ledger
-        return not (pool.open_gpus & (ledger.holder == NOBODY) & (ledger.held_for == NOBODY)).any()
+        return not (pool.open_gpus & (ledger.holder == NONE) & (ledger.held_for == NONE)).any()

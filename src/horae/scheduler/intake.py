@@ -1,24 +1,24 @@
-"""How jobs come into pools: their numbers, their rows, and what they bring along from another pool."""
+"""Enters jobs into pools: their numbers, their rows, and the history they carry over from another pool."""
 
 from __future__ import annotations
 
+from horae.model.job_table import JobNumbers
 from horae.model.jobs import Job
 from horae.model.reasons import Never
-from horae.model.table import Entry
 from horae.scheduler.interning import Interned
-from horae.scheduler.jobs import CARRIED, Jobs, Suspended, is_loan
+from horae.scheduler.jobs import CARRIED, JobRegistry, SuspendedJob, is_loan
 from horae.scheduler.placer import Placer
 from horae.scheduler.pool import Pool
 
 
 class Intake:
-    def __init__(self, interned: Interned, placer: Placer, jobs: Jobs) -> None:
+    def __init__(self, interned: Interned, placer: Placer, jobs: JobRegistry) -> None:
         self._interned = interned
         self._placer = placer
         self._jobs = jobs
 
     def submit(self, pool: Pool, job: Job, now: float) -> Never | None:
-        """A new job waits in a pool, unless it can never run there: returns why, if that is so."""
+        """Enters a new job into a pool, unless it can never run there; returns the reason in that case."""
         demand = self._interned.demands.number(job.demand)
         never = pool.never(demand, self._interned.demands.all[demand], self._placer)
         if never is None:
@@ -26,7 +26,7 @@ class Intake:
         return never
 
     def enter(self, pool: Pool, job: Job, serial: int, now: float) -> None:
-        """A job that has a serial already waits in a pool."""
+        """Enters a job that already has a serial into a pool."""
         self._enter(pool, job, serial, self._interned.demands.number(job.demand), now)
 
     def _enter(self, pool: Pool, job: Job, serial: int, demand: int, now: float) -> None:
@@ -35,7 +35,7 @@ class Intake:
         tenant, user = interned.tenants.number(job.tenant), interned.users.number(job.owner)
         model = interned.models.number(job.model)
         shapes = pool.option_shapes(demand, interned.demands.all[demand], interned.shapes, self._placer)
-        entry = Entry(app.number, tenant, user, demand, shapes, app.submitted_at, app.integral, model)
+        entry = JobNumbers(app.number, tenant, user, demand, shapes, app.submitted_at, app.integral, model)
         pool.table.add(serial, job, entry)
         pool.unsettled += 1
         if not is_loan(serial):
@@ -51,14 +51,14 @@ class Intake:
         number = self._interned.demands.number(job.demand)
         return pool.never(number, self._interned.demands.all[number], self._placer)
 
-    def reenter(self, pool: Pool, withdrawn: Suspended, now: float) -> None:
-        """A job that was in a pool before waits in this one, with all that it has had."""
+    def reenter(self, pool: Pool, withdrawn: SuspendedJob, now: float) -> None:
+        """Enters a job that was in a pool before into this one, with its history."""
         self.enter(pool, withdrawn.job, withdrawn.serial, now)
         row = pool.table.row[withdrawn.serial]
         for name in CARRIED:
             column, values = pool.table.columns[name][row : row + 1], withdrawn.carried[name]
             if column.ndim == 1:
                 column[:] = values
-            else:  # tables differ in how many options they have room for
+            else:  # tables differ in their capacity for options
                 options = min(column.shape[-1], values.shape[-1])
                 column[:, :options] = values[:, :options]

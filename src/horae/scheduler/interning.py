@@ -1,4 +1,4 @@
-"""Numbers for values that recur: names, shapes and demands. Equal values get the same number, in order of arrival."""
+"""Interning: numbers for names, shapes and demands. Equal values get the same number, in order of arrival."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from horae.model.arrays import Floats, Ints
-from horae.model.cells import Cluster
+from horae.model.cluster import Cluster
+from horae.model.job_table import NONE
 from horae.model.shapes import Demand, Shape
 from horae.model.speeds import SharingTable
-from horae.model.table import NOBODY
 
-_UNKNOWN = -2  # unlike NOBODY, which stands for no shape at all
+_UNKNOWN = -2  # distinct from NONE, which stands for no shape at all
 
 
-class Names:
+class InternedNames:
     """Tenants, users or models, each with its weight."""
 
     def __init__(self, weights: Mapping[str, float] | None = None) -> None:
@@ -34,8 +34,8 @@ class Names:
         return number
 
     def find(self, name: str) -> int:
-        """NOBODY for a name that was never met."""
-        return self._number.get(name, NOBODY)
+        """The number of a name; NONE if it is unknown."""
+        return self._number.get(name, NONE)
 
     def set_weight(self, name: str, weight: float) -> None:
         self._weights[name] = weight
@@ -47,18 +47,18 @@ class Names:
         return self._weights
 
 
-class Shapes:
+class InternedShapes:
     def __init__(self, cluster: Cluster) -> None:
         self._number: dict[Shape, int] = {}
         self.all: tuple[Shape, ...] = ()
         self.move(cluster)
 
     def move(self, cluster: Cluster) -> None:
-        """Another cluster: shapes keep their numbers, and may exist there or not."""
+        """Switches to another cluster: shapes keep their numbers, and may or may not exist there."""
         self._largest_cell = cluster.largest_cell
         self._accelerators = {name: index for index, name in enumerate(cluster.accelerators)}
         self._levels = {name: index for index, name in enumerate(cluster.levels)}
-        self.accelerator: Ints = np.array([self._chain(shape) for shape in self.all], dtype=np.int64)  # NOBODY: none
+        self.accelerator: Ints = np.array([self._chain(shape) for shape in self.all], dtype=np.int64)  # NONE: none
         self.gpus: Ints = np.array([shape.gpus for shape in self.all], dtype=np.int64)
         self.level: Ints = np.array([self._levels.get(shape.level, -1) for shape in self.all], dtype=np.int64)
         self._freeze()
@@ -78,9 +78,9 @@ class Shapes:
         return self._number.get(shape, _UNKNOWN)
 
     def _chain(self, shape: Shape) -> int:
-        level = self._levels.get(shape.level, NOBODY)
-        if level == NOBODY or self._largest_cell[max(level, 1)].get(shape.accelerator, 0) < shape.gpus:
-            return NOBODY
+        level = self._levels.get(shape.level, NONE)
+        if level == NONE or self._largest_cell[max(level, 1)].get(shape.accelerator, 0) < shape.gpus:
+            return NONE
         return self._accelerators[shape.accelerator]
 
     def _freeze(self) -> None:
@@ -88,7 +88,7 @@ class Shapes:
             column.flags.writeable = False
 
 
-class Demands:
+class InternedDemands:
     def __init__(self) -> None:
         self._number: dict[Demand, int] = {}
         self.all: list[Demand] = []
@@ -102,14 +102,14 @@ class Demands:
 
 
 class KeptSpeeds:
-    """What jobs keep of their speed beside another, as an array over the models and shapes that were met so far."""
+    """The fraction of their speed that jobs keep beside another, as an array over the models and shapes seen so far."""
 
     def __init__(self, table: SharingTable) -> None:
         self.table = table
         self._by_number: Floats = np.empty((0, 0, 0))
 
     def columns(self, models: tuple[str, ...], shapes: tuple[Shape, ...]) -> Floats:
-        """By model, partner's model and shape."""
+        """Kept speeds by model, partner's model and shape."""
         if self.table and self._by_number.shape != (len(models), len(models), len(shapes)):
             kept = self.table.kept
             self._by_number = np.array(
@@ -123,8 +123,8 @@ class Interned:
     """All numberings of one scheduler."""
 
     def __init__(self, cluster: Cluster, weights: Mapping[str, float]) -> None:
-        self.shapes = Shapes(cluster)
-        self.demands = Demands()
-        self.tenants = Names(weights)
-        self.users = Names()
-        self.models = Names()
+        self.shapes = InternedShapes(cluster)
+        self.demands = InternedDemands()
+        self.tenants = InternedNames(weights)
+        self.users = InternedNames()
+        self.models = InternedNames()

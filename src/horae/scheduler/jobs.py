@@ -1,4 +1,4 @@
-"""Which jobs are known: where the live ones are, what has become of the others, and every change of a status."""
+"""The known jobs: the pools of the live ones, the outcomes of the others, and every change of a status."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from horae.model.arrays import Bools
+from horae.model.job_table import NONE
 from horae.model.jobs import Job
 from horae.model.reasons import Refusal
 from horae.model.status import HOLDING, ON_GPUS, PENDING, STOPPING, Signal, Status, after
-from horae.model.table import NOBODY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 _UNSETTLED = frozenset({PENDING, HOLDING, STOPPING})
 
-# What a job has had so far, which it takes along into another pool.
+# Columns with a job's history, which it carries over into another pool.
 CARRIED = (
     "steps_base", "run_base", "service_base", "service_mark", "received_base", "preemptions_left", "queued_at", "runs",
     "speed", "curve_rate", "curve_start", "curve_floor",
 )  # fmt: skip
 
 
-_LOAN = 1 << 40  # beyond all serials: what a job borrows has a row, and so a serial, of its own
+_LOAN = 1 << 40  # above all serials: a loan has its own row, and therefore its own serial
 
 
 def loan_of(serial: int) -> int:
@@ -48,25 +48,25 @@ class Ended(NamedTuple):
     at: float
 
 
-class Suspended(NamedTuple):
-    """A job that its owner wants to wait: it is in no pool, so that no policy plans for it."""
+class SuspendedJob(NamedTuple):
+    """A job suspended by its owner: it is in no pool, so that no policy plans for it."""
 
     job: Job
     serial: int
     carried: dict[str, NDArray[Any]]  # by column
 
 
-class Jobs:
+class JobRegistry:
     def __init__(self) -> None:
         self.live: dict[str, tuple[Pool, int]] = {}  # by id: its pool and serial
         self.id_of: dict[int, str] = {}  # by serial, of live and suspended jobs
-        self.suspended: dict[str, Suspended] = {}
-        self.to_suspend: set[int] = set()  # serials of jobs that are suspended as soon as they have left their GPUs
+        self.suspended: dict[str, SuspendedJob] = {}
+        self.to_suspend: set[int] = set()  # serials of jobs to be suspended as soon as they have left their GPUs
         self.ended: dict[str, Ended] = {}
-        self._end_order: deque[str] = deque()  # ids of ended jobs, the first to end first
+        self._end_order: deque[str] = deque()  # ids of ended jobs, earliest end first
         self.refused: dict[str, Refusal] = {}
         self.failures: dict[int, int] = {}  # by serial
-        self.retry_at: dict[int, float] = {}  # by serial: when a start that was lost before it ran is tried again
+        self.retry_at: dict[int, float] = {}  # by serial: when a start that was lost before it ran is retried
         self.lent: dict[int, Pool] = {}  # by serial of a loan: the pool that it is in
         self.serial_next = 0
 
@@ -79,13 +79,13 @@ class Jobs:
         self.id_of[serial] = job_id
         return serial
 
-    # Questions
+    # Queries
 
     def where(self, serial: int) -> Pool:
         return self.lent[serial] if is_loan(serial) else self.live[self.id_of[serial]][0]
 
     def home(self, loan: int) -> Pool:
-        """The pool of the tenant whose job has borrowed."""
+        """The pool of the tenant whose job borrows."""
         return self.live[self.id_of[loan]][0]
 
     def job(self, serial: int) -> Job:
@@ -99,9 +99,9 @@ class Jobs:
         return int(pool.table.status[pool.table.row[serial]])
 
     def current(self, job_id: str, epoch: int) -> tuple[Pool, int] | None:
-        """The job, if this epoch is its present lease; anything else is old news."""
+        """The job, if this epoch is its present lease; None for outdated epochs."""
         found = self.live.get(job_id)
-        if found is None or epoch == NOBODY:
+        if found is None or epoch == NONE:
             return None
         if self.epoch(*found) == epoch:
             return found
@@ -111,7 +111,7 @@ class Jobs:
         return None
 
     def on_gpus(self, job_id: str) -> tuple[Pool, int] | None:
-        """The row under which a job is on GPUs, if it is: its own, or what it has borrowed."""
+        """The row under which a job holds GPUs, if it does: its own, or that of its loan."""
         found = self.live.get(job_id)
         if found is None:
             return None
@@ -131,7 +131,7 @@ class Jobs:
         return None if ended is None else ended.status
 
     def barred(self, pool: Pool, squatting: set[str], now: float) -> Bools | None:
-        """By row: its job must not start yet, for a run of it is still there, or a start of it was lost just now.
+        """By row: whether its job must not start yet, because a run of it still exists, or a start of it was just lost.
 
         None where there is no such job.
         """
@@ -144,7 +144,7 @@ class Jobs:
         return barred if barred.any() else None
 
     def next_retry_at(self, pool: Pool) -> float:
-        """When the next start that was lost may be tried again in a pool."""
+        """When the next lost start may be retried in a pool."""
         if not self.retry_at:
             return inf
         here = pool.table.row
@@ -153,7 +153,7 @@ class Jobs:
     # Changes
 
     def signal(self, pool: Pool, serial: int, signal: Signal, now: float) -> int:
-        """The only way to change the status of a live job."""
+        """Changes the status of a live job; the only way to do so."""
         table, row = pool.table, pool.table.row[serial]
         before = int(table.status[row])
         status = after(table.ids[row], before, signal)
@@ -164,7 +164,7 @@ class Jobs:
         return status
 
     def end(self, pool: Pool, serial: int, now: float) -> None:
-        """A live job has reached a final status."""
+        """Removes a live job that has reached a final status."""
         row = pool.table.row[serial]
         job, status = pool.table.jobs[row], Status(pool.table.status[row])
         self._leave(pool, serial, now, is_finished=status is Status.FINISHED)
@@ -179,15 +179,15 @@ class Jobs:
         self.ended[job_id] = ended
         self._end_order.append(job_id)
 
-    def withdraw(self, pool: Pool, serial: int, now: float) -> Suspended:
-        """Take a pending job out of its pool, with all that it has had so far."""
+    def withdraw(self, pool: Pool, serial: int, now: float) -> SuspendedJob:
+        """Removes a pending job from its pool, and returns it with its history."""
         table, row = pool.table, pool.table.row[serial]
         job = table.jobs[row]
         carried = {name: table.columns[name][row : row + 1].copy() for name in CARRIED}
         pool.unsettled -= 1
         self._leave(pool, serial, now, is_finished=False)
         del self.live[job.id]
-        return Suspended(job, serial, carried)
+        return SuspendedJob(job, serial, carried)
 
     def suspend(self, pool: Pool, serial: int, now: float) -> None:
         self.to_suspend.discard(serial)
@@ -195,13 +195,13 @@ class Jobs:
         self.suspended[withdrawn.job.id] = withdrawn
 
     def drop(self, job: Job, serial: int, status: Status, now: float) -> None:
-        """A job that is in no pool ends."""
+        """Ends a job that is in no pool."""
         self.suspended.pop(job.id, None)
         self._forget(job.id, serial)
         self.remember(job.id, Ended(status, now))
 
     def forget_ended(self, before: float) -> None:
-        """Jobs that ended before that time are no longer remembered."""
+        """Forgets jobs that ended before that time."""
         order = self._end_order
         while order and self.ended[order[0]].at < before:
             job_id = order.popleft()

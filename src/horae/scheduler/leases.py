@@ -1,4 +1,4 @@
-"""Leases: which bundle has which GPUs. They begin with a `Start`, and end when the engine says so."""
+"""Leases: which bundle has which GPUs. They begin with a `Start`, and end when the engine reports it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from horae.model.shapes import Demand
 from horae.model.speeds import SharingTable
 from horae.model.status import CANCELLING, STARTING, STOPPING, Signal
 from horae.scheduler.gpu_ledger import GpuLedger
-from horae.scheduler.interning import Demands
-from horae.scheduler.jobs import Jobs
+from horae.scheduler.interning import InternedDemands
+from horae.scheduler.jobs import JobRegistry
 from horae.scheduler.pool import Pool
 from horae.scheduler.unacknowledged import Outbox
 
@@ -20,7 +20,13 @@ _INCARNATION_BITS = 40  # an epoch is unique over all incarnations of a log, and
 
 class Leases:
     def __init__(
-        self, ledger: GpuLedger, jobs: Jobs, outbox: Outbox, demands: Demands, sharing: SharingTable, incarnation: int
+        self,
+        ledger: GpuLedger,
+        jobs: JobRegistry,
+        outbox: Outbox,
+        demands: InternedDemands,
+        sharing: SharingTable,
+        incarnation: int,
     ) -> None:
         self._ledger = ledger
         self._jobs = jobs
@@ -29,19 +35,19 @@ class Leases:
         self._sharing = sharing
         self.by_epoch: dict[int, Lease] = {}
         self.epoch_next = incarnation << _INCARNATION_BITS
-        # Ranges of epochs that a former incarnation may have used unknown to us.
+        # Ranges of epochs that a former incarnation may have used without a record.
         self.lost: list[tuple[int, int]] = [(0, self.epoch_next)] if self.epoch_next else []
-        self.starting: dict[int, float] = {}  # by epoch: until when it must have begun to run; where phases are told
+        self.starting: dict[int, float] = {}  # by epoch: deadline to begin running; where the engine reports phases
 
     def begin_incarnation(self, incarnation: int) -> None:
-        """Epochs are unlike any that were used before; some of those may not be on record."""
+        """Begins a new range of epochs, distinct from all used before; some of those may not be on record."""
         first = incarnation << _INCARNATION_BITS
         if first > self.epoch_next:
             self.lost.append((self.epoch_next, first))
             self.epoch_next = first
 
     def note(self, epoch: int) -> None:
-        """An epoch that was not on record is from now on; others before it still are not."""
+        """Records an epoch that was not on record; earlier ones still are not."""
         if epoch >= self.epoch_next:
             self.lost.append((self.epoch_next, epoch))
             self.epoch_next = epoch + 1
@@ -55,7 +61,7 @@ class Leases:
         return epoch >= self.epoch_next or any(first <= epoch < last for first, last in self.lost)
 
     def demand(self, pool: Pool, taken: Placement | Lease) -> Demand:
-        """What a bundle asks of its nodes."""
+        """The combined demand of a bundle."""
         table = pool.table
         numbers = [int(table.demand[table.row[serial]]) for serial in taken.bundle]
         demand = self._demands.all[numbers[0]]
@@ -75,7 +81,7 @@ class Leases:
         self._outbox.send(Start(epoch, job_ids, gpus, placement.shape, steps_done, resumes, lease_until, cells), now)
 
     def occupy(self, pool: Pool, epoch: int, placement: Placement, now: float) -> None:
-        """The bundle has its GPUs from now on."""
+        """Allocates the GPUs of a placement to its bundle from now on."""
         self.by_epoch[epoch] = Lease(epoch, placement.bundle, placement.gpus, placement.shape)
         self._ledger.take(placement.gpus, epoch, self.demand(pool, placement))
         for serial, option in zip(placement.bundle, (placement.option, placement.partner_option), strict=False):
@@ -119,13 +125,13 @@ class Leases:
         self._outbox.send(Stop(epoch, job.id, job.grace_seconds), now)
 
     def begun(self, epoch: int) -> None:
-        """One of a bundle has begun to run; until the last has, there is a time by which that must be."""
+        """Records that one job of a bundle has begun to run; the start deadline holds until the last one has."""
         bundle = self.by_epoch[epoch].bundle
         if all(self._jobs.status(self._jobs.where(serial), serial) != STARTING for serial in bundle):
             self.starting.pop(epoch, None)
 
     def leave(self, pool: Pool, epoch: int, serial: int, now: float) -> Lease:
-        """A job has left its GPUs; they are free when the last of its bundle has."""
+        """Removes a job from its GPUs; they are released when the last job of the bundle has left."""
         job_id = self._jobs.id_of[serial]
         lease = self.by_epoch.get(epoch)
         if lease is None or serial not in lease.bundle:

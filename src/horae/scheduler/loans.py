@@ -1,12 +1,12 @@
 """Loans: jobs of a tenant on GPUs outside its cells.
 
-A job that its tenant's policy would start, but for which the tenant's cells have no room, may borrow: it is entered in
-the open pool as well, as a *loan* with a serial of its own, and is ranked there by that pool's policy, without a
+A job that its tenant's policy would start, but for which the tenant's cells have no room, may borrow: it is also
+entered in the open pool, as a *loan* with its own serial, and is ranked there by that pool's policy, without a
 guarantee. It keeps its place in its tenant's pool, where borrowed time counts neither as service nor as entitlement
-used; the work that it does is progress. When its tenant's turn comes, the lease moves into the tenant's cells where it
-is (*promotion*), or the job moves, if that is worth a restart.
+used; the work that it does is progress. When its tenant's turn comes, the lease moves into the tenant's cells without a
+restart (*promotion*), or the job moves, if that is worth a restart.
 
-The reverse is lazy preemption: a job that loses its cells goes on where it is, as a loan (*downgrade*).
+The reverse is lazy preemption: a job that loses its cells continues where it is, as a loan (*downgrade*).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from dataclasses import replace
 from math import isfinite
 
 from horae.model.arrays import Ints
+from horae.model.job_table import NONE
 from horae.model.plans import Departure, Lease, Placement, RoundPlan
 from horae.model.reasons import Moved, Preempted, Won
 from horae.model.status import HOLDING, ON_GPUS, PENDING, RUNNING, STARTING, Signal, Status
-from horae.model.table import NOBODY
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
 from horae.scheduler.intake import Intake
-from horae.scheduler.jobs import Jobs, home_of, loan_of
+from horae.scheduler.jobs import JobRegistry, home_of, loan_of
 from horae.scheduler.leases import Leases
 from horae.scheduler.pool import Pool
-from horae.scheduler.pools import PoolSet
+from horae.scheduler.pool_set import PoolSet
 
-_HORIZON_SECONDS = 3600.0  # over which a move of a job of unknown length must pay
+_HORIZON_SECONDS = 3600.0  # horizon over which a move of a job of unknown length must pay off
 
 
 class Loans:
@@ -36,7 +36,7 @@ class Loans:
         self,
         pools: PoolSet,
         ledger: GpuLedger,
-        jobs: Jobs,
+        jobs: JobRegistry,
         leases: Leases,
         holds: Holds,
         intake: Intake,
@@ -51,7 +51,7 @@ class Loans:
     # Which jobs may borrow
 
     def offer(self, pool: Pool, now: float) -> None:
-        """After a round of a tenant's pool: its jobs without room may borrow, and no others."""
+        """After a round of a tenant's pool, enters loans for exactly those of its jobs that found no room."""
         wanted = dict.fromkeys(self._without_room(pool)) if pool.spec.borrow else {}
         for serial in sorted(each for each in self._jobs.lent if home_of(each) in pool.table.row):
             if home_of(serial) not in wanted and self._status(serial) in (PENDING, HOLDING):
@@ -73,13 +73,13 @@ class Loans:
             if table.status[row] != PENDING or serial not in claimants or int(table.demand[row]) not in plan.blocked:
                 continue
             if table.jobs[row].pinned:
-                continue  # it wants just that cell
+                continue  # it requires that cell
             if plan.head is None or plan.head.head == table.ids[row]:
                 yield serial
 
     def _lend(self, pool: Pool, serial: int, spare: Pool, now: float) -> bool:
         row = pool.table.row[serial]
-        job = replace(pool.table.jobs[row], pinned="")  # outside its cells, a pin means nothing
+        job = replace(pool.table.jobs[row], pinned="")  # outside its cells, a pin has no meaning
         if not self._intake.could_hold(spare, job):
             return False
         loan = loan_of(serial)
@@ -94,7 +94,7 @@ class Loans:
         return True
 
     def withdraw(self, loan: int, now: float) -> None:
-        """The job no longer waits for GPUs outside its cells."""
+        """Withdraws a loan: the job no longer waits for GPUs outside its cells."""
         spare = self._jobs.lent[loan]
         self._holds.release(loan, now)
         spare.unsettled -= 1
@@ -108,12 +108,12 @@ class Loans:
         spare.touch(now)
 
     def drop(self, serial: int, now: float) -> None:
-        """A job leaves its tenant's pool: it borrows nothing any longer, if it is not on borrowed GPUs."""
+        """Ends the loan of a job that leaves its tenant's pool, unless it is on borrowed GPUs."""
         loan = loan_of(serial)
         if loan in self._jobs.lent and self._status(loan) in (PENDING, HOLDING):
             self.withdraw(loan, now)
 
-    # What happens to them
+    # Events of loans
 
     def is_running(self, serial: int) -> bool:
         """Whether a job is on borrowed GPUs, or about to be."""
@@ -121,14 +121,14 @@ class Loans:
         return loan in self._jobs.lent and self._status(loan) in ON_GPUS
 
     def sync(self, loan: int) -> None:
-        """Work that is done on borrowed GPUs is progress."""
+        """Copies the progress made on borrowed GPUs to the job's row in its own pool."""
         spare, pool = self._jobs.lent[loan], self._jobs.home(loan)
         mine, row = spare.table.row[loan], pool.table.row[home_of(loan)]
         pool.table.steps_base[row] = max(pool.table.steps_base[row], spare.table.steps_base[mine])
         pool.table.runs[row] = spare.table.runs[mine]
 
     def ended(self, loan: int, status: Status, now: float) -> None:
-        """A job has ended for good on borrowed GPUs."""
+        """Ends a job that has ended on borrowed GPUs."""
         pool, serial = self._jobs.home(loan), home_of(loan)
         self.sync(loan)
         self._remove(loan, now, is_finished=status is Status.FINISHED)
@@ -139,7 +139,7 @@ class Loans:
         self._jobs.end(pool, serial, now)
 
     def left(self, loan: int, now: float) -> None:
-        """A job has left borrowed GPUs with work left."""
+        """Requeues or suspends a job that has left borrowed GPUs with work left."""
         pool, serial = self._jobs.home(loan), home_of(loan)
         self.sync(loan)
         self._return(pool, serial, now)
@@ -158,9 +158,10 @@ class Loans:
     # Into the tenant's cells, and out of them
 
     def welcome_home(self, pool: Pool, placement: Placement, plan: RoundPlan, now: float) -> bool:
-        """A job that borrows has won cells. Whether there is nothing left to start: it is there, or stays where it is.
+        """Handles a borrowing job that has won cells; returns whether there is nothing left to start.
 
-        Otherwise it was told to leave its borrowed GPUs, or only waited for some.
+        That is so if its lease was promoted, or the job stays where it is. Otherwise it was told to leave its borrowed
+        GPUs, or only waited for some.
         """
         loan = loan_of(placement.serial)
         if self._status(loan) in (PENDING, HOLDING):
@@ -177,15 +178,15 @@ class Loans:
         return True
 
     def without_declined(self, pool: Pool, plan: RoundPlan) -> RoundPlan:
-        """The plan without cells for jobs that stay on borrowed GPUs anyway, and without preemptions for these."""
+        """The plan without cells for jobs that stay on borrowed GPUs anyway, and without the preemptions for these."""
         while declined := [each.serial for each in plan.placements if self._declines(pool, each, plan)]:
-            plan = self._without(pool, plan, declined)  # where others counted on these preemptions, they decline next
+            plan = self._without(pool, plan, declined)  # winners that depended on these preemptions decline next
         return plan
 
     def _without(self, pool: Pool, plan: RoundPlan, serials: list[int]) -> RoundPlan:
         by = {self._jobs.id_of[serial] for serial in serials}
         kept = tuple(each for each in plan.placements if each.serial not in serials)
-        heirs = {  # by lease: a winner that needs its GPUs all the same
+        heirs = {  # by lease: another winner that needs its GPUs all the same
             epoch: self._jobs.id_of[each.serial]
             for each in reversed(kept)
             for epoch in (*each.leaving, *self._ledger.holder[each.gpus].tolist())
@@ -200,7 +201,7 @@ class Loans:
         return plan._replace(placements=kept, departures=tuple(departures), declined=(*plan.declined, *serials))
 
     def _declines(self, pool: Pool, placement: Placement, plan: RoundPlan) -> bool:
-        """A job on borrowed GPUs has won cells: whether it stays where it is, and leaves them to the next job."""
+        """Whether a job on borrowed GPUs that has won cells stays where it is, and leaves the cells to the next job."""
         serial, tenancy = placement.serial, self._ledger.tenancy
         if not pool.spec.reserves or tenancy is None or len(placement.bundle) > 1:
             return False
@@ -211,21 +212,22 @@ class Loans:
         lease, job = self._leases.by_epoch[self.epoch(serial)], pool.table.jobs[pool.table.row[serial]]
         if len(lease.bundle) > 1:
             return True
-        with tenancy.trial():  # could its cells be where it is, once others have given up theirs?
+        with tenancy.trial():  # whether its cells could be bound where it runs, once others have released theirs
             for departure in plan.departures:
                 if not self.is_downgraded(pool, departure):
-                    continue  # it has its cells until it has left
+                    continue  # it keeps its cells until it has left
                 tenancy.claim(self._leases.by_epoch[self._jobs.epoch(pool, departure.serial)].gpus, claimed=False)
             real, taken = tenancy.real[lease.gpus], _taken(plan, placement)
             return tenancy.adopt(pool.spec.name, real, job.pinned, taken, job.members) is None
 
     def stay(self, pool: Pool, serial: int, now: float) -> None:
-        """A job stays on borrowed GPUs: until it has left them, it claims no cells. The next job has them at once."""
+        """Keeps a job on borrowed GPUs: until it has left them, it claims no cells,
+        and the next job may have them at once."""
         self._jobs.signal(pool, serial, Signal.LEND, now)
         pool.retry_at = min(pool.retry_at, now)
 
     def recall(self, pool: Pool, serial: int, placement: Placement, now: float) -> None:
-        """One of two jobs that are to share GPUs borrows: it leaves what it has, or no longer waits for it."""
+        """Ends the loan of one of two jobs that are to share GPUs: it leaves its GPUs, or no longer waits for any."""
         loan = loan_of(serial)
         if self._status(loan) in (PENDING, HOLDING):
             self.withdraw(loan, now)
@@ -234,10 +236,10 @@ class Loans:
 
     def epoch(self, serial: int) -> int:
         loan = loan_of(serial)
-        return self._jobs.epoch(self._jobs.lent[loan], loan) if loan in self._jobs.lent else NOBODY
+        return self._jobs.epoch(self._jobs.lent[loan], loan) if loan in self._jobs.lent else NONE
 
     def _promote(self, pool: Pool, placement: Placement, taken: Collection[int], now: float) -> bool:
-        """The lease as it is becomes one of the tenant's cells', if they can be where it is."""
+        """Moves the lease into the tenant's cells without a restart, if they can be bound to its GPUs."""
         loan, tenancy = loan_of(placement.serial), self._ledger.tenancy
         lease = self._leases.by_epoch[self.epoch(placement.serial)]
         if tenancy is None or len(lease.bundle) > 1:
@@ -256,7 +258,7 @@ class Loans:
         return True
 
     def downgrade(self, pool: Pool, serial: int, now: float) -> bool:
-        """A job goes on where it is, without its cells; False where that cannot be."""
+        """Lets a job continue on its GPUs without its cells; returns False where that is not possible."""
         spare, tenancy = self._pools.open_pool, self._ledger.tenancy
         lease = self._leases.by_epoch[self._jobs.epoch(pool, serial)]
         if spare is None or tenancy is None or not self.can_downgrade(pool, serial):
@@ -269,14 +271,15 @@ class Loans:
         return True
 
     def is_downgraded(self, pool: Pool, departure: Departure) -> bool:
-        """Whether a job that is preempted goes on where it is, without a guarantee, until its GPUs are needed."""
+        """Whether a preempted job continues where it is, without a guarantee, until its GPUs are needed."""
         if not pool.spec.reserves or not isinstance(departure.reason, Preempted):
             return False
         is_lazy = pool.table.jobs[pool.table.row[departure.serial]].lazy
         return is_lazy and self.can_downgrade(pool, departure.serial)
 
     def can_downgrade(self, pool: Pool, serial: int) -> bool:
-        """Whether a job is in cells of its tenant, alone and to stay, and there is a pool for what is not."""
+        """Whether a job runs alone in cells of its tenant, is not leaving,
+        and there is a pool for jobs without a guarantee."""
         spare, tenancy = self._pools.open_pool, self._ledger.tenancy
         lease = self._leases.by_epoch[self._jobs.epoch(pool, serial)]
         if spare is None or spare is pool or tenancy is None or len(lease.bundle) > 1:
@@ -285,7 +288,7 @@ class Loans:
         return is_in_cells and self._jobs.status(pool, serial) in (STARTING, RUNNING)
 
     def release_cells(self, pool: Pool, serial: int, now: float) -> None:
-        """A lease that is on GPUs outside its tenant's cells goes on as a loan, if there is a pool for those."""
+        """Turns a lease on GPUs outside its tenant's cells into a loan, if there is a pool for those."""
         spare = self._pools.open_pool
         if spare is None or spare is pool or not self._lend(pool, serial, spare, now):
             return
@@ -302,14 +305,14 @@ class Loans:
         pool.touch(now)
 
     def can_move(self, serial: int) -> bool:
-        """Whether a job may change its pool: it is not on borrowed GPUs, or has them alone and will stay."""
+        """Whether a job may change its pool: it is not on borrowed GPUs, or has them alone and is not leaving."""
         if not self.is_running(serial):
             return True
         is_alone = len(self._leases.by_epoch[self.epoch(serial)].bundle) == 1
         return is_alone and self._status(loan_of(serial)) in (STARTING, RUNNING)
 
     def move_home(self, serial: int, now: float) -> None:
-        """A job has moved to the pool from which it borrows: what it has there is its own from now on."""
+        """Makes a loan the job's own lease, after the job has moved to the pool from which it borrows."""
         loan = loan_of(serial)
         if loan not in self._jobs.lent:
             return
@@ -322,13 +325,13 @@ class Loans:
         self._remove(loan, now, is_finished=False)
 
     def _hand_over(self, source: Pool, serial: int, target: Pool, placement: Placement, epoch: int, now: float) -> None:
-        """A lease goes on under another row: its work is believed to go on, its service is counted from here."""
+        """Transfers a lease to another row: its progress is kept, its service is counted from here."""
         row = source.table.row[serial]
         done = float(source.table.view(now).steps_done[row])
         productive_at = float(source.table.productive_at[row])
         confirmed_at, is_confirmed = float(source.table.confirmed_at[row]), source.table.status[row] != STARTING
         steps, runs = float(source.table.steps_base[row]), int(source.table.runs[row])
-        lease_until = float(source.table.lease_until[row])  # a promise, whichever row it is under
+        lease_until = float(source.table.lease_until[row])  # a promise that holds under either row
         self._leases.occupy(target, epoch, placement, now)
         table, mine = target.table, target.table.row[placement.serial]
         table.steps_base[mine] = max(table.steps_base[mine], steps)
@@ -340,7 +343,7 @@ class Loans:
             self._jobs.signal(target, placement.serial, Signal.ACKNOWLEDGE, now)
 
     def _is_worth_moving(self, pool: Pool, placement: Placement) -> bool:
-        """Whether the job would be done sooner in its cells, restart included."""
+        """Whether the job would finish sooner in its cells, restart included."""
         loan = loan_of(placement.serial)
         spare = self._jobs.lent[loan]
         mine, row = spare.table.row[loan], pool.table.row[placement.serial]
@@ -356,5 +359,5 @@ class Loans:
 
 
 def _taken(plan: RoundPlan, placement: Placement) -> list[int]:
-    """GPUs that go to other jobs."""
+    """GPUs allocated to other jobs in the plan."""
     return [gpu for other in plan.placements if other is not placement for gpu in other.gpus.tolist()]

@@ -1,4 +1,4 @@
-"""Between rounds: jobs that have just come may start on free GPUs at once, in the order in which they came."""
+"""Between rounds: newly submitted jobs may start on free GPUs at once, in order of arrival."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from horae.scheduler.pool import Pool
 
 
 def newcomers_first(pool: Pool) -> Ranking:
-    """An order of the jobs that came since the last decision; it preempts no job, and no other job is in it."""
+    """Ranks only the jobs submitted since the last decision; the ranking preempts no job."""
     rows = [pool.table.row[serial] for serial in pool.newcomers if serial in pool.table.row]
     return Ranking(np.array(rows, dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Placement as the admission pass and policies ask for it: compiled where the cluster allows it, plain elsewhere."""
+"""Placement for the admission pass and for policies: compiled where the cluster allows it, plain Python elsewhere."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from horae.model.arrays import Bools, Ints
-from horae.model.cells import NODE, Cluster
+from horae.model.cluster import NODE, Cluster
+from horae.model.job_table import NONE
 from horae.model.plans import Contest, Riders, Settlement, Spot, Turns
 from horae.model.shapes import Demand, Shape
-from horae.model.table import NOBODY
 from horae.placement.evict import place_over
-from horae.placement.fit import on_nodes, place
+from horae.placement.fit import levels_of, on_nodes, place
 from horae.placement.flat import place_flat, place_over_flat
-from horae.placement.trial import levels_of
 from horae.scheduler.flat_pass import settle_flat, sizes_of, with_more
 from horae.scheduler.gpu_ledger import GpuLedger
 
@@ -26,16 +25,16 @@ if TYPE_CHECKING:
 class Placer:
     def __init__(self, ledger: GpuLedger) -> None:
         self._ledger = ledger
-        self.spreads = False  # whether gangs of the pool that decides go to the emptiest nodes
+        self.spreads = False  # whether gangs of the deciding pool go to the emptiest nodes
         self.move()
 
     def move(self) -> None:
-        """The ledger has another cluster."""
-        self._asked = False  # whether any demand for which a whole pass was wanted has more in it than GPUs
+        """Resets the caches after the ledger has switched to another cluster."""
+        self._asked = False  # whether any demand of a compiled pass asks for more than GPUs
         self._masks: dict[tuple[str, ...], Bools] = {}  # by names of nodes: their GPUs
         tenancy = self._ledger.tenancy
         self._has_pins = tenancy is not None and bool(tenancy.is_pinned.any())
-        self._sizes: Sizes | None = None  # of all demands known when a policy last worked by turns
+        self._sizes: Sizes | None = None  # of all demands known when a policy last ran a pass by turns
         self._starts: Mapping[str, Ints] = {}  # by accelerator, where placement is compiled: the first GPU of each node
 
     @property
@@ -43,12 +42,12 @@ class Placer:
         return self._ledger.cluster
 
     def hasten(self) -> None:
-        """From now on placement is compiled where it can be: loading kernels pays for pools that move jobs often."""
+        """Switches to compiled placement where possible: loading kernels pays off for pools that move jobs often."""
         if not self._starts and self.cluster.is_flat:
             self._starts = self.cluster.node_starts
 
     def settle(self, turns: Turns, demands: Sequence[Demand]) -> Settlement | None:
-        """A whole pass at once; None where that is not possible."""
+        """Runs a whole pass at once; None where that is not possible."""
         known = 0 if self._sizes is None else len(self._sizes.gpus)
         self._asked = self._asked or any(
             _is_special(each) or bool(each.nodes or each.pinned) for each in demands[known:]
@@ -72,7 +71,7 @@ class Placer:
         return place_flat(starts, free, demand, shape)
 
     def _place_apart(self, free: Bools, shape: Shape) -> Spot | None:
-        """On the emptiest node that holds a gang, as schedulers do that balance load."""
+        """Places a gang on the emptiest node that holds it, as load-balancing schedulers do."""
         first, stop = self.cluster.chain_cells[self.cluster.node_level].get(shape.accelerator, (0, 0))
         starts = self.cluster.first_gpu[self.cluster.node_level]
         counts = np.add.reduceat(free, starts[:-1], dtype=np.int64)[first:stop]
@@ -100,7 +99,7 @@ class Placer:
         return mask & tenancy.on_nodes(demand.nodes) if demand.nodes else mask
 
     def _static_mask(self, demand: Demand) -> Bools:
-        """The same if nothing were in use: tenants' cells could then be anywhere."""
+        """The same mask for an idle cluster, where tenants' cells could be bound anywhere."""
         if self._ledger.tenancy is not None:
             mask = self._of_pin(demand)
             if not demand.nodes:
@@ -130,7 +129,7 @@ class Placer:
         return shape if level == shape.level else Shape(shape.accelerator, shape.gpus, level)
 
     def tighter(self, one: Shape, other: Shape) -> Shape:
-        """Of two shapes, that of the smaller cell; one of a level that does not exist fits nowhere."""
+        """The shape of the smaller cell of two; a shape of a level that does not exist fits nowhere."""
         levels = self.cluster.levels
         if other.level not in levels:
             return other
@@ -139,35 +138,35 @@ class Placer:
     def sharing(self, gpus: Ints, holder: Ints) -> set[int]:
         """Epochs of the leases on the nodes of these GPUs."""
         nodes = self.cluster.node_of_gpu
-        return set(holder[np.isin(nodes, nodes[gpus])].tolist()) - {NOBODY}
+        return set(holder[np.isin(nodes, nodes[gpus])].tolist()) - {NONE}
 
     def count(self, free: Bools, shape: Shape) -> int:
         start, stop = self.cluster.chain_gpus.get(shape.accelerator, (0, 0))
         return int(np.count_nonzero(free[start:stop]))
 
     def last_of_type(self, standing: Ints, shape: Shape) -> int:
-        """The last in rank on any GPU of the type; -1 where there is none."""
+        """The last rank on any GPU of the type; -1 where there is none."""
         start, stop = self.cluster.chain_gpus.get(shape.accelerator, (0, 0))
         return int(standing[start:stop].max(initial=-1))
 
     def fit(self, usable: Bools, accelerator: str, gpus: int) -> str | None:
         """The level at which that many GPUs of a type would fit now."""
-        free = usable & (self._ledger.holder == NOBODY)
+        free = usable & (self._ledger.holder == NONE)
         shape = Shape(accelerator, gpus, self.cluster.levels[-1])
         found = self.place(free, self._ledger.loads(), Demand((shape,), 1, 0.0, 0.0), shape)
         return None if found is None else self.cluster.levels[found.level]
 
     def trial(self, usable: Bools, epochs: Ints, gone: Bools, accelerator: str, gangs: Ints) -> Ints:
-        """The levels that gangs would get one after the other, if these rows were gone; -1 where too little is left."""
+        """The levels that gangs would get one after the other, if these rows had ended; -1 where too little is left."""
         epoch = epochs[: len(gone)]
-        leaving = epoch[gone & (epoch != NOBODY)]
+        leaving = epoch[gone & (epoch != NONE)]
         holder = self._ledger.holder
-        free = usable & ((holder == NOBODY) | np.isin(holder, leaving))
+        free = usable & ((holder == NONE) | np.isin(holder, leaving))
         return levels_of(self.cluster, free, accelerator, gangs)
 
     def largest(self, pool_gpus: Bools, demand: Demand, shape: Shape) -> int:
         """The largest gang of this kind that an empty pool can hold."""
-        demand = demand._replace(members=())  # a smaller gang has others, none of them larger
+        demand = demand._replace(members=())  # a smaller gang has other members, none of them larger
         for gpus in range(min(shape.gpus, self.count(pool_gpus, shape) + 1) - 1, 0, -1):
             if self.could_ever_fit(pool_gpus, demand, Shape(shape.accelerator, gpus, shape.level)):
                 return gpus
@@ -181,5 +180,5 @@ class Placer:
 
 
 def _is_special(demand: Demand) -> bool:
-    """Whether a demand has more in it than the compiled search knows: CPUs, memory, members of several sizes."""
+    """Whether a demand asks for more than the compiled search supports: CPUs, memory, members of several sizes."""
     return bool(demand.cpus_per_gpu or demand.memory_bytes_per_gpu or demand.members)

@@ -1,4 +1,4 @@
-"""One pool at run time: its jobs, its policy, when it decides next, and who contends in it."""
+"""One pool at run time: its jobs, its policy, its apps, and when it decides next."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from numpy.typing import NDArray
 
 from horae.mechanism.turns import BY_PRIORITY, Standing, bounded_debts, in_company, pairs_held, time_targets
 from horae.model.arrays import Bools, Floats, Ints
-from horae.model.cells import Cluster
+from horae.model.cluster import Cluster
 from horae.model.decisions import Decision, Grants, Pairs, Ranking, Shares
 from horae.model.errors import PolicyError
+from horae.model.job_table import NONE, JobTable
 from horae.model.plans import Placement, Round, RoundPlan
-from horae.model.pools import Cadence, PoolSpec
 from horae.model.reasons import Never
+from horae.model.setup import Cadence, PoolSpec
 from horae.model.shapes import Demand, Shape
 from horae.model.status import CANCELLING, HOLDING, STOPPING
-from horae.model.table import NOBODY, JobTable
 from horae.model.view import Auctioneer, Policy, View
-from horae.policies.solve.answers import Unsolved
 from horae.scheduler.apps import AppLedger
 from horae.scheduler.auctions import Auction
-from horae.scheduler.check import check_decision
 from horae.scheduler.gpu_ledger import GpuLedger
-from horae.scheduler.interning import Shapes
+from horae.scheduler.interning import InternedShapes
+from horae.scheduler.invariants import check_decision
 from horae.scheduler.placer import Placer
+from horae.solvers.solution import Unsolved
 
 _NOTHING: Ints = np.empty(0, dtype=np.int64)
 
@@ -38,35 +38,35 @@ class Pool:
         self.policy = policy
         self.auctioneer = policy if isinstance(policy, Auctioneer) else None
         self.gpus = gpus
-        self.open_gpus = gpus  # of these, where new work may start
+        self.open_gpus = gpus  # the subset on which new jobs may start
         self.table = JobTable()
         self._option_shapes: dict[int, tuple[int, ...]] = {}  # by demand
-        self.fits: dict[int, tuple[bool, ...]] = {}  # by demand and option: whether it fits the pool when that is empty
-        self.unsettled = 0  # jobs that wait, or will: for a decision, or for others to leave, or to leave themselves
-        self.capacity: Ints = np.empty(0, dtype=np.int64)  # by accelerator: GPUs that may be used
+        self.fits: dict[int, tuple[bool, ...]] = {}  # by demand and option: whether it fits the empty pool
+        self.unsettled = 0  # jobs that wait or will wait: for a decision, for others to leave, or to leave themselves
+        self.capacity: Ints = np.empty(0, dtype=np.int64)  # by accelerator: usable GPUs
         self._shape_accelerator: Ints = _NOTHING
-        self._counted = 0  # how often the capacity was
-        self._sized = (0, 0)  # for how many shapes, and at which count, that was worked out
-        self.cpus = self.memory_bytes = inf  # of the nodes that may be used
-        self.dirty = False  # something happened since the last decision
+        self._counted = 0  # how often the capacity was counted
+        self._sized = (0, 0)  # for how many shapes, and at which count, the accelerators were computed
+        self.cpus = self.memory_bytes = inf  # of the usable nodes
+        self.dirty = False  # an event occurred since the last decision
         self.wake_at = inf
         self.decided_at = -inf
         self.found_ending: frozenset[int] = frozenset()  # leases that were about to end before the last decision
         self.shared_at = 0.0  # when the shares in force were computed
-        self.pair_seconds: Floats = np.empty(0)  # by pair of these shares: time in company since then
+        self.pair_seconds: Floats = np.empty(0)  # by pair of these shares: time on shared GPUs since then
         self.paired_at = 0.0  # when that was last counted
         self.pair_serials: tuple[Ints, Ints] = (_NOTHING, _NOTHING)
-        self.unsolved = ""  # why the shares in force are old ones, if they are
-        self.memory: object = None  # plain data of the last decision, for the next
-        self.retry_at = inf  # when to decide again although nothing happens: a start was put off, or cells declined
-        self.newcomers: list[int] = []  # serials of jobs that came since the last decision
+        self.unsolved = ""  # why older shares are still in force, if they are
+        self.memory: object = None  # plain data of the last decision, for the next one
+        self.retry_at = inf  # when to decide again without an event: a start was postponed, or cells were declined
+        self.newcomers: list[int] = []  # serials of jobs submitted since the last decision
         self.newcomers_at = inf  # when these may start, if the pool admits jobs between rounds
-        self._undo: list[tuple[NDArray[Any], NDArray[Any]]] = []  # columns as they were before the last decision
+        self._undo: list[tuple[NDArray[Any], NDArray[Any]]] = []  # columns before the last decision
         self.asked = False  # whether the last decision was a new one of the policy
         self.decision: Decision | None = None
         self.plan = RoundPlan()
         self.round: Round | None = None  # the last
-        self._claimants: frozenset[int] | None = None  # of that round; worked out when first asked for
+        self._claimants: frozenset[int] | None = None  # of that round; computed on first use
         self.apps = AppLedger()
         self.auction: Auction | None = None
 
@@ -84,35 +84,35 @@ class Pool:
         self.cpus = float(cluster.node_cpus[is_open].sum())
         self.memory_bytes = float(cluster.node_memory_bytes[is_open].sum())
 
-    def accelerator_of(self, shapes: Shapes) -> Ints:
-        """By shape: its accelerator, NOBODY where the pool has not so many GPUs of it now."""
+    def accelerator_of(self, shapes: InternedShapes) -> Ints:
+        """By shape: its accelerator, NONE where the pool now has too few GPUs of it."""
         if self._sized != (len(shapes.all), self._counted):
-            known = shapes.accelerator != NOBODY
+            known = shapes.accelerator != NONE
             fits = known & (shapes.gpus <= np.append(self.capacity, 0)[shapes.accelerator])
-            self._shape_accelerator = np.where(fits, shapes.accelerator, NOBODY)
+            self._shape_accelerator = np.where(fits, shapes.accelerator, NONE)
             self._shape_accelerator.flags.writeable = False
             self._sized = (len(shapes.all), self._counted)
         return self._shape_accelerator
 
     def move(self, spec: PoolSpec, gpus: Bools, ledger: GpuLedger, now: float) -> None:
-        """Other GPUs for the same jobs."""
+        """Switches the pool to other GPUs, with the same jobs."""
         self.spec, self.gpus = spec, gpus
         self.fits.clear()
         self._option_shapes.clear()
         if isinstance(self.decision, Shares):
-            self.decision = self.decision._replace(evidence=None)  # its prices are by the GPU types of before
+            self.decision = self.decision._replace(evidence=None)  # its prices refer to the former GPU types
         self.count_capacity(ledger)
         self.touch(now)
 
     def mask_options(self, serial: int, shapes: tuple[int, ...], fits: tuple[bool, ...]) -> None:
-        """Options that the pool can never hold do not exist here: a policy must not set time aside for them.
+        """Masks options that the pool can never hold: a policy must not reserve time for them.
 
-        The shape that a job runs in stays, whatever has become of the pool.
+        The shape that a job runs in is kept, even if the pool has changed.
         """
         table, row = self.table, self.table.row[serial]
         held = table.option[row]
         table.shape[row, : len(shapes)] = [
-            shape if may or option == held else NOBODY
+            shape if may or option == held else NONE
             for option, (shape, may) in enumerate(zip(shapes, fits, strict=True))
         ]
 
@@ -123,28 +123,28 @@ class Pool:
         return self.table.epoch[:count][(status == STOPPING) | (status == CANCELLING)].tolist()
 
     def holding_serials(self) -> list[int]:
-        """Jobs that have no GPUs and for which some are held."""
+        """Jobs without GPUs for which GPUs are held."""
         count = self.table.count
         return self.table.serial[:count][self.table.status[:count] == HOLDING].tolist()
 
     def quota_left(self, ledger: GpuLedger) -> dict[str, int] | None:
-        """By GPU type: how many more a pool with a quota may use, beside what it has and what is held for it."""
+        """By GPU type: how many more GPUs a pool with a quota may use, beyond those it has and those held for it."""
         if not self.spec.quota:
             return None
         left = dict(self.spec.quota)
         table, count = self.table, self.table.count
         epochs = table.epoch[:count]
-        leaving = np.isin(ledger.holder, epochs[epochs != NOBODY])  # counted as long as its own jobs are there
+        leaving = np.isin(ledger.holder, epochs[epochs != NONE])  # counted as long as its own jobs are there
         mine = np.isin(ledger.held_for, table.serial[:count]) & ~leaving
         for name, (start, stop) in ledger.cluster.chain_gpus.items():
             left[name] = left.get(name, 0) - int(np.count_nonzero(mine[start:stop]))
-        for row in np.flatnonzero(table.epoch[:count] != NOBODY).tolist():
+        for row in np.flatnonzero(table.epoch[:count] != NONE).tolist():
             shape = self.table.jobs[row].options[table.option[row]].shape
             left[shape.accelerator] = left.get(shape.accelerator, 0) - int(table.held_gpus[row])
         return left
 
     def never(self, number: int, demand: Demand, placer: Placer) -> Never | None:
-        """Why no job of this demand can ever run here, if that is so; worked out once for each demand."""
+        """Why no job of this demand can ever run here; None if one can. Computed once per demand."""
         if any(self.fitting(number, demand, placer)):
             return None
         shape = demand.shapes[0]
@@ -163,19 +163,19 @@ class Pool:
             return False
         return placer.could_ever_fit(self.gpus, demand, shape)
 
-    def option_shapes(self, number: int, demand: Demand, shapes: Shapes, placer: Placer) -> tuple[int, ...]:
-        """By option of a demand: the number of its shape, NOBODY where the pool can never hold it."""
+    def option_shapes(self, number: int, demand: Demand, shapes: InternedShapes, placer: Placer) -> tuple[int, ...]:
+        """By option of a demand: the number of its shape, NONE where the pool can never hold it."""
         found = self._option_shapes.get(number)
         if found is None:
             fits = self.fitting(number, demand, placer)
             found = tuple(
-                [shapes.number(shape) if may else NOBODY for shape, may in zip(demand.shapes, fits, strict=True)]
+                [shapes.number(shape) if may else NONE for shape, may in zip(demand.shapes, fits, strict=True)]
             )
             self._option_shapes[number] = found
         return found
 
     def take_over(self, policy: Policy, now: float) -> None:
-        """A new policy begins without the former one's decision and debts."""
+        """Switches to a new policy, which begins without the former one's decision and debts."""
         self.policy, self.decision, self.shared_at = policy, None, now
         self.auctioneer = policy if isinstance(policy, Auctioneer) else None
         table, count = self.table, self.table.count
@@ -186,7 +186,7 @@ class Pool:
         self.touch(now)
 
     def decide(self, view: View) -> Decision:
-        """Ask the policy, unless its shares still stand: then only the round they are turned into is new."""
+        """Calls the policy, unless its shares still stand: then only the round derived from them is new."""
         self.asked = False
         if isinstance(self.decision, Shares):
             if not self.dirty and view.now < self.decision.stands_until:
@@ -198,7 +198,7 @@ class Pool:
         except Unsolved as error:
             self.unsolved = str(error)
             return self._with_newcomers(self.carried(view), view)
-        except Exception as error:  # a policy may be of any origin
+        except Exception as error:  # a policy may be third-party code
             raise PolicyError(
                 f"policy {self.policy.name!r} failed at {view.now:g} s: {type(error).__name__}: {error}",
                 field="policy",
@@ -211,7 +211,7 @@ class Pool:
         return decision
 
     def carried(self, view: View) -> Shares:
-        """The shares in force, for the jobs that there are now; one that has come since has none yet."""
+        """The shares in force for the present jobs; jobs submitted since have none yet."""
         fraction, pairs = view.jobs.target.copy(), self._pairs_of_now()
         if pairs is not None:
             fraction = np.maximum(fraction - in_company(pairs, pairs.fraction, fraction.shape), 0.0)
@@ -219,20 +219,20 @@ class Pool:
         return Shares(fraction, again_at, pairs)
 
     def _with_newcomers(self, shares: Shares, view: View) -> Shares:
-        """Those who have no share at all may have any shape; what is there for them, the mechanism finds out."""
+        """Allows any shape to jobs without a share; the mechanism finds out what is left for them."""
         accepted = view.jobs.shape >= 0
         nothing = ~(view.jobs.target > 0).any(axis=1, keepdims=True) & accepted
         part = 1 / np.maximum(accepted.sum(axis=1, keepdims=True), 1)
         return shares._replace(fraction=np.where(nothing, part, shares.fraction))
 
     def _pairs_of_now(self) -> Pairs | None:
-        """The pairs in force of which both are still there, by their present rows."""
+        """The pairs in force of which both jobs are still there, by their present rows."""
         if not isinstance(self.decision, Shares) or self.decision.pairs is None:
             return None
         row, pairs = self.table.row, self.decision.pairs
-        first = np.array([row.get(serial, NOBODY) for serial in self.pair_serials[0].tolist()], dtype=np.int64)
-        second = np.array([row.get(serial, NOBODY) for serial in self.pair_serials[1].tolist()], dtype=np.int64)
-        both = (first != NOBODY) & (second != NOBODY)
+        first = np.array([row.get(serial, NONE) for serial in self.pair_serials[0].tolist()], dtype=np.int64)
+        second = np.array([row.get(serial, NONE) for serial in self.pair_serials[1].tolist()], dtype=np.int64)
+        both = (first != NONE) & (second != NONE)
         self.pair_serials = (self.pair_serials[0][both], self.pair_serials[1][both])
         self.pair_seconds = self.pair_seconds[both]
         return Pairs(
@@ -240,7 +240,7 @@ class Pool:
         )
 
     def note(self, decision: Decision, view: View) -> None:
-        """Record what a new decision sets in motion: targets and debts, and service that is counted anew."""
+        """Records the consequences of a new decision: targets and debts, and attained service that restarts."""
         table, count = self.table, self.table.count
         self.memory = decision.memory
         self._undo = [(column, column[:count].copy()) for column in self._noted_columns(decision)]
@@ -272,7 +272,7 @@ class Pool:
         return (table.service_mark,) if isinstance(decision, Ranking) and len(decision.promoted) else ()
 
     def close_apps(self, decision: Decision, plan: RoundPlan) -> None:
-        """Who has paid for what it got may win nothing more for a while; who got nothing has not paid."""
+        """Bars apps that paid for what they won from winning more for a while; apps that won nothing have not paid."""
         if not isinstance(decision, Grants) or not len(decision.closed_apps):
             return
         serials = [placement.serial for placement in plan.placements] + [serial for serial, _ in plan.extensions]
@@ -280,15 +280,15 @@ class Pool:
         self.apps.close(np.intersect1d(decision.closed_apps, served), decision.closed_until)
 
     def fold(self, view: View, decision: Decision, *, is_new: bool, unsolved: str) -> None:
-        """Take a decision from a record instead of asking the policy; the pool is then as if it had been asked."""
+        """Takes a decision from a record instead of calling the policy; the resulting state is the same."""
         self.asked, self.unsolved = is_new, unsolved
         if is_new:
             self.note(decision, view)
         elif decision is not self.decision and isinstance(decision, Shares):
-            self._pairs_of_now()  # shares that were carried over leave out pairs of which one has gone
+            self._pairs_of_now()  # carried-over shares omit pairs of which one job has left
 
     def reject(self, now: float) -> None:
-        """The decision could not be carried out: everything is as before it, and the next one is due a round later."""
+        """Undoes a decision that could not be carried out; the next one is due a round later."""
         for column, before in self._undo:
             column[: len(before)] = before
         self._undo.clear()
@@ -298,7 +298,7 @@ class Pool:
         self.wake_at = boundary if self.spec.cadence is Cadence.ROUNDS else now + self.spec.round_seconds
 
     def standing(self, view: View, decision: Decision) -> Standing:
-        """How things stand with the shares in force, and the time that pairs have had of late."""
+        """The present state of the shares in force, and the recent time of pairs on shared GPUs."""
         if not isinstance(decision, Shares):
             return BY_PRIORITY
         rules = self.spec.rules
@@ -308,19 +308,19 @@ class Pool:
         shape_turn = _NOTHING
         if rules.type_order:
             known = {name: turn for turn, name in enumerate(rules.type_order)}
-            turn = [known.get(name, len(known)) for name in view.accelerators]  # those not named come last
+            turn = [known.get(name, len(known)) for name in view.accelerators]  # types not named come last
             shape_turn = np.array(turn)[view.shape_accelerator]
         return Standing(rules, self.spec.round_seconds, view.now - self.shared_at, self.pair_seconds, shape_turn)
 
     def name_newcomers(self, view: View, decision: Ranking, plan: RoundPlan, cluster: Cluster) -> Round:
-        """A plan between two rounds; the last decision stays in force."""
+        """Names the rows of a plan made between two rounds; the last decision stays in force."""
         rows = decision.order
         job_ids = tuple(map(self.table.ids.__getitem__, rows.tolist()))
         serials = view.jobs.serial[rows]
         return Round(view.now, self.spec.name, decision, plan, rows, job_ids, serials, cluster, is_new=False)
 
     def name_round(self, view: View, decision: Decision, plan: RoundPlan, cluster: Cluster) -> Round:
-        """A decision and its plan, with names for the rows while they still mean what they meant."""
+        """Stores a decision and its plan with job ids, while row numbers are still valid."""
         if isinstance(decision, Ranking) and decision.tier is None and decision.allowed is None:
             rows = decision.order
         else:
@@ -334,30 +334,30 @@ class Pool:
         return self.round
 
     def claimants(self) -> frozenset[int]:
-        """Serials of the jobs to which the last decision gives anything."""
+        """Serials of the jobs to which the last decision allocates anything."""
         if self._claimants is None:
             self._claimants = frozenset() if self.round is None else _claimants(self.round)
         return self._claimants
 
     def has_begun(self, serial: int, steps: float) -> bool:
-        """Whether a job has run under its lease: that was confirmed, or it has got further."""
+        """Whether a job has run under its lease: its start was confirmed, or it has made progress."""
         row = self.table.row[serial]
         return bool(self.table.confirmed_at[row] < inf or steps > self.table.steps_base[row])
 
     def book(self, serial: int, now: float) -> None:
-        """Remember what a job that will go on received under the lease that it has left."""
+        """Books what a job that will continue received under the lease that it has left."""
         table, row = self.table, self.table.row[serial]
         seconds = now - table.since[row] if table.confirmed_at[row] < inf else 0.0
         table.run_base[row] += seconds
         table.service_base[row] += seconds * table.held_gpus[row]
         table.received_base[row, table.option[row]] += seconds
-        table.epoch[row] = table.option[row] = NOBODY
+        table.epoch[row] = table.option[row] = NONE
         table.held_gpus[row] = 0
         table.steps_ahead[row] = 0.0
         table.confirmed_at[row] = inf
 
     def lease(self, serial: int, option: int, epoch: int, placement: Placement, now: float) -> None:
-        """A job has GPUs from now on."""
+        """Gives a job GPUs from now on."""
         table, row = self.table, self.table.row[serial]
         table.epoch[row], table.option[row] = epoch, option
         table.held_gpus[row] = len(placement.gpus)
@@ -366,23 +366,23 @@ class Pool:
         self._begin(row, now, placement.lease_seconds)
 
     def _begin(self, row: int, at: float, lease_seconds: float, starting_seconds: float = 0.0) -> None:
-        """The lease counts from here: the work, the time for which it is protected, and what it is charged."""
+        """Starts the lease's accounting: its work, its protected time, and its charge."""
         table, job = self.table, self.table.jobs[row]
         table.since[row] = at
         resuming_seconds = job.restart_seconds if table.has_run(row) else 0.0
         table.productive_at[row] = at + resuming_seconds
-        # To stop it costs a restart, and to start it took some time: it must have worked at least that long, or two
-        # jobs could displace each other for ever without either getting anywhere.
+        # Stopping it costs a restart, and starting it took some time: it must have worked at least that long, or two
+        # jobs could preempt each other forever without progress.
         restarting_seconds = max(resuming_seconds + job.restart_seconds, starting_seconds)
         protected_seconds = max(job.min_runtime_seconds, restarting_seconds)
         table.protected_until[row] = at + protected_seconds
         table.lease_until[row] = at + lease_seconds
         if lease_seconds:
-            # It may begin after the decision that granted it, whose wake-up does not count on it.
+            # It may begin after the decision that granted it, whose wake-up does not account for it.
             self._look_at(at + lease_seconds)
 
     def confirm(self, serial: int, at: float, now: float) -> bool:
-        """The engine runs the job, since that moment; whether that is news. Start-up is not charged to the lease."""
+        """Confirms that the engine runs the job since that time; returns whether that is news. Start-up is free."""
         table, row = self.table, self.table.row[serial]
         if table.confirmed_at[row] < inf:
             return False
@@ -394,7 +394,7 @@ class Pool:
         return True
 
     def left_alone(self, serial: int, now: float) -> int:
-        """Whoever shared this job's GPUs has left them; from here on it has its full speed. Tells its demand."""
+        """Restores a job's full speed after its partner has left the shared GPUs, and returns the job's demand."""
         table, row = self.table, self.table.row[serial]
         seconds = max(now - table.productive_at[row], 0.0)
         done = seconds * table.speed[row, table.option[row]] * table.pace[row]
@@ -404,7 +404,7 @@ class Pool:
         return int(table.demand[row])
 
     def leave_app(self, serial: int, now: float, *, is_finished: bool) -> None:
-        """A job leaves its app, having done all its work or some of it."""
+        """Removes a job from its app, with all or some of its work done."""
         table, row = self.table, self.table.row[serial]
         job = self.table.jobs[row]
         if is_finished:
@@ -416,14 +416,14 @@ class Pool:
         self.apps.drop(job, now, job.gpus * left / job.options[0].steps_per_second, others)
 
     def report(self, serial: int, steps: float, at: float) -> None:
-        """Take over a report of progress; reported progress is never lost, and nonsense is no report."""
+        """Applies a progress report; reported progress never decreases, and invalid numbers are ignored."""
         table, row = self.table, self.table.row[serial]
         if isfinite(steps) and steps >= table.steps_base[row]:
             table.steps_base[row], table.steps_ahead[row] = steps, 0.0
             table.productive_at[row] = max(table.productive_at[row], at)
 
     def welcome(self, serial: int, now: float) -> None:
-        """A job has come."""
+        """Registers a job that has arrived."""
         self.newcomers.append(serial)
         if self.spec.admits_between_rounds and self.spec.cadence is Cadence.ROUNDS:
             self.newcomers_at = min(self.newcomers_at, now)
@@ -437,9 +437,10 @@ class Pool:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether a decision could change nothing: if nobody waits, all keep what they have.
+        """Whether a decision could change nothing: if no job waits, all jobs keep their GPUs.
 
-        But for shares, for sizes that change, and for leases: one that ends is renewed, and whoever comes finds it so.
+        Shares, elastic sizes and leases are the exceptions: a lease that expires is renewed, so that a job that arrives
+        later finds it renewed.
         """
         if self.unsettled:
             return False
@@ -448,7 +449,7 @@ class Pool:
         return isinstance(self.decision, Ranking)
 
     def touch(self, now: float) -> None:
-        """Something happened that may change the decision."""
+        """Schedules a decision after an event that may change it."""
         self.dirty = True
         if self.is_at_rest:
             self.wake_at = inf
@@ -463,13 +464,14 @@ class Pool:
         self.wake_at = min(self.wake_at, at)
 
     def settle(self, now: float, stands_until: float, contest_at: float) -> None:
-        """A decision was made; when might it change by itself?"""
+        """Sets the next wake-up after a decision: the time when the decision might change without an event."""
         self.forget_newcomers()
         self.dirty = False
         self.decided_at = now
         if self.spec.cadence is Cadence.EVENTS:
-            # Something that changes all the time is looked at once a round, or jobs would take turns as often as their
-            # protection allows; where the order stands, whoever can be contested is contested at once.
+            # Priorities that change continuously are evaluated once per round, or jobs would take turns as often as
+            # their
+            # protection allows; where the order is stable, a contestable job is contested at once.
             next_look_at = now + self.spec.round_seconds
             self.wake_at = next_look_at if stands_until <= next_look_at else min(stands_until, contest_at)
         else:
@@ -479,14 +481,14 @@ class Pool:
         if self.is_at_rest:
             self.wake_at = inf
         if self.retry_at <= now:
-            self.wake_at = now  # cells that a job has declined: the next job has them at once
+            self.wake_at = now  # cells that a job has declined go to the next job at once
         elif self.retry_at < inf:
             self._look_at(self.retry_at)
         self.retry_at = inf
 
 
 def _claimants(round_: Round) -> frozenset[int]:
-    """Serials of the jobs to which a round's decision gives anything."""
+    """Serials of the jobs to which a round's decision allocates anything."""
     if isinstance(round_.decision, Ranking) and len(round_.rows) != len(round_.decision.order):
         return frozenset(round_.serials[round_.decision.order].tolist())  # the round has all rows in their order
     if not isinstance(round_.decision, Shares):

@@ -1,4 +1,4 @@
-"""What a survey of the engine says, and leases that are found running and were not known."""
+"""Evaluates surveys of the engine, and adopts leases that are found running and were not known."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
-from horae.guarantees.tenancy import Tenancy
+from horae.cells.binding import CellBinding
 from horae.model.arrays import Ints
-from horae.model.cells import Gpu
+from horae.model.cluster import Gpu
 from horae.model.commands import Stop
 from horae.model.events import (
     Ending,
@@ -23,20 +23,20 @@ from horae.model.events import (
     Running,
     Surveyed,
 )
+from horae.model.job_table import NONE
 from horae.model.jobs import Job
 from horae.model.notices import AdoptionRefused, Notice, UnknownRun
 from horae.model.plans import Placement
 from horae.model.reasons import Won
 from horae.model.shapes import Shape
 from horae.model.status import Signal
-from horae.model.table import NOBODY
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
-from horae.scheduler.jobs import Jobs, loan_of
+from horae.scheduler.jobs import JobRegistry, loan_of
 from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
 from horae.scheduler.pool import Pool
-from horae.scheduler.pools import PoolSet
+from horae.scheduler.pool_set import PoolSet
 from horae.scheduler.unacknowledged import Outbox
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Surveys:
         self,
         pools: PoolSet,
         ledger: GpuLedger,
-        jobs: Jobs,
+        jobs: JobRegistry,
         leases: Leases,
         holds: Holds,
         loans: Loans,
@@ -63,23 +63,23 @@ class Surveys:
         self._loans = loans
         self._outbox = outbox
         self._tell = tell
-        # Nothing is started before a survey of that moment or later has told what runs; inf: it was not asked for yet.
+        # Nothing is started before a survey of that time or later has reported what runs; inf: not requested yet.
         self.awaited_since = -inf
-        self.asked_at = -inf  # when such a survey was last asked for
-        self.seen_at: dict[tuple[str, int], float] = {}  # by run that should be over: when it was last seen
+        self.asked_at = -inf  # when such a survey was last requested
+        self.seen_at: dict[tuple[str, int], float] = {}  # by run that should have ended: when it was last seen
 
     @property
     def awaited(self) -> bool:
         return self.awaited_since > -inf
 
     def facts(self, event: Surveyed) -> list[Event]:
-        """What the survey says of the leases that are known, as events. It says nothing of what began after it."""
+        """The survey's facts about known leases, as events. It says nothing about leases that began after it."""
         running = {(run.job_id, run.epoch): run for run in event.running}
         found: list[Event] = []
         rows = [(pool, row) for pool in self._pools for _, row in sorted(pool.table.row.items())]
         for pool, row in rows:
             epoch, job_id = int(pool.table.epoch[row]), pool.table.ids[row]
-            if epoch == NOBODY:
+            if epoch == NONE:
                 continue
             run = running.get((job_id, epoch))
             if run is not None:
@@ -89,29 +89,29 @@ class Surveys:
         return found
 
     def expect(self, event: Surveyed, administration: Administration, now: float) -> None:
-        """GPUs of runs that are not known are not used, whatever else the survey says and frees."""
+        """Blocks the GPUs of unknown runs, before anything else in the survey releases GPUs."""
         for run in event.running:
             if not self._is_news(run, event.at) or (run.job_id, run.epoch) in self._ledger.squatters:
                 continue
             self._ledger.set_squatter((run.job_id, run.epoch), run.gpus)
             administration.changed(run.gpus, now)
-            if run.job_id in self._jobs.live:  # it runs: it is not to be started on what is held for it
+            if run.job_id in self._jobs.live:  # it runs: it must not be started on the GPUs held for it
                 serial = self._jobs.live[run.job_id][1]
                 self._holds.release(serial, now)
                 self._holds.release(loan_of(serial), now)
 
     def _is_news(self, run: Running, at: float) -> bool:
-        """Whether a run is not known: it never was, or the survey was taken after the job last left its GPUs."""
+        """Whether a run is unknown: it was never known, or the survey was taken after the job last left its GPUs."""
         if self._jobs.current(run.job_id, run.epoch) is not None:
             return False
         return self._leases.is_unknown(run.epoch) or at > self._left_at(run.job_id)
 
     def settle(self, event: Surveyed, administration: Administration, now: float) -> None:
-        """Runs that are not known: those of pending jobs are adopted, others are stopped or left alone."""
+        """Resolves unknown runs: those of pending jobs are adopted, others are stopped or left alone."""
         self.awaited_since = -inf if event.at >= self.awaited_since else self.awaited_since
         running = {(run.job_id, run.epoch) for run in event.running}
         for key in [key for key in dict.fromkeys((*self.seen_at, *self._ledger.squatters)) if key not in running]:
-            if event.at > self.seen_at.get(key, -inf):  # an older survey says nothing of it
+            if event.at > self.seen_at.get(key, -inf):  # an older survey says nothing about it
                 self.gone(key, administration, now)
         by_epoch: dict[int, list[Running]] = {}
         for run in sorted(event.running, key=lambda run: (run.epoch, run.job_id)):
@@ -131,7 +131,7 @@ class Surveys:
         return job_id in self._jobs.live and self._jobs.on_gpus(job_id) is None
 
     def _left_at(self, job_id: str) -> float:
-        """When a job last left its GPUs, as far as is known: a survey taken before that is old news."""
+        """When a job last left its GPUs, as far as known: a survey taken before that is outdated."""
         found = self._jobs.live.get(job_id)
         if found is not None:
             pool, serial = found
@@ -142,7 +142,7 @@ class Surveys:
         return -inf if ended is None else ended.at
 
     def _leave_alone(self, run: Running, at: float, administration: Administration, now: float) -> None:
-        """A run that should be over, or that is not ours: its GPUs are not used until it is gone."""
+        """Blocks the GPUs of a run that should have ended, or is not ours, until it is gone."""
         key = (run.job_id, run.epoch)
         if key not in self.seen_at:
             self._tell(UnknownRun(run.job_id, run.epoch, run.gpus))
@@ -161,7 +161,7 @@ class Surveys:
         return 0.0 if found is None else self._jobs.job(found[1]).grace_seconds
 
     def gone(self, run: tuple[str, int], administration: Administration, now: float) -> None:
-        """A run that should have been over is."""
+        """Unblocks the GPUs of a run that should have ended and now has."""
         gpus = self._ledger.squatters.get(run, ())
         self.seen_at.pop(run, None)
         self._outbox.unacknowledged.ended(run[1], run[0])
@@ -175,10 +175,10 @@ class Surveys:
     # Adoption
 
     def adopt(self, event: LeaseAdopted, administration: Administration, now: float) -> None:
-        """A lease that runs and was not known becomes one of ours, where it is."""
+        """Adopts a lease that runs and was not known, on the GPUs that it has."""
         known = [self._jobs.current(job_id, event.epoch) is not None for job_id in event.job_ids]
         if all(known) or not self._leases.is_unknown(event.epoch):
-            return  # told again, or a lease that has ended
+            return  # a duplicate, or a lease that has ended
         problem = self._problem(event)
         if not problem:
             self._release_holds(event, now)
@@ -203,16 +203,16 @@ class Surveys:
         administration.changed(event.gpus, now)
 
     def _release_holds(self, event: LeaseAdopted, now: float) -> None:
-        """What is held for these jobs, or on these GPUs; before cells are bound for them, lest those be unbound."""
+        """Releases holds of these jobs or on these GPUs; this precedes the binding of cells, which it could undo."""
         _, held_for = self._ledger.on(event.gpus)
         mine = [self._jobs.live[job_id][1] for job_id in event.job_ids]
         for serial in (*held_for.tolist(), *mine, *map(loan_of, mine)):
             self._holds.release(serial, now)
-        if self._pools.has_quotas:  # what is held counted on a part of the quota that this lease has
+        if self._pools.has_quotas:  # the hold counted on a part of the quota that this lease uses
             self._holds.release_all(now)
 
     def _problem(self, event: LeaseAdopted) -> str:
-        """Why a lease cannot be taken over; empty: it can."""
+        """Why a lease cannot be adopted; empty if it can."""
         if not event.gpus or len(set(event.gpus)) < len(event.gpus):
             return "its GPUs are none, or named twice"
         missing = [str(gpu) for gpu in event.gpus if not self._ledger.real_cluster.has(gpu)]
@@ -241,7 +241,7 @@ class Surveys:
         pool = found[0][0]
         shape = _obtained(self._ledger, event.gpus)
         options = [_option(pool, serial, shape, self._ledger.cluster.levels) for _, serial in found]
-        if shape is None or NOBODY in options:
+        if shape is None or NONE in options:
             return None
         real = layout.real.positions(event.gpus)
         positions = real if layout.tenancy is None else layout.tenancy.wide_of(real)
@@ -252,16 +252,18 @@ class Surveys:
             if own is None and self._outrank(pool, job, layout.tenancy, adopt, now):
                 own = adopt()
             positions = positions if own is None else own
-        partner = (found[1][1], options[1]) if len(found) > 1 else (NOBODY, NOBODY)
+        partner = (found[1][1], options[1]) if len(found) > 1 else (NONE, NONE)
         return Placement(found[0][1], options[0], shape, positions, (), 0.0, Won(0), *partner)
 
-    def _outrank(self, pool: Pool, job: Job, tenancy: Tenancy, adopt: Callable[[], Ints | None], now: float) -> bool:
-        """Jobs of lower priority lose their guarantee, and run on, if the tenant's cells can cover this one instead."""
+    def _outrank(
+        self, pool: Pool, job: Job, tenancy: CellBinding, adopt: Callable[[], Ints | None], now: float
+    ) -> bool:
+        """Downgrades jobs of lower priority, which keep running, if the tenant's cells can cover this job instead."""
         table = pool.table
         lower = [
             (table.jobs[row].priority, -int(table.epoch[row]), serial)
             for serial, row in table.row.items()
-            if table.epoch[row] != NOBODY and table.jobs[row].priority < job.priority
+            if table.epoch[row] != NONE and table.jobs[row].priority < job.priority
         ]
         chosen = [serial for *_, serial in sorted(lower) if self._loans.can_downgrade(pool, serial)]
         gpus = {serial: self._leases.by_epoch[self._jobs.epoch(pool, serial)].gpus for serial in chosen}
@@ -274,7 +276,7 @@ class Surveys:
 
         if not chosen or not suffices(chosen):
             return False
-        for serial in reversed(chosen):  # those of the highest priority keep their guarantee first
+        for serial in reversed(chosen):  # those of the highest priority regain their guarantee first
             rest = [each for each in chosen if each != serial]
             chosen = rest if suffices(rest) else chosen
         for serial in chosen:
@@ -283,14 +285,14 @@ class Surveys:
 
 
 def _seen(run: Running, at: float) -> list[Event]:
-    """A survey that finds a run confirms its start, or how far that has come, and its progress."""
+    """A survey that finds a run confirms its start, or the phase of its start, and its progress."""
     if run.phase in (Phase.RUNNING, Phase.SAVING):
         return [JobStarted(at, run.job_id, run.epoch), JobProgressed(at, run.job_id, run.epoch, run.steps)]
     return [JobPhase(at, run.job_id, run.epoch, run.phase)]
 
 
 def _obtained(ledger: GpuLedger, gpus: Sequence[Gpu]) -> Shape | None:
-    """The shape of a set of GPUs: None where they are of several types."""
+    """The shape of a set of GPUs; None where they are of several types."""
     cluster = ledger.real_cluster
     positions = cluster.positions(gpus)
     for level, cell in zip(cluster.levels, cluster.cell_of_gpu, strict=True):
@@ -300,13 +302,13 @@ def _obtained(ledger: GpuLedger, gpus: Sequence[Gpu]) -> Shape | None:
 
 
 def _option(pool: Pool, serial: int, shape: Shape | None, levels: Sequence[str]) -> int:
-    """The first option of a job under which it may run like that; a looser place than it accepts counts, too."""
+    """The first option of a job under which it may run like that; a looser placement than it accepts counts, too."""
     if shape is None:
-        return NOBODY
+        return NONE
     options = pool.table.jobs[pool.table.row[serial]].options
     alike = [index for index, option in enumerate(options) if option.shape[:2] == shape[:2]]
     for index in alike:
         level = options[index].shape.level
         if level in levels and levels.index(shape.level) <= levels.index(level):
             return index
-    return alike[0] if alike else NOBODY
+    return alike[0] if alike else NONE

@@ -1,4 +1,4 @@
-"""Commands that the engine has not confirmed yet. Messages get lost; whatever is overdue is sent again."""
+"""Commands that the engine has not confirmed yet. Messages get lost; overdue commands are sent again."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from math import inf
 
 from horae.model.commands import Command, Start, Stop, Survey
 
-_RESENDS_DOUBLED = 6  # the pause between two sendings grows up to 2**6 times
+_RESENDS_DOUBLED = 6  # the retry interval grows up to 2**6 times
 
 
 class Unacknowledged:
     def __init__(self, acknowledge_seconds: float, survey_seconds: float) -> None:
         self._acknowledge_seconds = acknowledge_seconds
         self._survey_seconds = survey_seconds
-        # By kind, epoch and job: due at, times sent, command.
+        # By kind, epoch and job: due time, number of sends, command.
         self.open: dict[tuple[type, int, str], tuple[float, int, Start | Stop]] = {}
         self.survey_at = survey_seconds
 
@@ -28,20 +28,20 @@ class Unacknowledged:
         return (kind, epoch, job_id) in self.open
 
     def told_to_leave(self) -> Counter[int]:
-        """By epoch: jobs that were told to leave, not more than once: the others are late."""
+        """By epoch: jobs that were told to leave exactly once; jobs told more often are late."""
         return Counter(epoch for (kind, epoch, _), (_, times, _) in self.open.items() if kind is Stop and times == 1)
 
     def answered(self, kind: type, epoch: int, job_id: str) -> None:
         self.open.pop((kind, epoch, job_id), None)
 
     def ended(self, epoch: int, job_id: str) -> None:
-        """Whatever was asked of this lease, it is over."""
+        """Drops all commands of this lease, which has ended."""
         if self.open:
             self.answered(Start, epoch, job_id)
             self.answered(Stop, epoch, job_id)
 
     def left(self, epoch: int, job_id: str, other: str) -> None:
-        """One of two has left; if the other is told to start again, then without it."""
+        """Removes a job that has left a shared lease from the pending start of the other job."""
         found = self.open.get((Start, epoch, other))
         if found is not None and isinstance(start := found[2], Start) and job_id in start.job_ids:
             place = start.job_ids.index(other)
@@ -58,7 +58,7 @@ class Unacknowledged:
         return min(unanswered, self.survey_at) if busy else unanswered
 
     def overdue(self, now: float, *, busy: bool) -> list[Command]:
-        """What must be sent again; together with a survey, because the answer may be what was lost."""
+        """Commands to be sent again; sent with a survey, because the answer may be what was lost."""
         again: list[Command] = []
         for key, (due_at, times, command) in list(self.open.items()):
             if due_at <= now:
@@ -72,7 +72,7 @@ class Unacknowledged:
 
 
 class Outbox:
-    """The commands of one reaction; those that need an answer are remembered until it comes."""
+    """The commands of one reaction; those that need an acknowledgement are kept until it arrives."""
 
     def __init__(self, unacknowledged: Unacknowledged) -> None:
         self.unacknowledged = unacknowledged

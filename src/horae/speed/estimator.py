@@ -1,10 +1,10 @@
-"""The estimator: how fast a model is in shapes in which nobody has measured it, and how far that may be wrong.
+"""The estimator: how fast a model is in shapes in which it was not measured, and the uncertainty of that.
 
 A cell of its table is a model with a gang on a GPU type at a level. Some cells were measured, by a profiler or while
-jobs ran; the others are completed from them (see `estimator_fit`), from other shapes of the same model first, then from
-models of its family (one name with several batch sizes, such as `LM (batch size 20)`), then from all models. Gangs that
-were never measured take over how other gangs and other models scale. Nothing is known of the absolute speed of a model
-before one of its cells was measured; of the ratios between its shapes, a good deal is.
+jobs ran; the others are completed from them (see `gaussian_model`), from other shapes of the same model first, then
+from models of its family (one name with several batch sizes, such as `LM (batch size 20)`), then from all models. Gangs
+that were never measured are extrapolated from how other gangs and other models scale. Nothing is known of the absolute
+speed of a model before one of its cells was measured; of the ratios between its shapes, a good deal is.
 """
 
 from __future__ import annotations
@@ -19,42 +19,52 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from horae.model.arrays import Floats
-from horae.model.cells import NODE
+from horae.model.cluster import NODE
 from horae.model.errors import InputError
 from horae.model.shapes import Shape
 from horae.model.speeds import Measurement
-from horae.speed.estimator_fit import Cells, Posterior, Structure, condition, fit, leaning, make_cells, predict, prior
+from horae.speed.gaussian_model import (
+    DesignMatrix,
+    Posterior,
+    Structure,
+    condition,
+    fit,
+    leaning,
+    make_cells,
+    predict,
+    prior,
+)
 
 Name = TypeVar("Name")
 
-BATCH_SIZE = 64  # of models whose name has none
+BATCH_SIZE = 64  # of models whose name states none
 NOISE = 0.05  # relative standard deviation of a speed that was measured for a minute
-NOISE_MIN = 0.005  # however long it is measured; so a speed that changes is followed in the end
+NOISE_MIN = 0.005  # lower limit for any duration, so that a speed that changes is followed eventually
 MEASURED, COMPLETED, BY_FAMILY, BY_OTHERS = "measured", "other shapes", "its family", "other models"
 
 
-class Estimate(NamedTuple):
-    steps_per_second: float  # as likely too low as too high
+class SpeedEstimate(NamedTuple):
+    steps_per_second: float  # median: as likely too low as too high
     uncertainty: float  # standard deviation of its logarithm: about the relative error
     source: str
 
     def low(self, caution: float = 1.0) -> float:
-        """A speed that is not too high, as many standard deviations below the estimate."""
+        """A conservative speed: so many standard deviations below the estimate."""
         return self.steps_per_second * exp(-caution * self.uncertainty)
 
 
-class Column(NamedTuple):
-    accelerator: str  # in small letters
+class ShapeColumn(NamedTuple):
+    accelerator: str  # in lower case
     level: str
 
 
 class Key(NamedTuple):
     model: str
     gpus: int
-    column: Column
+    column: ShapeColumn
 
 
-class Cell(NamedTuple):
+class MeasuredSpeed(NamedTuple):
     """A measured speed: its logarithm, and the variance of that."""
 
     log_speed: float
@@ -67,33 +77,33 @@ class Likeness(NamedTuple):
 
 
 def key_of(model: str, shape: Shape) -> Key:
-    """One GPU is never spread, whatever a shape says of its level."""
+    """The key of a cell; one GPU is never spread, whatever level a shape states."""
     level = shape.level if shape.gpus > 1 else NODE
-    return Key(model, shape.gpus, Column(shape.accelerator.casefold(), level))
+    return Key(model, shape.gpus, ShapeColumn(shape.accelerator.casefold(), level))
 
 
 def family_of(model: str) -> str:
-    """The name without what stands in brackets behind it: batch sizes, precision."""
+    """The name without trailing parentheses: batch sizes, precision."""
     return model.partition(" (")[0]
 
 
 def batch_size_of(model: str) -> int:
-    """As the name has it, and an ordinary one where it says nothing."""
+    """The batch size stated in the name, or a typical one where it states none."""
     found = re.search(r"batch size ([1-9][0-9]{0,8})\b", model)
     return int(found[1]) if found else BATCH_SIZE
 
 
 @dataclass(frozen=True)
 class Estimator:
-    """A value: to measure something gives another estimator, with the same structure until it is `refitted`."""
+    """An immutable estimator: a measurement gives a new one, with the same structure until it is `refitted`."""
 
-    columns: tuple[Column, ...] = ()
-    cells: Mapping[Key, Cell] = field(default_factory=dict)
-    structure: Structure | None = None  # None: as before anything was measured
+    columns: tuple[ShapeColumn, ...] = ()
+    cells: Mapping[Key, MeasuredSpeed] = field(default_factory=dict)
+    structure: Structure | None = None  # None: the prior
 
     @staticmethod
     def of(measurements: Iterable[Measurement], noise: float = NOISE_MIN) -> Estimator:
-        """An estimator that starts with reference jobs, measured in many shapes or in all; misfits say nothing."""
+        """An estimator from reference jobs, measured in many shapes or in all; shapes that do not fit are ignored."""
         known = [row for row in measurements if row.steps_per_second > 0]
         estimator = Estimator()
         for row in known:
@@ -101,22 +111,22 @@ class Estimator:
         return estimator.refitted()
 
     def profiled(self, model: str, shape: Shape, steps_per_second: float, noise: float) -> Estimator:
-        """A measurement with this relative standard deviation."""
+        """The estimator with one more measurement, of this relative standard deviation."""
         if not (steps_per_second > 0 and isfinite(steps_per_second)) or not noise >= 0:
             raise InputError(
-                f"{model} was measured at {steps_per_second} steps a second with noise {noise} in {shape}",
+                f"{model} was measured at {steps_per_second} steps per second with noise {noise} in {shape}",
                 field="speed",
                 remedy="give a positive number of steps, and noise of at least 0",
             )
         key = key_of(model, shape)
-        cell = Cell(log(steps_per_second), max(noise, NOISE_MIN) ** 2)
+        cell = MeasuredSpeed(log(steps_per_second), max(noise, NOISE_MIN) ** 2)
         known = self.cells.get(key)
         return replace(self._covering([key.column]), cells={**self.cells, key: _joined(known, cell) if known else cell})
 
     def observed(
         self, model: str, shape: Shape, steps_per_second: float, seconds: float, stale_seconds: float = 0.0
     ) -> Estimator:
-        """A speed measured for so long: the longer, the more it counts against what was known of this cell.
+        """The estimator with a speed observed for so long: the longer, the more it counts against earlier ones.
 
         The steps may have been counted up to `stale_seconds` before or after the time was taken.
         """
@@ -126,24 +136,24 @@ class Estimator:
         return self.profiled(model, shape, steps_per_second, noise)
 
     def knowing(self, shapes: Iterable[Shape]) -> Estimator:
-        """With columns for these shapes, so that they can be asked for."""
+        """The estimator with columns for these shapes, so that they can be estimated."""
         return self._covering([key_of("", shape).column for shape in shapes])
 
     def refitted(self) -> Estimator:
-        """With the structure learned anew from all cells, and from nothing else."""
+        """The estimator with the structure relearned from all cells, and from nothing else."""
         structure = fit(prior(self._types), self._measured, self._log_speed, self._variance)
         return replace(self, structure=structure)
 
-    def estimate(self, model: str, shape: Shape) -> Estimate:
+    def estimate(self, model: str, shape: Shape) -> SpeedEstimate:
         return self.estimates([(model, shape)])[0]
 
-    def estimates(self, asked: Sequence[tuple[str, Shape]]) -> list[Estimate]:
-        """Many at once, which is much faster than one by one."""
+    def estimates(self, asked: Sequence[tuple[str, Shape]]) -> list[SpeedEstimate]:
+        """Many estimates at once, which is much faster than one by one."""
         covering = self.knowing(shape for _, shape in asked)
         return covering._estimates([key_of(model, shape) for model, shape in asked]) if asked else []
 
     def nearest(self, model: str, references: Iterable[str] = ()) -> Likeness | None:
-        """The reference job most like this one: by the cosine between their speeds over columns, scale apart.
+        """The reference job most like this one: by the cosine between their speeds over columns, regardless of scale.
 
         Without references, among all models of which every column was measured. None where there is no other, or
         nothing is known of this one.
@@ -157,7 +167,7 @@ class Estimator:
 
     # The table as arrays
 
-    def _covering(self, columns: Iterable[Column]) -> Estimator:
+    def _covering(self, columns: Iterable[ShapeColumn]) -> Estimator:
         fresh = set(columns) - set(self.columns)
         if not fresh:
             return self
@@ -171,7 +181,7 @@ class Estimator:
 
     @cached_property
     def _keys(self) -> list[Key]:
-        return sorted(self.cells)  # so that roundings do not depend on what came first
+        return sorted(self.cells)  # so that rounding does not depend on the order of arrival
 
     @cached_property
     def _row(self) -> Mapping[Key, int]:
@@ -186,12 +196,12 @@ class Estimator:
         return np.array([self.cells[key].variance for key in self._keys])
 
     @cached_property
-    def _measured(self) -> Cells:
+    def _measured(self) -> DesignMatrix:
         return self._as_cells(self._keys)
 
     @cached_property
-    def _numbers(self) -> tuple[Mapping[str, int], Mapping[str, int], Mapping[Column, int]]:
-        """Of families, models and columns."""
+    def _numbers(self) -> tuple[Mapping[str, int], Mapping[str, int], Mapping[ShapeColumn, int]]:
+        """The numbers of families, models and columns."""
         models = sorted({key.model for key in self.cells})
         families = sorted({family_of(model) for model in models})
         return _numbered(families), _numbered(models), _numbered(self.columns)
@@ -203,13 +213,13 @@ class Estimator:
 
     @cached_property
     def _complete(self) -> set[str]:
-        seen: dict[str, set[Column]] = {}
+        seen: dict[str, set[ShapeColumn]] = {}
         for key in self.cells:
             seen.setdefault(key.model, set()).add(key.column)
         return {model for model, columns in seen.items() if len(columns) == len(self.columns)}
 
-    def _as_cells(self, keys: Sequence[Key]) -> Cells:
-        """Families and models that were never measured have the number -1, which goes with nothing measured."""
+    def _as_cells(self, keys: Sequence[Key]) -> DesignMatrix:
+        """The cells as arrays; families and models never measured have the number -1, which matches no other."""
         families, models, columns = self._numbers
         gangs = np.log(np.array([key.gpus for key in keys], dtype=np.float64))
         batches = np.log(np.array([batch_size_of(key.model) for key in keys], dtype=np.float64) / BATCH_SIZE)
@@ -218,13 +228,13 @@ class Estimator:
         model = np.array([models.get(key.model, -1) for key in keys], dtype=np.int64)
         return make_cells(column, len(columns), (gangs, batches), family, model)
 
-    def _estimates(self, keys: Sequence[Key]) -> list[Estimate]:
+    def _estimates(self, keys: Sequence[Key]) -> list[SpeedEstimate]:
         asked = self._as_cells(keys)
         same = np.array([self._row.get(key, -1) for key in keys], dtype=np.int64)
         mean, variance = predict(self._posterior, asked, same)
         speeds, uncertainties = np.exp(mean).tolist(), np.sqrt(variance).tolist()
         sources = [self._source(key) for key in keys]
-        return [Estimate(*found) for found in zip(speeds, uncertainties, sources, strict=True)]
+        return [SpeedEstimate(*found) for found in zip(speeds, uncertainties, sources, strict=True)]
 
     def _source(self, key: Key) -> str:
         families, models, _ = self._numbers
@@ -235,7 +245,7 @@ class Estimator:
         return BY_FAMILY if family_of(key.model) in families else BY_OTHERS
 
     def _profile(self, model: str) -> Floats:
-        """How a model leans towards columns and scaling, without its scale."""
+        """The deviations of a model by column and in scaling, without its scale."""
         families, models, columns = self._numbers
         lean = leaning(self._posterior, families.get(family_of(model), -1), models.get(model, -1))
         lean[: len(columns)] -= lean[: len(columns)].mean() if columns else 0.0
@@ -246,11 +256,11 @@ def _numbered(names: Iterable[Name]) -> Mapping[Name, int]:
     return {name: number for number, name in enumerate(names)}
 
 
-def _joined(known: Cell, fresh: Cell) -> Cell:
-    """Both measurements, by their precision; never so sure of it that what comes later could not change it."""
+def _joined(known: MeasuredSpeed, fresh: MeasuredSpeed) -> MeasuredSpeed:
+    """Both measurements combined by precision, with an uncertainty that later measurements can still change."""
     precision = 1.0 / known.variance + 1.0 / fresh.variance
     log_speed = (known.log_speed / known.variance + fresh.log_speed / fresh.variance) / precision
-    return Cell(log_speed, max(1.0 / precision, NOISE_MIN**2))
+    return MeasuredSpeed(log_speed, max(1.0 / precision, NOISE_MIN**2))
 
 
 def _cosine(left: Floats, right: Floats) -> float:

@@ -3,18 +3,18 @@
     seconds(k) = work/k + exchange (k-1)/k + latency (k-1)      in one node
                  + spread + spread_work/k                       more, where the k GPUs are on several nodes
 
-No coefficient is negative. The first term is what k GPUs share out, the second what each exchanges in a ring (it tends
-to a constant), the third what grows with every member. The same form serves all tables that we know:
+No coefficient is negative. The first term is divided among k GPUs, the second is what each exchanges in a ring (it
+tends to a constant), the third grows with every member. The same form fits all known tables:
 
-- strong scaling (ITP, NCF: the global batch is fixed): a step is shared out, `work` leads and the rest limits it;
-- weak scaling in steps of one GPU's batch (Gavel, vendors' images a second): the same, for k GPUs make k such steps
-  at a time, so that a step takes 1/k of the time;
+- strong scaling (ITP, NCF: the global batch is fixed): a step is divided, `work` dominates and the rest limits it;
+- weak scaling in steps of one GPU's batch (Gavel, vendors' images per second): the same, because k GPUs make k such
+  steps at a time, so that a step takes 1/k of the time;
 - weak scaling in global steps (Pollux: step times by local batch): `work` and `exchange` together are a constant.
 
 The fit minimises the sum of fitted/measured + measured/fitted over the rows: errors are relative, and twice as slow is
 as bad as twice as fast. (In plain relative least squares a row that is far too fast, such as Gavel's super-linear V100
-rows, draws the whole curve towards itself, for being too slow there costs any amount and being too fast elsewhere at
-most 1.) The sum is convex in the coefficients, so there is one best curve, whatever the order of the rows.
+rows, draws the whole curve towards itself, because being too slow there costs any amount and being too fast elsewhere
+at most 1.) The sum is convex in the coefficients, so there is one best curve, whatever the order of the rows.
 
 By its form a curve is never super-linear: k times the seconds of a step never falls as k grows. Nor is a gang on
 several nodes ever faster than one on a single node.
@@ -31,36 +31,36 @@ import numpy as np
 from horae.model.arrays import Floats
 
 WORK, EXCHANGE, LATENCY, SPREAD, SPREAD_WORK = range(5)  # the columns of the terms
-ITERATIONS_MAX, HALVINGS_MAX = 200, 30  # a dozen and one or two are usual
+ITERATIONS_MAX, HALVINGS_MAX = 200, 30  # a dozen, and one or two, are usual
 LATENCY_SIZES_MIN = 4  # with fewer gang sizes, latency would only follow their noise
 
 
-class Point(NamedTuple):
-    """One measurement, as the curve sees it."""
+class ScalingPoint(NamedTuple):
+    """One measurement as input of the fit."""
 
     gpus: int
     is_spread: bool  # over several nodes
-    seconds: float  # for a step
+    seconds: float  # per step
 
 
-class Curve(NamedTuple):
+class ScalingCurve(NamedTuple):
     work: float
     exchange: float
     latency: float
     spread: float
     spread_work: float
     error_max: float  # the largest relative error of a speed, over the rows that the curve was fitted to
-    points: tuple[Point, ...]
+    points: tuple[ScalingPoint, ...]
 
     def seconds(self, gpus: int, *, is_spread: bool) -> float:
-        """What the formula gives for a step."""
+        """The seconds per step by the formula."""
         terms = _terms(np.array([gpus], dtype=float), np.array([is_spread and gpus > 1]))
         return float((terms @ np.array(self[:5]))[0])
 
     def bent_seconds(self, gpus: int, *, is_spread: bool) -> float:
-        """The same, bent through the measured rows.
+        """The seconds per step, corrected to pass through the measured rows.
 
-        Between two of them the curve gives the shape and they give the height; beyond the last, its height is kept.
+        Between two of them the curve gives the form and they give the height; beyond the last, its correction is kept.
         """
         # Of several rows of one gang (in a rack, in the cluster) the slowest counts.
         same = sorted(point for point in self.points if point.is_spread == is_spread or point.gpus == 1)
@@ -71,9 +71,9 @@ class Curve(NamedTuple):
         return self.seconds(gpus, is_spread=is_spread) * float(np.exp(height))
 
 
-def fit_curve(points: Sequence[Point]) -> Curve | None:
-    """The curve through these rows; None where all have one gang size, for then nothing is known of scaling."""
-    points = sorted(points)  # so that roundings do not depend on the order of a file
+def fit_curve(points: Sequence[ScalingPoint]) -> ScalingCurve | None:
+    """The curve through these rows; None where all have one gang size, because then nothing is known of scaling."""
+    points = sorted(points)  # so that rounding does not depend on the order of a file
     gpus = np.array([point.gpus for point in points], dtype=float)
     if len(np.unique(gpus)) < 2:
         return None
@@ -86,7 +86,7 @@ def fit_curve(points: Sequence[Point]) -> Curve | None:
     fitted = terms @ coefficients
     error_max = float(np.max(np.abs(seconds / fitted - 1.0)))
     work, exchange, latency, spread, spread_work = coefficients.tolist()
-    return Curve(work, exchange, latency, spread, spread_work, error_max, tuple(points))
+    return ScalingCurve(work, exchange, latency, spread, spread_work, error_max, tuple(points))
 
 
 def _terms(gpus: Floats, is_spread: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Floats:
@@ -95,7 +95,7 @@ def _terms(gpus: Floats, is_spread: np.ndarray[tuple[int], np.dtype[np.bool_]]) 
 
 
 def _used(terms: Floats, sizes: int) -> list[int]:
-    """The terms that these rows can tell apart, the most important first: where two cannot, the later is left out.
+    """The terms that these rows can distinguish, the most important first: where two cannot be, the later is left out.
 
     So a gang that was only measured spread counts as no faster in one node.
     """
@@ -108,10 +108,10 @@ def _used(terms: Floats, sizes: int) -> list[int]:
 
 
 def _symmetric_fit(terms: Floats, seconds: Floats) -> Floats:
-    """The coefficients, none negative, with the least sum of fitted/measured + measured/fitted.
+    """The non-negative coefficients with the least sum of fitted/measured + measured/fitted.
 
-    Step by step: non-negative least squares with weights that have the same slope here as that sum has, and as much of
-    the way there as makes the sum smaller.
+    Iteratively: non-negative least squares with weights that have the same slope here as that sum, and as much of the
+    step as makes the sum smaller.
     """
     from scipy.optimize import nnls  # noqa: PLC0415  (half a second to import, which commands should not pay)
 
@@ -131,7 +131,7 @@ def _symmetric_fit(terms: Floats, seconds: Floats) -> Floats:
 
 
 def _step(scaled: Floats, start: Floats, aim: Floats) -> Floats | None:
-    """The first of all the way, half of it, a quarter and so on that gets better; None if none does."""
+    """The first of the whole step, half of it, a quarter and so on that improves the sum; None if none does."""
     for halvings in range(HALVINGS_MAX):
         candidate = start + (aim - start) / 2.0**halvings
         if _loss(scaled @ candidate) < _loss(scaled @ start):

@@ -1,18 +1,18 @@
-"""One row of the job table: what each field may be. Readers of columns take at face value only what this would take.
+"""One row of the job table, with the valid values of each field. Column readers accept only what this model accepts.
 
 | field          | meaning                                                                                |
 |----------------|----------------------------------------------------------------------------------------|
-| id             | a name of its own; row number if absent, `row-7` where another job is called 7         |
-| submit         | seconds since the start; readers make them of dates                                    |
+| id             | unique name; row number if absent, `row-7` where another job is called 7                |
+| submit         | seconds since the start; readers convert dates                                         |
 | gpus           | size of the gang                                                                       |
 | duration       | run time in the first shape accepted; or `steps`                                       |
 | steps          | amount of work; with `duration` absent                                                 |
-| tenant, user   | whose it is                                                                            |
+| tenant, user   | owner of the job                                                                       |
 | app            | jobs of one app belong together                                                        |
-| model          | what it trains, as speed tables call it                                                |
+| model          | what it trains, as named in speed tables                                               |
 | gpu_type       | types accepted, in order of preference (`A100\\|V100`); any if absent, fastest first   |
-| speed          | believed steps a second, one number or by type (`A100=3.1;V100=1.4`); 1 if absent      |
-| true_speed     | the same as only the engine knows it; as believed if absent                            |
+| speed          | estimated steps per second, a number or by type (`A100=3.1;V100=1.4`); 1 if absent     |
+| true_speed     | the true speed, known only to the engine; as estimated if absent                       |
 | level          | the largest cell that may hold the gang; `node` if one can, else `cluster`             |
 | slowdown       | by level, how much slower the job is there (`rack=1.3;cluster=1.6`)                    |
 | member_gpus    | where the gang may span nodes: GPUs that must share one                                |
@@ -32,12 +32,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from horae.model.wording import quoted
+from horae.model.safe_text import quoted
 from horae.traces.units import memory_bytes, seconds
 
-ANY = ""  # stands for every GPU type, where a speed is one number
-SECONDS_MAX = 1e10  # three centuries: with more, a second would get lost in the roundings
-GPUS_MAX = PRIORITY_MAX = RETRIES_MAX = 1_000_000  # what is beyond is a slip of the finger
+ANY = ""  # stands for every GPU type, where the speed is one number
+SECONDS_MAX = 1e10  # three centuries: beyond, rounding would lose a second
+GPUS_MAX = PRIORITY_MAX = RETRIES_MAX = 1_000_000  # larger values are typos
 _FRACTION = re.compile(r"[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][+-]?[0-9]+)?")
 
 
@@ -57,7 +57,7 @@ def _pairs(value: object) -> object:
 
 
 def _numbers(value: object) -> object:
-    """One number, or one for each GPU type."""
+    """One number, or one per GPU type."""
     if value == {}:
         raise ValueError("names no GPU type; give one number, or one for each type")
     by_type = isinstance(value, dict) or (isinstance(value, str) and "=" in value)
@@ -69,7 +69,7 @@ def _names(value: object) -> object:
 
 
 def _sizes(value: object) -> object:
-    """`8|4|4` as a list, and one number as a list of one."""
+    """`8|4|4` as a list, and one number as a list of one element."""
     return [value] if type(value) is int else _names(value)
 
 
@@ -80,7 +80,7 @@ def _plain_number(value: object) -> object:
 
 
 def _whole(value: object) -> object:
-    """`4.0` and `1e3` are whole numbers, too."""
+    """A whole number, also from `4.0` and `1e3`."""
     value = _plain_number(value)
     if isinstance(value, str) and _FRACTION.fullmatch(value) and float(value).is_integer():
         return int(float(value))
@@ -133,7 +133,7 @@ class JobRow(BaseModel):
 
 
 class JobFile(BaseModel):
-    """Its rows are read one by one, so that one that is wrong is only one."""
+    """A file of job rows, which are validated one by one so that an invalid row does not affect the others."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,4 +1,5 @@
-"""What two jobs on the same GPUs keep of their speeds: a CSV file with a row for each two models, GPU type and gang."""
+"""The fractions of their speeds that two jobs on the same GPUs keep:
+a CSV file with one row per pair of models, GPU type and gang."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from horae.model.errors import InputError
-from horae.model.speeds import Sharing
-from horae.model.wording import quoted
-from horae.traces.readers.text import read_bytes
+from horae.model.safe_text import quoted
+from horae.model.speeds import Measurement, PairMeasurement, Sharing
+from horae.traces.readers.text_file import read_bytes
 
 COLUMNS = ("model_a", "model_b", "gpu", "gpus", "kept_a", "kept_b")
 GPUS_MAX = 1_000_000
@@ -58,7 +59,7 @@ class _Row(NamedTuple):
 
 
 def read_sharing(path: Path) -> tuple[Sharing, ...]:
-    """All rows; each pair counts once, in either order."""
+    """Reads all rows; each pair counts once, in either order."""
     found: dict[tuple[frozenset[str], str, int], tuple[int, Sharing]] = {}
     for row in _rows(path):
         sharing = row.sharing()
@@ -72,7 +73,7 @@ def read_sharing(path: Path) -> tuple[Sharing, ...]:
 
 
 def on_types(rows: Iterable[Sharing], accelerators: Sequence[str], path: Path) -> tuple[Sharing, ...]:
-    """The rows about these GPU types, which are found in capital and in small letters."""
+    """The rows about these GPU types, compared case-insensitively."""
     spelling = {name.casefold(): name for name in reversed(accelerators)}
     here = [(spelling.get(row.accelerator.casefold()), row) for row in rows]
     if not here:
@@ -102,7 +103,7 @@ def _rows(path: Path) -> Iterator[_Row]:
                 raise InputError(problem, file=str(path), line=lines.line_num, remedy="give one cell for each column")
             yield _Row(path, lines.line_num, dict(zip(header, stripped, strict=True)))
     except csv.Error as error:
-        raise InputError(f"not CSV: {error}", file=str(path), line=lines.line_num, remedy="mend it") from None
+        raise InputError(f"not CSV: {error}", file=str(path), line=lines.line_num, remedy="fix it") from None
     if not header:
         raise InputError("is empty", file=str(path), remedy=f"give the columns {', '.join(COLUMNS)}")
 
@@ -113,3 +114,20 @@ def _check_header(path: Path, header: list[str], line: int) -> None:
             problem = "is missing" if column not in header else "is there twice"
             remedy = f"give the columns {', '.join(COLUMNS)}"
             raise InputError(problem, file=str(path), line=line, field=column, remedy=remedy)
+
+
+def sharing_rows(pairs: Iterable[PairMeasurement], measurements: Iterable[Measurement]) -> tuple[Sharing, ...]:
+    """The fraction of its speed alone that each of two keeps; a pair measured in both orders counts once."""
+    alone = {(row.model, row.shape): row.steps_per_second for row in measurements if row.steps_per_second > 0}
+    found: dict[tuple[frozenset[str], str, int], Sharing] = {}
+    for pair in pairs:
+        key = (frozenset(pair.models), pair.shape.accelerator, pair.shape.gpus)
+        speeds = [alone.get((model, pair.shape)) for model in pair.models]
+        if key in found or None in speeds:
+            continue  # a job that does not run alone does not run with a partner either
+        kept = [
+            0.0 if speed is None else both / speed for both, speed in zip(pair.steps_per_second, speeds, strict=True)
+        ]
+        fits = all(part > 0 for part in kept)
+        found[key] = Sharing(pair.models, *pair.shape[:2], (kept[0], kept[1]) if fits else (0.0, 0.0))
+    return tuple(found.values())

@@ -6,7 +6,7 @@ What a step is differs from table to table; the model's name says which batch si
 - ITP (ElasticFlow, ASPLOS'23): steps of a fixed global batch. The table does not say where the GPUs were; a gang that
   fits a server of that testbed (8 A100, 4 T4) is taken to have been in one node, a larger one in the cluster.
 - Pollux (OSDI'21): global steps, 1 / step time, by local batch size; a larger gang does more work in each. Of several
-  placements over nodes the slowest counts, for a level promises no more.
+  placements over nodes the slowest counts, because a level promises no more.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import NamedTuple
 
 import polars as pl
 
-from horae.model.cells import CLUSTER, NODE
+from horae.model.cluster import CLUSTER, NODE
 from horae.model.errors import InputError
+from horae.model.safe_text import brief
 from horae.model.shapes import Shape
 from horae.model.speeds import Measurement, PairMeasurement
-from horae.model.wording import brief
 
 GAVEL = "Gavel (OSDI'20)"
 ITP = "ElasticFlow (ASPLOS'23)"
@@ -85,7 +85,7 @@ class _Row(NamedTuple):
 
 
 def read_gavel_csv(data: Path, table: str = "simulation") -> tuple[Measurement, ...]:
-    """`gavel/throughputs_isolated.csv`: one of its two tables, `simulation` or `physical`."""
+    """Reads `gavel/throughputs_isolated.csv`: one of its two tables, `simulation` or `physical`."""
     path = data / "gavel" / "throughputs_isolated.csv"
     columns = ("table", "gpu_type", "consolidated", "job_type", "scale_factor", "steps_per_s")
     source = f"{GAVEL}, throughputs, {table} table"
@@ -190,7 +190,7 @@ def _load_json(path: Path) -> object:
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", file=str(path), remedy="name a file") from None
     except json.JSONDecodeError as error:
-        raise InputError(f"not JSON: {error.msg}", file=str(path), line=error.lineno, remedy="mend it") from None
+        raise InputError(f"not JSON: {error.msg}", file=str(path), line=error.lineno, remedy="fix it") from None
     except (UnicodeDecodeError, RecursionError):
         raise InputError("not JSON in UTF-8", file=str(path), remedy="name a throughput file") from None
 

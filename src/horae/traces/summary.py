@@ -1,4 +1,4 @@
-"""A workload in a few numbers, before anything has run."""
+"""Summary statistics of a workload, before any run."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def summarise(trace: Trace) -> TraceSummary:
 
 
 def run_seconds(trace: Trace) -> Floats:
-    """By job: its run time; nan where only its steps are known."""
+    """Run times by job; nan where only its steps are known."""
     if "duration" not in trace.table.columns:
         return np.full(len(trace.table), np.nan)
     return trace.table["duration"].fill_null(float("nan")).to_numpy()

@@ -1,7 +1,7 @@
-"""A workload as a table, whatever file it came from: one job a row, one meaning a column.
+"""A workload as a table, independent of its source file: one job per row, one meaning per column.
 
 Readers and generators make a `Trace`; `arrivals` turns it into jobs for one cluster. A row that cannot be a job is a
-`Fault`: counted and listed, never dropped in silence. So are rows that are rightly no job of ours (they ask for no
+`Fault`: counted and listed, never dropped silently. So are rows that are valid but not jobs for Horae (they ask for no
 GPU), and rows that were taken with a change.
 """
 
@@ -14,11 +14,11 @@ from typing import NamedTuple
 import polars as pl
 
 from horae.model.errors import InputError, JobError
-from horae.model.wording import printable
+from horae.model.safe_text import printable
 
 FAULTS_LISTED_MAX = 1000  # the rest is only counted
 
-# The columns of our own format, documented in docs/reference/files.md. A table has those that it knows something of,
+# The columns of Horae's own format, documented in docs/reference/files.md. A table has the columns with data:
 # `id`, `submit`, `gpus` and `line` always, and `duration` or `steps` for each row. Times are seconds.
 SCHEMA: Mapping[str, pl.DataType] = {
     "id": pl.String(),
@@ -74,18 +74,18 @@ class Trace:
     table: pl.DataFrame  # columns of SCHEMA, in the order of submission
     faults: tuple[Fault, ...] = ()  # the first of them, by line
     fault_count: int = 0
-    left_out: Mapping[str, int] = field(default_factory=dict)  # by reason: rows that are no job of ours
+    left_out: Mapping[str, int] = field(default_factory=dict)  # by reason: rows that are not jobs for Horae
     changed: Mapping[str, int] = field(default_factory=dict)  # by reason: rows that were taken with a change
     origin: str = ""  # the date and time of second 0, where the file has dates
 
     def strict(self) -> Trace:
-        """The same trace, if no row of it is broken; otherwise the first that is, as an error."""
+        """The same trace, if no row is broken; otherwise raises the first fault as an error."""
         if self.faults:
             raise self.faults[0].error(self.source)
         return self
 
     def without(self, faults: tuple[Fault, ...]) -> Trace:
-        """The same trace less the rows of these lines, which cannot be jobs of the cluster at hand."""
+        """The same trace without the rows of these lines, which cannot be jobs of the given cluster."""
         lines = [fault.line for fault in faults]
         merged = tuple(sorted((*self.faults, *faults)))
         return Trace(

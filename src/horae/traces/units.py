@@ -1,11 +1,11 @@
-"""Amounts as people write them: 10m, 2h, 1TB."""
+"""Parses amounts as people write them: 10m, 2h, 1TB."""
 
 from __future__ import annotations
 
 import re
 from math import isfinite
 
-from horae.model.wording import shown
+from horae.model.safe_text import shown
 
 NAMES_MAX = 1_000_000  # in one range
 

@@ -1,4 +1,4 @@
-"""Made-up workloads by name. A generator is made from its name and options; the same seed gives the same jobs."""
+"""Synthetic workloads by name. A generator is made from its name and options; the same seed gives the same jobs."""
 
 from __future__ import annotations
 
@@ -6,19 +6,28 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 
 from horae.model.errors import InputError
-from horae.model.wording import brief
+from horae.model.safe_text import brief
+from horae.traces.generators.base import Generator
 from horae.traces.generators.diurnal import Diurnal
-from horae.traces.generators.draw import Generator
-from horae.traces.generators.gavel import Gavel
+from horae.traces.generators.gavel import GavelWorkload
 from horae.traces.generators.heavy_tail import HeavyTail
 from horae.traces.generators.poisson import Poisson
-from horae.traces.generators.themis import Themis
+from horae.traces.generators.themis import ThemisWorkload
 
 GENERATORS: dict[str, type[Generator]] = {
-    generator.name: generator for generator in (Poisson, Gavel, Themis, Diurnal, HeavyTail)
+    generator.name: generator for generator in (Poisson, GavelWorkload, ThemisWorkload, Diurnal, HeavyTail)
 }
 
-__all__ = ["GENERATORS", "make_generator", "Generator", "Poisson", "Gavel", "Themis", "Diurnal", "HeavyTail"]
+__all__ = [
+    "GENERATORS",
+    "make_generator",
+    "Generator",
+    "Poisson",
+    "GavelWorkload",
+    "ThemisWorkload",
+    "Diurnal",
+    "HeavyTail",
+]
 
 _KINDS = {
     bool: "true or false",
@@ -54,7 +63,7 @@ def _default(item: Field[object]) -> object:
 
 
 def _like(generator: str, key: str, value: object, default: object) -> object:
-    """The value in the type of the option's default; anything else is the user's mistake."""
+    """The value converted to the type of the option's default; raises an error for anything else."""
     match default, value:
         case (bool(), bool()) | (str(), str()) | (dict(), Mapping()):
             return value

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from horae.model.arrays import Floats
-from horae.traces.generators.draw import (
+from horae.traces.generators.base import (
     GANG_PROBABILITIES,
     GANGS,
     HOUR,

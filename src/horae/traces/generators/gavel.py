@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from horae.model.arrays import Floats, Ints
-from horae.model.cells import NODE
+from horae.model.cluster import NODE
 from horae.model.speeds import Measurement
-from horae.traces.generators.draw import (
+from horae.traces.generators.base import (
     GANG_PROBABILITIES,
     GANGS,
     HOUR,
@@ -33,7 +33,7 @@ SHORT_EXPONENTS, LONG_EXPONENTS = (1.5, 3.0), (3.0, 4.0)  # of ten, in minutes
 
 
 def reference_speeds(measurements: Iterable[Measurement], accelerator: str = "v100") -> dict[tuple[str, int], float]:
-    """Steps a second by job type and GPUs, in one node of the reference type."""
+    """Steps per second by job type and GPUs, in one node of the reference type."""
     return {
         (row.model, row.shape.gpus): row.steps_per_second
         for row in measurements
@@ -42,7 +42,7 @@ def reference_speeds(measurements: Iterable[Measurement], accelerator: str = "v1
 
 
 @dataclass(frozen=True)
-class Gavel:
+class GavelWorkload:
     """Poisson arrivals; run times of 10^u minutes on the reference type, u uniform in 1.5-3 (80%) or in 3-4 (20%).
 
     The job type is drawn after the gang, uniformly among those that exist at that size (as drawing again until one

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from horae.model.arrays import Floats
-from horae.traces.generators.draw import (
+from horae.traces.generators.base import (
     GANG_PROBABILITIES,
     GANGS,
     arrivals_at,
@@ -29,9 +29,9 @@ DISTRIBUTIONS = ("pareto", "lognormal")
 
 @dataclass(frozen=True)
 class HeavyTail:
-    """Poisson arrivals at a load that is given as a fraction of the cluster, as run times are on average.
+    """Poisson arrivals at a load given as a fraction of the cluster, computed from mean run times.
 
-    `pareto`: bounded between `seconds_min` and `seconds_max`; the chance of running longer than x falls as
+    `pareto`: bounded between `seconds_min` and `seconds_max`; the probability of running longer than x falls as
     x^-tail_index, and below 1 nearly all work is in the longest jobs. `lognormal`: median and sigma, unbounded.
     """
 

@@ -1,4 +1,4 @@
-"""Poisson arrivals at a load that is given as a fraction of the cluster."""
+"""Poisson arrivals at a load given as a fraction of the cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from horae.model.arrays import Floats, Ints
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.shapes import Option, Shape
-from horae.traces.generators.draw import (
+from horae.traces.generators.base import (
     GANG_PROBABILITIES,
     GANGS,
     made_trace,
@@ -28,7 +28,7 @@ PIECE = 10_000  # jobs drawn at a time
 
 @dataclass(frozen=True)
 class Poisson:
-    """Jobs of one GPU type that arrive at random, at a load that is given as a fraction of the cluster.
+    """Poisson arrivals of jobs of one GPU type, at a load given as a fraction of the cluster.
 
     Gangs are 1, 2, 4 and 8 GPUs; run times are lognormal, so that most are short and a few are very long.
     """
@@ -55,7 +55,7 @@ class Poisson:
         return made_trace(self.name, seed, columns)
 
     def arrivals(self, seed: int) -> Iterator[Arrival]:
-        """The same jobs, made piece by piece, so that a million of them need no more memory than those alive."""
+        """The same jobs generated in batches, so that a million of them need no more memory than the live ones."""
         options = {gang: (Option(Shape(self.accelerator, gang, "node"), 1.0),) for gang in self.gangs}
         made = 0
         for piece in self._pieces(seed):
@@ -65,7 +65,7 @@ class Poisson:
                 made += 1
 
     def _pieces(self, seed: int) -> Iterator[tuple[Floats, Ints, Floats]]:
-        """Submission, gang and run time. One stream draws them all, piece by piece, as published figures were made."""
+        """Batches of submission time, gang and run time, from one stream, as in the published figures."""
         require_seed(seed)
         random = np.random.default_rng(seed)
         now, made = 0.0, 0

@@ -1,4 +1,4 @@
-"""The sample job table that comes with Horae."""
+"""The sample job table included in Horae."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def write_sample(path: Path, seed: int, jobs: int = 300) -> None:
-    """The sample job table: two teams, two GPU types, some jobs that suffer when they are spread."""
+    """Writes the sample job table: two teams, two GPU types, some jobs that are slower when spread."""
     random = np.random.default_rng(seed)
     submit = np.cumsum(random.exponential(300.0, jobs))
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -36,7 +36,7 @@ def write_sample(path: Path, seed: int, jobs: int = 300) -> None:
 
 
 def write_usage(path: Path, seed: int, jobs: int = 600) -> None:
-    """The four columns that any cluster has on record: when, how many GPUs, how long, who."""
+    """Writes the four columns that any cluster records: submission time, number of GPUs, run time and user."""
     random = np.random.default_rng(seed)
     submit = np.cumsum(random.exponential(240.0, jobs))
     with path.open("w", encoding="utf-8", newline="") as file:

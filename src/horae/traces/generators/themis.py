@@ -1,14 +1,14 @@
 """Workloads W1 and W2 after Themis (NSDI'20), and the cluster for which their load is set.
 
-The paper leaves much open; here all of it is fixed, so that load cannot be tuned to please: 85 apps that arrive at
-random and bring all their jobs along; 1 job with probability 0.1, otherwise lognormal with median 23, sigma 1, at most
-98; GPU-hours of a job lognormal with median 3.75, sigma 1. W1 has gangs of 1 or 2 GPUs, W2 of 1, 2, 4 or 8. Of the
-apps, 40% (34 of 85, drawn) are network-intensive. The gaps between arrivals are scaled so that the GPU-hours are
-exactly 0.8 of what 256 GPUs give between the first arrival and the last.
+The paper leaves much open; all of it is fixed here, so that the load cannot be tuned to favour a result: 85 apps that
+arrive at random and submit all their jobs at once; 1 job with probability 0.1, otherwise lognormal with median 23,
+sigma 1, at most 98; GPU-hours of a job lognormal with median 3.75, sigma 1. W1 has gangs of 1 or 2 GPUs, W2 of 1, 2, 4
+or 8. Of the apps, 40% (34 of 85, drawn) are network-intensive. The gaps between arrivals are scaled so that the
+GPU-hours are exactly 0.8 of what 256 GPUs provide between the first arrival and the last.
 
 W2's apps are searches by successive halving (`model.searches`): its rows are whole trials, most of which are ended long
-before. Which ones go on depends on their curves and not on the schedule, so the work that will be done is known, and
-it is this that sets the load; `search` names another method.
+before. Which ones continue depends on their curves and not on the schedule, so the work that will be done is known, and
+sets the load; `search` names another method.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import ClassVar
 import numpy as np
 
 from horae.model.arrays import Floats, Ints
-from horae.model.cells import CLUSTER, Cluster, Node
+from horae.model.cluster import CLUSTER, Cluster, Node
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.searches import Method, searches_of
 from horae.model.shapes import Option, Shape
-from horae.traces.generators.draw import (
+from horae.traces.generators.base import (
     HOUR,
     gangs_of,
     made_trace,
@@ -59,8 +59,11 @@ def themis_cluster() -> Cluster:
 
 
 @dataclass(frozen=True)
-class Themis:
-    """Every job is a row with its app. A gang of several GPUs may be spread anywhere, at its app's slowdown."""
+class ThemisWorkload:
+    """A workload with one row per job and its app.
+
+    A gang of several GPUs may be spread anywhere, at its app's slowdown.
+    """
 
     name: ClassVar[str] = "themis"
 
@@ -92,7 +95,7 @@ class Themis:
             done_hours = _searched_hours(Method(self.search), seed, app, names, gpus, gpu_hours)
         submit = self._submit(seed, done_hours)
         slowdown = np.where(self._is_network_intensive(seed)[app], NETWORK_INTENSIVE, COMPUTE_INTENSIVE)
-        # One GPU is never spread: neither level nor slowdown has a meaning for it.
+        # One GPU is never spread: neither level nor slowdown applies to it.
         is_gang = (gpus > 1).tolist()
         columns = {
             "id": names,
@@ -115,7 +118,7 @@ class Themis:
         return np.where(is_single, 1, many).astype(np.int64)
 
     def _submit(self, seed: int, gpu_hours: float) -> Floats:
-        """By app. The first arrives at 0; scaling the gaps sets the rate at which the load is as it should be."""
+        """Submission times by app. The first arrives at 0; the gaps are scaled to reach the intended load."""
         arrivals = np.concatenate([[0.0], np.cumsum(stream(seed, "submit").exponential(1.0, self.apps - 1))])
         span_seconds = gpu_hours * HOUR / (self.cluster_gpus * self.load)
         return arrivals / arrivals[-1] * span_seconds
@@ -126,7 +129,7 @@ class Themis:
 
 
 def _searched_hours(method: Method, seed: int, app: Ints, names: list[str], gpus: Ints, gpu_hours: Floats) -> float:
-    """GPU-hours that remain to be done when every app searches; where that is not known beforehand, at most."""
+    """GPU-hours that are actually run when every app searches; an upper bound where that is not known beforehand."""
     jobs = zip(names, app.tolist(), gpus.tolist(), (gpu_hours * HOUR / gpus).tolist(), strict=True)
     trials = []
     for name, owner, gang, seconds in jobs:

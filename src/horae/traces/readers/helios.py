@@ -1,4 +1,4 @@
-"""Helios (Hu et al., SC'21), `cluster_log.csv`: one job a row, with those that use no GPU."""
+"""Helios (Hu et al., SC'21), `cluster_log.csv`: one job per row, including those that use no GPU."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import polars as pl
 
-from horae.traces.readers.accounts import Clock, count_gpus, named, read_times
-from horae.traces.readers.raw import Where, read_raw
-from horae.traces.readers.sieve import Sieve
+from horae.traces.readers.accounting import Clock, count_gpus, named, read_times
+from horae.traces.readers.raw_table import Where, read_raw
+from horae.traces.readers.row_filter import Sieve
 from horae.traces.trace import Trace
 
 COLUMNS = ("job_id", "gpu_num", "submit_time", "start_time", "end_time", "duration")

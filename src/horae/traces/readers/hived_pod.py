@@ -1,4 +1,7 @@
-"""The annotation by which a pod asks HiveD for GPUs, as a gang of ours. Names of older versions are understood too."""
+"""Reads the annotation by which a pod requests GPUs from HiveD, as a gang.
+
+Field names of older versions are accepted.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ import yaml
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from horae.model.errors import InputError, JobError
-from horae.model.gangs import OPPORTUNISTIC, PRIORITY_MAX, Gang
-from horae.traces.yaml_tree import load
+from horae.model.gangs import OPPORTUNISTIC, PRIORITY_MAX, HivedGang
+from horae.traces.yaml_files import load
 
 ANNOTATION = "hivedscheduler.microsoft.com/pod-scheduling-spec"
 
@@ -46,7 +49,7 @@ class PodSpec(BaseModel):
 class Pod(NamedTuple):
     """One member of a gang."""
 
-    gang: Gang
+    gang: HivedGang
     gpus: int
     heeds_suggestions: bool  # new cells may only be bound on the nodes that Kubernetes suggests
 
@@ -67,7 +70,7 @@ def read_pod(name: str, annotation: str) -> Pod:
             f"{field}: {first['msg']}" if field else first["msg"],
             file=f"pod {name}",
             field=ANNOTATION,
-            remedy="mend the annotation",
+            remedy="fix the annotation",
         ) from None
     group = spec.affinityGroup
     if group is None:
@@ -81,7 +84,7 @@ def read_pod(name: str, annotation: str) -> Pod:
             field="affinityGroup.members",
             remedy="list the pod itself among the members",
         )
-    gang = Gang(
+    gang = HivedGang(
         name=group.name if group else name,
         tenant=spec.virtualCluster,
         members=members,

@@ -1,4 +1,4 @@
-"""Our own format: CSV or Parquet with the columns of docs/reference/files.md, or YAML with the same fields."""
+"""Horae's own format: CSV or Parquet with the columns of docs/reference/files.md, or YAML with the same fields."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pydantic import ValidationError
 
 from horae.model.errors import InputError
 from horae.traces.job_row import ANY, JobFile, JobRow
-from horae.traces.readers.mapped import settle_text
-from horae.traces.readers.moments import DATES, is_date
-from horae.traces.readers.raw import LINE, RawTable, Where, read_raw
-from horae.traces.readers.sieve import Sieve
-from horae.traces.readers.typed import REQUIRED, typed
+from horae.traces.readers.mapped_columns import settle_text
+from horae.traces.readers.raw_table import LINE, RawTable, Where, read_raw
+from horae.traces.readers.row_filter import Sieve
+from horae.traces.readers.timestamps import DATES, is_date
+from horae.traces.readers.typed_columns import REQUIRED, typed
 from horae.traces.trace import FAULTS_LISTED_MAX, Fault, Trace, no_jobs
-from horae.traces.yaml_lines import YamlFile, complain, read_yaml
+from horae.traces.yaml_files import YamlFile, complain, read_yaml
 
 YAML = (".yaml", ".yml")
 JOBS = "jobs"
 KNOWN = tuple(JobRow.model_fields)
-TIMES = ("submit", "deadline")  # which may be dates
+TIMES = ("submit", "deadline")  # columns that may hold dates
 MAP = "name the columns with --map submit=COLUMN,gpus=COLUMN,duration=COLUMN"
-SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that are not ours
+SEPARATORS = {";": "semicolons", "\t": "tabs"}  # separators that are not ours
 
 
 def read(path: Path, where: Where | None = None) -> Trace:
@@ -39,7 +39,7 @@ def read(path: Path, where: Where | None = None) -> Trace:
 
 
 def separated_by(header: str) -> str:
-    """What stands between the cells of a header that has no commas; nothing where there is one cell only."""
+    """The separator of a header without commas; empty where there is only one cell."""
     return "" if "," in header else next((name for mark, name in SEPARATORS.items() if mark in header), "")
 
 
@@ -57,7 +57,7 @@ def _check_header(raw: RawTable) -> None:
 
 
 def _yaml(path: Path) -> RawTable:
-    """The rows of a YAML file as the cells that they would be in CSV; those that are wrong are faults already."""
+    """The rows of a YAML file as CSV cells; invalid rows are already faults."""
     file = read_yaml(path, JobFile)
     if not file.value.jobs:
         raise no_jobs(str(path))
@@ -102,7 +102,7 @@ def _cell(row: JobRow, name: str) -> str | None:
 
 
 def place(error: InputError, path: Path) -> InputError:
-    """The same error with the line of its field, which in YAML may be another than that of its row."""
+    """The same error with the line of its field, which in YAML may differ from that of its row."""
     if path.suffix not in YAML or not error.line or error.field.startswith(f"{JOBS}."):
         return error
     file = read_yaml(path, JobFile)

@@ -1,7 +1,7 @@
-"""Alibaba's open GPU trace of 2023 (Weng et al., ATC'23), one pod a row.
+"""Alibaba's open GPU trace of 2023 (Weng et al., ATC'23), one pod per row.
 
-A pod that asks for a part of a GPU gets a whole one. A pod runs from when it was scheduled, or from its creation where
-that is not known, until it was deleted.
+A pod that asks for a fraction of a GPU gets a whole one. A pod runs from when it was scheduled, or from its creation
+where that is not known, until it was deleted.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import polars as pl
 
-from horae.traces.readers.accounts import NOT_ENDED, Clock, count_gpus, named, read_times
-from horae.traces.readers.moments import UNKNOWN
-from horae.traces.readers.raw import Where, read_raw
-from horae.traces.readers.sieve import Sieve, is_text
+from horae.traces.readers.accounting import NOT_ENDED, Clock, count_gpus, named, read_times
+from horae.traces.readers.raw_table import Where, read_raw
+from horae.traces.readers.row_filter import Sieve, is_text
+from horae.traces.readers.timestamps import UNKNOWN
 from horae.traces.trace import Trace
 
 FRACTION = "asks for a part of a GPU: given a whole one"
@@ -47,7 +47,7 @@ def read(path: Path, where: Where | None = None) -> Trace:
 
 
 def _read_amounts(sieve: Sieve, columns: list[str]) -> None:
-    """Of the pod as a whole in the file, of each of its GPUs with us."""
+    """CPUs and memory per GPU, converted from the file's amounts per pod."""
     if "gpu_milli" in columns:
         sieve.change(pl.col("gpu_milli").cast(pl.Float64, strict=False) < 1000, FRACTION)
     for name, column, unit in (("cpus_per_gpu", "cpu_milli", 1e-3), ("memory_per_gpu", "memory_mib", MEBIBYTE)):

@@ -1,8 +1,8 @@
-"""Slurm's accounts: `sacct -a -X -P -o JobID,User,Account,Submit,Start,End,State,AllocTRES,ReqTRES,ElapsedRaw`.
+"""Slurm's accounting: `sacct -a -X -P -o JobID,User,Account,Submit,Start,End,State,AllocTRES,ReqTRES,ElapsedRaw`.
 
-GPUs are counted as `gres/gpu=8`, by type as `gres/gpu:a100=8`, or in both ways at once; then the first says how many
-and the second of which type. What was allocated counts, and what was asked for where nothing was. Without `-X` there
-are steps of jobs (`17.batch`), which are left out.
+GPUs are counted as `gres/gpu=8`, by type as `gres/gpu:a100=8`, or in both ways at once; then the first gives the number
+and the second the type. The allocation counts, or the request where nothing was allocated. Without `-X` there are steps
+of jobs (`17.batch`), which are left out.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import polars as pl
 
-from horae.traces.readers.accounts import Clock, count_gpus, named, read_times
-from horae.traces.readers.raw import RawTable, Where, read_raw
-from horae.traces.readers.sieve import Sieve, quoted
+from horae.traces.readers.accounting import Clock, count_gpus, named, read_times
+from horae.traces.readers.raw_table import RawTable, Where, read_raw
+from horae.traces.readers.row_filter import Sieve, quoted
 from horae.traces.trace import Trace
 
 COLUMNS = ("JobID", "User", "Account", "Submit", "Start", "End", "State", "AllocTRES", "ReqTRES", "ElapsedRaw")
@@ -41,7 +41,7 @@ def read(path: Path, where: Where | None = None) -> Trace:
 
 
 def _canonical(raw: RawTable) -> RawTable:
-    """sacct takes the names of columns in any case and prints them as they were typed."""
+    """Normalises column names: sacct accepts them in any case and prints them as typed."""
     known = {name.lower(): name for name in COLUMNS}
     renamed = {name: known.get(name.lower(), name) for name in raw.columns}
     return replace(raw, cells=raw.cells.rename(renamed))
@@ -53,7 +53,7 @@ def _kept(raw: RawTable) -> dict[str, str]:
 
 
 def _read_gpus(sieve: Sieve, tres: Sequence[str]) -> None:
-    """By distinct text, of which there are few: patterns are slow."""
+    """Adds GPUs and types, parsing each distinct text once because patterns are slow."""
     sieve.add(pl.coalesce(tres).alias("tres"))
     texts = (
         sieve.table.select("tres")

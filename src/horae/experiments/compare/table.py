@@ -1,0 +1,161 @@
+"""A comparison in numbers: one row per policy, and how each differs from the baseline on the same jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from math import nan
+
+import numpy as np
+
+from horae.experiments.compare.baseline_difference import (
+    Common,
+    Means,
+    Versus,
+    common,
+    over_days,
+    over_draws,
+    over_seeds,
+)
+from horae.experiments.compare.run import ComparedRun
+from horae.reports.bounds import bounds
+from horae.reports.metrics import GroupMetrics, Metrics, measure
+from horae.reports.run_log import RunLog
+
+DRAWS_NEEDED = 2  # fewer have no spread; the days of the trace itself say more
+Numbers = Mapping[str, float]  # by name of the metric, with dots: rho_paper.max; nan where there is none
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    label: str
+    estimate: Numbers
+    groups: Mapping[str, Numbers]  # by tenant or user, where requested
+    by_seed: tuple[Numbers, ...]
+    groups_by_seed: tuple[Mapping[str, Numbers], ...]
+    versus: Versus | None  # None for the baseline itself
+
+
+@dataclass(frozen=True)
+class Comparison:
+    rows: tuple[ComparisonRow, ...]
+    baseline: str
+    by: str  # "", "tenants" or "users"
+    lower_bound: Numbers  # of each metric that has one; no policy can do better on these jobs
+    is_recorded: bool  # estimates are of the trace as it is, which is seed 0; otherwise they are means over seeds
+    logs: Mapping[str, RunLog]  # of seed 0
+
+
+class Tally:
+    """What is kept of the runs, of which there may be ten thousand: numbers, and the logs of seed 0.
+
+    A log is kept until all policies have run on its draw; draws are run one after the other.
+    """
+
+    def __init__(self, labels: Sequence[str], baseline: str, by: str) -> None:
+        self.labels, self.baseline, self.by = labels, baseline, by
+        self.numbers: dict[tuple[str, int], Numbers] = {}
+        self.groups: dict[tuple[str, int], Mapping[str, Numbers]] = {}
+        self.means: dict[tuple[str, int], Means] = {}
+        self.bounds: dict[int, Numbers] = {}
+        self.first: dict[str, RunLog] = {}
+        self.pairs: dict[str, Common] = {}  # of seed 0
+        self._open: dict[int, dict[str, RunLog]] = {}
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted(self.bounds)
+
+    def add(self, outcome: ComparedRun) -> None:
+        seed = outcome.task.seed
+        logs = self._open.setdefault(seed, {})
+        logs[outcome.task.label] = outcome.log
+        if len(logs) == len(self.labels):
+            self._close(seed, self._open.pop(seed))
+
+    def _close(self, seed: int, logs: Mapping[str, RunLog]) -> None:
+        self.bounds[seed] = _bounds(logs[self.baseline])
+        for label in self.labels:
+            measured = measure(logs[label])
+            self.numbers[label, seed] = numbers(measured)
+            self.groups[label, seed] = _groups(measured, self.by)
+            if label != self.baseline:
+                pair = common(logs[self.baseline], logs[label])
+                self.means[label, seed] = pair.means
+                if seed == 0:
+                    self.pairs[label] = pair
+        if seed == 0:
+            self.first = {label: logs[label] for label in self.labels}
+
+
+def tabulate(
+    outcomes: Iterable[ComparedRun], labels: Sequence[str], baseline: str, by: str = "", *, is_recorded: bool
+) -> Comparison:
+    """Tabulates outcomes in any order; each is released as soon as it is counted."""
+    tally = Tally(labels, baseline, by)
+    for outcome in outcomes:
+        tally.add(outcome)
+    shown = [0] if is_recorded else tally.seeds
+    rows = tuple(_row(tally, label, shown, is_recorded) for label in labels)
+    bound = mean([tally.bounds[seed] for seed in shown])
+    return Comparison(rows, baseline, by, bound, is_recorded, tally.first)
+
+
+def _row(tally: Tally, label: str, shown: Sequence[int], is_recorded: bool) -> ComparisonRow:
+    return ComparisonRow(
+        label,
+        mean([tally.numbers[label, seed] for seed in shown]),
+        _group_means([tally.groups[label, seed] for seed in shown]),
+        tuple(tally.numbers[label, seed] for seed in tally.seeds),
+        tuple(tally.groups[label, seed] for seed in tally.seeds),
+        None if label == tally.baseline else _versus(tally, label, is_recorded),
+    )
+
+
+def _versus(tally: Tally, label: str, is_recorded: bool) -> Versus:
+    means = [tally.means[label, seed] for seed in tally.seeds]
+    if len(means) == 1 or (is_recorded and len(means) <= DRAWS_NEEDED):
+        return over_days(tally.pairs[label])
+    return over_draws(means) if is_recorded else over_seeds(means)
+
+
+def mean(rows: Sequence[Numbers]) -> Numbers:
+    if len(rows) == 1:
+        return rows[0]
+    return {name: float(np.mean([row.get(name, nan) for row in rows])) for name in rows[0]}
+
+
+def _group_means(by_seed: Sequence[Mapping[str, Numbers]]) -> Mapping[str, Numbers]:
+    """Means over the seeds in which the group has jobs."""
+    names = sorted({name for groups in by_seed for name in groups})
+    return {name: mean([groups[name] for groups in by_seed if name in groups]) for name in names}
+
+
+def numbers(metrics: object) -> Numbers:
+    """All numbers of one run or group, flat, without those of the groups within it."""
+    assert is_dataclass(metrics)
+    found: dict[str, float] = {}
+    for field in fields(metrics):
+        value = getattr(metrics, field.name)
+        inner: Mapping[str, object] = {}
+        if is_dataclass(value):
+            inner = numbers(value)
+        elif isinstance(value, Mapping):
+            inner = value
+        else:
+            found[field.name] = value
+        found |= {f"{field.name}.{name}": item for name, item in inner.items() if isinstance(item, int | float)}
+    return found
+
+
+def _groups(metrics: Metrics, by: str) -> Mapping[str, Numbers]:
+    groups: Mapping[str, GroupMetrics] = getattr(metrics, by) if by else {}
+    return {name: numbers(group) for name, group in groups.items() if group.jobs}
+
+
+def _bounds(log: RunLog) -> Numbers:
+    found = bounds(log)
+    return {
+        "completion_mean_seconds": found.completion_mean_seconds,
+        "makespan_seconds": found.makespan_seconds,
+    }

@@ -1,0 +1,108 @@
+"""Queries on a journal: what blocked a job at some time, and its history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from math import inf
+from pathlib import Path
+
+from horae.journal import EffectsReader, read_journal
+from horae.model.cluster import Gpu
+from horae.model.commands import Start
+from horae.model.errors import InputError, JobError
+from horae.model.events import Ending, Event, JobCancelled, JobEnded, JobSubmitted
+from horae.model.explanations import Explanation
+from horae.model.jobs import Job
+from horae.model.plans import Reaction, Round
+from horae.scheduler import Scheduler
+
+
+@dataclass(frozen=True)
+class JournalExplanation:
+    explanation: Explanation
+    story: tuple[tuple[float, str], ...]  # (seconds, what happened)
+
+
+def explain_journal(path: Path, job_id: str, at: float = inf) -> JournalExplanation:
+    """Replays the journal in a fresh scheduler up to a time (inclusive), and queries it."""
+    try:
+        journal = read_journal(path)
+        scheduler = Scheduler(journal.setup)
+        story, reader = Story(job_id), EffectsReader(str(path))
+        known: list[str] = []
+        for entry in journal.entries:
+            if isinstance(entry.event, JobSubmitted):
+                known.append(entry.event.job.id)
+            effects = reader.read(entry)
+            if entry.event.at <= at:
+                story.reacted(entry.event, scheduler.handle(entry.event, effects if entry.is_whole else None))
+    except InputError as error:
+        raise error.located(file=str(path)) from None
+    explanation = scheduler.explain(job_id)
+    if explanation is None:
+        raise _nobody(path, job_id, at, known)
+    return JournalExplanation(replace(explanation, at=at if at < inf else explanation.at), tuple(story.lines))
+
+
+def _nobody(path: Path, job_id: str, at: float, known: list[str]) -> InputError:
+    if job_id in known:
+        return JobError(
+            f"{job_id!r} was submitted after {at:g} s", file=str(path), field="--at", remedy="ask for a later moment"
+        )
+    close = get_close_matches(job_id, known, n=3)
+    remedy = f"did you mean {' or '.join(close)}?" if close else f"it knows {len(known):,} jobs, such as {known[:3]}"
+    return JobError(f"there is no job {job_id!r}", file=str(path), field="JOB", remedy=remedy)
+
+
+# The history of one job: a fold over events and reactions, the same for a live run and for a journal
+
+_ENDINGS = {
+    Ending.FINISHED: "finished",
+    Ending.FAILED: "failed",
+    Ending.STOPPED: "left its GPUs, its work saved",
+    Ending.LOST: "was lost with its hardware",
+}
+
+
+@dataclass
+class Story:
+    """An observer that records the history of one job, in words."""
+
+    job_id: str
+    lines: list[tuple[float, str]] = field(default_factory=list)  # (seconds, what happened)
+
+    def reacted(self, event: Event, reaction: Reaction) -> None:
+        if isinstance(event, JobSubmitted) and event.job.id == self.job_id:
+            self._add(event.at, _submission(event.job))
+        elif isinstance(event, JobEnded) and event.job_id == self.job_id:
+            self._add(event.at, _ENDINGS[event.ending] + (f": {event.message}" if event.message else ""))
+        elif isinstance(event, JobCancelled) and event.job_id == self.job_id:
+            self._add(event.at, "cancelled by its owner")
+        for round_ in reaction.rounds:
+            self._planned(round_)
+        for command in reaction.commands:
+            if isinstance(command, Start) and self.job_id in command.job_ids:
+                self._add(event.at, f"started on {command.shape} ({self._nodes(command.gpus)})")
+
+    def _planned(self, round_: Round) -> None:
+        if not round_.plan.departures or self.job_id not in round_.job_ids:
+            return
+        serial = int(round_.serials[round_.job_ids.index(self.job_id)])
+        for departure in round_.plan.departures:
+            if departure.serial == serial:
+                self._add(round_.at, str(departure.reason))
+
+    def _nodes(self, gpus: tuple[Gpu, ...]) -> str:
+        unique = list(dict.fromkeys(gpu.node for gpu in gpus))
+        return ", ".join(unique[:4]) + (f" and {len(unique) - 4} more nodes" if len(unique) > 4 else "")
+
+    def _add(self, at: float, line: str) -> None:
+        if (at, line) not in self.lines[-1:]:  # a command may be sent twice
+            self.lines.append((at, line))
+
+
+def _submission(job: Job) -> str:
+    others = len(job.options) - 1
+    more = f" or {others} other shape{'s' if others > 1 else ''}" if others else ""
+    return f"submitted by {job.owner}: {job.options[0].shape}{more}"

@@ -1,0 +1,116 @@
+"""Optimus (EuroSys'18): GPUs where they shorten the remaining time of a job most.
+
+Every job gets its smallest gang, those that need the least GPU time with it first. Then the job with the largest gain
+repeatedly grows by one step of its ladder, until there is no gain or no room:
+
+    gain = (Q x t(w) - Q x t(w')) / dominant share of what is added
+
+Q: steps left until the loss has come down to `convergence` of the way from its start to its floor, by the job's curve;
+for a job without one, the steps that it declares are left, and for one that declares nothing as many as it has made,
+plus those of an interval. t(w): seconds per step, by the shapes that it accepts. Jobs of fewer GPUs are placed first.
+Sizes change at multiples of `interval_seconds`: leases end there. The paper fits speeds while jobs run; here the
+estimated speeds of the view are used.
+
+A resized job loses its restart time. A running job grows only if that saves more than `damping` restarts, and shrinks
+only if another job can use the GPUs (the paper has no such rule; 0 disables it).
+
+`variant = "themis-paper"` is the form in which the evaluation of Themis (NSDI'20) ran it: gang by gang to the app whose
+remaining time falls most per GPU, W/w - W/(w + g) over g, with W the GPU-seconds left of its jobs, w its GPUs and g its
+next gang; apps without GPUs come first, the one with the most work per GPU of its gang before the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
+
+import numpy as np
+
+from horae.model.arrays import Floats
+from horae.model.decisions import Grants
+from horae.model.errors import PolicyError
+from horae.model.view import View
+from horae.policies.app_greedy import THEMIS_PAPER, by_app, check_variant, field_of, greedy, longest_first
+from horae.policies.elastic.loss_curves import steps_to_convergence
+from horae.policies.elastic.sizes import (
+    by_step,
+    climb,
+    damped,
+    gpus_of,
+    ladders_of,
+    resizing,
+    seconds_at,
+    until_boundary,
+)
+
+_FIRST = 1e12  # seconds per GPU: more than any app with GPUs can gain
+
+
+@dataclass(frozen=True)
+class Optimus:
+    name: ClassVar[str] = "optimus"
+    interval_seconds: float = 600.0  # sizes change at multiples of this
+    convergence: float = 0.05  # of the way from its first loss to its floor: a job with a curve has converged there
+    damping: float = 1.0  # a running job grows only to save more than this many restarts
+    variant: str = "jobs"  # or themis-paper: apps by the gain of their next gang, with leases
+    lease_seconds: float = 1200.0  # of the variant themis-paper
+
+    def __post_init__(self) -> None:
+        check_variant(self.variant, "jobs", self.lease_seconds)
+        check_interval("interval_seconds", self.interval_seconds)
+        if not 0 < self.convergence < 1:
+            raise PolicyError(f"convergence is {self.convergence}", field="convergence", remedy="give a part: 0.05")
+        check_damping(self.damping)
+
+    def decide(self, view: View) -> Grants:
+        if self.variant == THEMIS_PAPER:
+            return _largest_gain_first(view, self.lease_seconds)
+        return self._by_gain(view)
+
+    def _by_gain(self, view: View) -> Grants:
+        jobs, ladders = view.jobs, ladders_of(view)
+        steps = steps_to_convergence(jobs, self.convergence, self.interval_seconds)
+        seconds = seconds_at(ladders, steps)
+        need = np.where(ladders.contends, seconds[:, 0] * ladders.gpus[:, 0], inf)
+        order = np.lexsort((jobs.serial, need))
+        gain = by_step(ladders, -np.where(np.isfinite(seconds), seconds, 0.0)) / _dominant_share(view)[:, None]
+        rung = damped(ladders, climb(ladders, order, gain), seconds, self.damping * jobs.restart_seconds)
+        gpus = gpus_of(view, ladders, rung)
+        smallest_first = order[np.lexsort((gpus[order], gpus[order] == 0))]
+        lease = until_boundary(view.now, self.interval_seconds)
+        return resizing(view, ladders.accelerator, gpus, smallest_first, lease)
+
+
+def check_interval(field: str, seconds: float) -> None:
+    if not 0 < seconds < inf:
+        raise PolicyError(f"{field} is {seconds}", field=field, remedy="give a positive number of seconds")
+
+
+def check_damping(damping: float) -> None:
+    if not 0 <= damping < inf:
+        raise PolicyError(f"damping is {damping}", field="damping", remedy="give 0 (resize freely) or a factor")
+
+
+def _dominant_share(view: View) -> Floats:
+    """By job: the largest fraction of the pool's GPUs, CPUs or memory that one of its GPUs takes."""
+    jobs = view.jobs
+    share = np.full(len(jobs), 1 / max(int(view.capacity.sum()), 1))
+    for amount, total in ((jobs.cpus, view.cpus), (jobs.memory_bytes, view.memory_bytes)):
+        if 0 < total < inf:
+            share = np.maximum(share, amount / jobs.gpus / total)
+    return share
+
+
+def _largest_gain_first(view: View, lease_seconds: float) -> Grants:
+    jobs, field = view.jobs, field_of(view)
+    # A job of unknown length is assumed to run for as long as it has so far.
+    left = np.where(np.isfinite(jobs.seconds_left), jobs.seconds_left, jobs.run_seconds + 1.0)
+    work: list[float] = by_app(view, field, jobs.gpus * left).tolist()
+
+    def gain(app: int, gpus: float, gang: int, row: int) -> float:
+        if not gpus:
+            return _FIRST + work[app] / gang
+        return work[app] / (gpus * (gpus + gang))
+
+    return greedy(view, field, gain, longest_first(view), lease_seconds)

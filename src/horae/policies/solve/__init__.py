@@ -1,1 +1,0 @@
-"""The optimisation behind policies: classes of equal jobs, linear programs, and proofs of how good an answer is."""

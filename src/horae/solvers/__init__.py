@@ -1,0 +1,1 @@
+"""The optimisation problems that policies state, and the algorithms that solve them."""

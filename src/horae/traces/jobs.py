@@ -1,0 +1,129 @@
+"""Converts a trace to jobs of one cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import repeat
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from horae.model.cluster import Cluster
+from horae.model.errors import JobError
+from horae.model.jobs import Arrival, Job, Truth
+from horae.traces.job_row import JobRow
+from horae.traces.job_shapes import JobShapes, RequestedShapes, Speeds, shapes
+from horae.traces.readers import native
+from horae.traces.trace import Fault, Trace, no_jobs, too_large
+
+# Fields of `Job` in its own order, by groups, with defaults for missing columns.
+_LABELS = {"app": "", "tenant": "default", "user": "", "model": "", "weight": 1.0, "priority": 0}
+_LIMITS = {"deadline": inf, "restart": 0.0, "min_runtime": 0.0, "preemptions_max": inf, "grace": 0.0, "retries_max": 0}
+_NEEDS = {"pinned": "", "lazy": False, "cpus_per_gpu": 0.0, "memory_per_gpu": 0.0, "command": "", "workdir": ""}
+
+
+def arrivals(
+    trace: Trace, cluster: Cluster, speeds: Speeds | None = None, *, whole_nodes: bool = False
+) -> tuple[list[Arrival], tuple[Fault, ...]]:
+    """The jobs, in the order of the trace, and the rows that cannot be jobs of this cluster.
+
+    With `whole_nodes`, gangs larger than a node take whole nodes, as production clusters allocate them.
+    """
+    table = trace.table
+    known: dict[tuple[Any, ...], JobShapes | JobError] = {}
+    made: list[Arrival] = []
+    faults: list[Fault] = []
+    rows = zip(
+        _group(table, {"line": 0, "id": "", "submit": 0.0, "steps": None, "duration": None}),
+        _group(table, dict.fromkeys(RequestedShapes._fields)),
+        _group(table, _LABELS),
+        _group(table, _LIMITS | {"restart": cluster.restart_seconds}),
+        _group(table, _NEEDS),
+        strict=False,  # groups without columns in the table are infinite
+    )
+    for (line, name, submit, steps, duration), wish, labels, limits, needs in rows:
+        found = known.get(wish)
+        if found is None:
+            found = known[wish] = _shapes(RequestedShapes(*wish), cluster, speeds, whole_nodes)
+        if isinstance(found, JobError):
+            faults.append(_fault(line, found))
+            continue
+        try:
+            believed, true, member_gpus, members, nodes, unknown_model = found
+            if unknown_model and duration is None:
+                raise _unknown(unknown_model)
+            work = _work(steps, duration, believed[0].steps_per_second)
+            fields: tuple[Any, ...] = (name, submit, believed, *labels, work, *limits, member_gpus, members, nodes)
+            job = Job(*fields, *needs)
+            if true is not believed:
+                work = _work(steps, duration, true[0].steps_per_second)
+            made.append(Arrival(job, Truth(work, true)))
+        except JobError as error:
+            faults.append(_fault(line, error))
+    return made, tuple(faults)
+
+
+def _unknown(model: str) -> JobError:
+    return JobError(
+        f"how fast {model!r} runs on the cluster's GPUs is not known, and its work is given in steps",
+        field="model",
+        remedy="name a table that has it with --speeds, or add a column speed",
+    )
+
+
+def _fault(line: int, error: JobError) -> Fault:
+    return Fault(line, error.field, error.problem, error.remedy)
+
+
+def _shapes(wish: RequestedShapes, cluster: Cluster, speeds: Speeds | None, whole_nodes: bool) -> JobShapes | JobError:
+    try:
+        return shapes(wish, cluster, speeds, whole_nodes)
+    except JobError as error:
+        return error
+
+
+def _work(steps: float | None, duration: float | None, steps_per_second: float) -> float:
+    """The number of steps; a duration refers to the reference shape."""
+    if steps is not None:
+        return steps
+    if duration is None:
+        raise JobError("there is neither a duration nor steps", field="duration", remedy="give one of the two")
+    return duration * steps_per_second
+
+
+def _group(table: pl.DataFrame, defaults: dict[str, Any]) -> Iterable[tuple[Any, ...]]:
+    """These columns row by row, with a default for each empty cell."""
+    if not any(name in table.columns for name in defaults):
+        return repeat(tuple(defaults.values()))
+    columns = [_column(table, name, default) for name, default in defaults.items()]
+    return zip(*columns, strict=False)
+
+
+def _column(table: pl.DataFrame, name: str, default: Any) -> Iterable[Any]:
+    if name not in table.columns:
+        return repeat(default)
+    column = table[name]
+    return (column if default is None else column.fill_null(default)).to_list()
+
+
+# A user's job table for one cluster; the first invalid row is an error
+
+__all__ = ["JobRow", "read_jobs"]
+
+
+def read_jobs(path: Path, cluster: Cluster, *, whole_nodes: bool = False) -> list[Arrival]:
+    """All jobs of a file, in the order of submission."""
+    try:
+        trace = native.read(path).strict()
+        jobs, faults = arrivals(trace, cluster, whole_nodes=whole_nodes)
+        for fault in sorted(faults):
+            raise fault.error(trace.source)
+    except JobError as error:
+        raise native.place(error, path) from None
+    except MemoryError:
+        raise too_large(str(path)) from None
+    if not jobs:
+        raise no_jobs(str(path))
+    return jobs
