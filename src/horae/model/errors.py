@@ -57,19 +57,19 @@ def _short(text: str) -> str:
 
 
 class ClusterError(InputError):
-    pass
+    """A cluster that cannot exist: no GPUs, a level that does not divide a node."""
 
 
 class JobError(InputError):
-    pass
+    """A job that cannot exist: no shapes, a negative size."""
 
 
 class PolicyError(InputError):
-    pass
+    """An unknown policy or option, or a policy that breaks the rules."""
 
 
 class JournalError(InputError):
-    pass
+    """A journal that cannot be read or does not replay."""
 
 
 class BrokenInvariant(HoraeError):

@@ -26,6 +26,8 @@ class AppColumns(NamedTuple):
 
 
 class View(NamedTuple):
+    """All that a policy may know of one pool: its capacity, its jobs as columns, and the estimates of their speeds."""
+
     now: float
     seed: int
     round_seconds: float
