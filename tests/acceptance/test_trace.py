@@ -12,6 +12,8 @@ from subprocess import PIPE
 import pytest
 from command_line import horae
 
+from horae.policies import POLICIES
+
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -117,6 +119,12 @@ def test_a_file_that_cannot_be_written_is_one_line(four_columns: Path, tmp_path:
 )
 def test_what_a_user_got_wrong_is_one_line_with_its_remedy(arguments: tuple[str, ...], word: str) -> None:
     assert word in horae("trace", *arguments).complaint
+
+
+def test_every_policy_has_a_description_of_its_own() -> None:
+    shown = {name: horae("policy", "show", name).out.splitlines()[2] for name in POLICIES}
+    same = {name: text for name, text in shown.items() if list(shown.values()).count(text) > 1}
+    assert set(same) <= {"fifo-on-fastest", "sjf-on-fastest"}, same  # two variants of one policy, described together
 
 
 def test_policies_are_listed_and_shown_with_their_options() -> None:

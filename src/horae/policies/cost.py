@@ -1,8 +1,4 @@
-"""Throughput per dollar (Gavel, OSDI'20, section 4.2): steps on a cheap GPU count for more than steps on a costly one.
-
-A job's speed on a type is divided by the price of one GPU of that type. Where no type of the pool has a price, all have
-the same. Prices for only some of the types are an error, because a free type would outweigh any priced one.
-"""
+"""Policies that weigh speed against the price of GPUs: throughput per dollar, and minimum cost with deadlines."""
 
 from __future__ import annotations
 
@@ -27,6 +23,12 @@ OBJECTIVE = "steps per second of all jobs, each over the dollars per hour of the
 
 @dataclass(frozen=True)
 class ThroughputPerDollar:
+    """Throughput per dollar (Gavel, OSDI'20, section 4.2): a step on a cheap GPU counts for more than on a costly one.
+
+    A job's speed on a type is divided by the price of one GPU of that type. Where no type of the pool has a price, all
+    have the same. Prices for only some of the types are an error, because a free type would outweigh any priced one.
+    """
+
     name: ClassVar[str] = "throughput-per-dollar"
     sharing: bool = False  # let two jobs share GPUs where that increases the value
 
@@ -63,14 +65,19 @@ def prices_of(view: View) -> Floats:
     return np.where(priced, price, 1.0)
 
 
-# Maximum steps per dollar while meeting deadlines (Gavel, OSDI'20, section 4.2: minimise cost with SLOs).
-
 _PROBLEM = "throughput per dollar with deadlines"
 _HAIR = 1e-9  # relative: a deadline that can just be met at full speed is not dropped because of rounding
 
 
 @dataclass(frozen=True)
 class MinCost:
+    """Maximum steps per dollar while meeting deadlines (Gavel, OSDI'20, section 4.2: minimise cost with SLOs).
+
+    A job that has a deadline and steps left must run at least so fast that it is done in time. Where not all deadlines
+    can be met, as many as possible are, then those with the best total; among equal jobs the first to arrive. Jobs
+    whose deadline is dropped are reported and take part as if they had none, as do jobs of unknown length.
+    """
+
     name: ClassVar[str] = "min-cost"
     sharing: bool = False  # let two jobs share GPUs where that adds value; deadlines are dropped without regard to it
 

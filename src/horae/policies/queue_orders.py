@@ -1,4 +1,4 @@
-"""First in, first out: no job starts before earlier ones, unless backfilling is allowed."""
+"""Policies that are one sort of the queue: FIFO, SJF, SRTF, SRSF, LAS and strict priorities."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from horae.model.view import View
 
 @dataclass(frozen=True)
 class Fifo:
+    """First in, first out: no job starts before earlier ones, unless backfilling is allowed."""
+
     name: ClassVar[str] = "fifo"
     backfill: bool = False  # let later jobs pass a head that does not fit
 
@@ -22,11 +24,10 @@ class Fifo:
         return Ranking(waiting[view.jobs.serial[waiting].argsort()], blocking=not self.backfill)
 
 
-# Shortest job first, by the estimated run time in the job's reference shape; never preempts.
-
-
 @dataclass(frozen=True)
 class Sjf:
+    """Shortest job first, by the estimated run time in the job's reference shape; never preempts."""
+
     name: ClassVar[str] = "sjf"
     backfill: bool = False  # let longer jobs pass a head that does not fit
 
@@ -37,11 +38,10 @@ class Sjf:
         return Ranking(waiting[order], blocking=not self.backfill)
 
 
-# Shortest remaining time first, by the estimated time left in the job's reference shape; preempts.
-
-
 @dataclass(frozen=True)
 class Srtf:
+    """Shortest remaining time first, by the estimated time left in the job's reference shape; preempts."""
+
     name: ClassVar[str] = "srtf"
     backfill: bool = True  # let longer jobs pass a head that does not fit
 
@@ -52,11 +52,10 @@ class Srtf:
         return Ranking(order, preemptive=True, blocking=not self.backfill)
 
 
-# Shortest remaining service first: the estimated time left times the GPUs of the gang; preempts.
-
-
 @dataclass(frozen=True)
 class Srsf:
+    """Shortest remaining service first: the estimated time left times the GPUs of the gang; preempts."""
+
     name: ClassVar[str] = "srsf"
     backfill: bool = True  # let larger jobs pass a head that does not fit
 
@@ -67,11 +66,10 @@ class Srsf:
         return Ranking(order, preemptive=True, blocking=not self.backfill)
 
 
-# Least attained service: the job with the fewest GPU-seconds so far runs first.
-
-
 @dataclass(frozen=True)
 class Las:
+    """Least attained service: the job with the fewest GPU-seconds so far runs first."""
+
     name: ClassVar[str] = "las"
 
     def decide(self, view: View) -> Ranking:
@@ -82,11 +80,10 @@ class Las:
         return Ranking(order, preemptive=True, stands_until=stands_until)
 
 
-# Strict priorities, first come, first served within one; preempts lower priorities only (HiveD, OSDI'20, section 4).
-
-
 @dataclass(frozen=True)
 class Priority:
+    """Strict priorities, FIFO within each; preempts only lower priorities (HiveD, OSDI'20, section 4)."""
+
     name: ClassVar[str] = "priority"
     backfill: bool = True  # let jobs pass one of higher or equal priority that does not fit
 
