@@ -20,10 +20,10 @@ from patience import HANG_SECONDS, wait_until
 from rich.console import Console
 
 from horae import samples
-from horae.cli.compare_output import print_tables
 from horae.experiments.compare import run
 from horae.experiments.compare.run_spec import PolicyChoice, run_specs
 from horae.experiments.compare.table import tabulate
+from horae.experiments.compare.terminal import print_tables
 from horae.experiments.compare.workload import Recorded
 from horae.model.errors import InputError
 from horae.traces.clusters.shorthand import parse_cluster

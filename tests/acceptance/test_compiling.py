@@ -208,4 +208,6 @@ def test_the_sources_of_a_kernel_are_all_modules_that_it_imports() -> None:
     (levels,) = (path for path in kernels if path.name == "water_filling_kernel.py")
     assert {"pricing_kernel.py", "simplex_kernel.py", "compiling.py"} <= {path.name for path in sources_of(levels)}
     (settles,) = (path for path in kernels if path.name == "flat_pass_kernel.py")
-    assert {"fit_rules.py", "pass_rules.py", "flat_kernel.py"} <= {path.name for path in sources_of(settles)}
+    assert {"fit_rules.py", "evict.py", "pass_rules.py", "flat_kernel.py"} <= {
+        path.name for path in sources_of(settles)
+    }

@@ -6,9 +6,9 @@ from dataclasses import replace
 from math import inf, nan
 
 import pytest
+from answering_engine import Agent, AnsweringEngine, Honest
 from builders import handle
 
-from horae.engines.bidding_agents import Agent, AnsweringEngine, Honest
 from horae.experiments.simulate import Run, simulate
 from horae.model.cluster import Cluster, Node
 from horae.model.commands import CallForBids, Offer

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 from builders import ACCELERATOR, arrival, cluster
+from faulty_engine import Faults, FaultyEngine
 from profiles import NIGHTLY
 
 from horae.driver import run
 from horae.engines.engine import Engine, Moment
-from horae.engines.fault_injection import Faults, FaultyEngine
 from horae.engines.simulated import SimulatedEngine
 from horae.model.cluster import Gpu
 from horae.model.commands import Command, Start

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import gpus
+from faulty_engine import Faults, FaultyEngine
 
 from horae.driver import run
 from horae.engines.engine import Engine, Moment
-from horae.engines.fault_injection import Faults, FaultyEngine
 from horae.engines.simulated import SimulatedEngine
 from horae.experiments.learning import Learning, LearningEngine, NoisyEngine
 from horae.experiments.replay import replay_text

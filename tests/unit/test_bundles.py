@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from builders import ACCELERATOR, arrival, cluster, handle
 from builders import gpus as named
+from faulty_engine import Faults, FaultyEngine
 
 from horae.driver import run
-from horae.engines.fault_injection import Faults, FaultyEngine
 from horae.engines.simulated import SimulatedEngine
 from horae.experiments.replay import replay_file, replay_text
 from horae.experiments.simulate import simulate

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from command_line import horae, horae_process
+from sample_tables import write_sample, write_usage
 
 from horae import samples
 from horae.model.cluster import Cluster, Node
 from horae.model.jobs import Arrival, Job
 from horae.model.shapes import Option, Shape
-from horae.traces.generators.sample import write_sample, write_usage
 from horae.traces.jobs import JobRow, read_jobs
 
 # Two types, a level inside the nodes of one of them, and racks.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from horae.model.errors import JobError
-from horae.model.gangs import HivedGang
-from horae.traces.readers.hived_pod import ANNOTATION, read_pod
+from horae.traces.readers.hived_pod import ANNOTATION, HivedGang, read_pod
 
 WHOLE = """
 virtualCluster: vc1

@@ -1,4 +1,4 @@
-"""Carries out `horae compare`: read, run, measure, print."""
+"""Carries out `horae compare`: reads the request, runs it, measures and prints."""
 
 from __future__ import annotations
 
@@ -7,28 +7,47 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 
+import numpy as np
 from rich.console import Console
 
 from horae import __version__
-from horae.cli.compare_input import Wanted, wanted
-from horae.cli.compare_output import print_tables, tell_left_over
-from horae.cli.compare_request import CompareFormat, Request
+from horae.cli.compare import CompareFormat, Request
 from horae.cli.kernels import tell_of_compiling
 from horae.cli.progress import ProgressBars, ProgressLines
-from horae.cli.rows import Tell
+from horae.cli.rows import Tell, tell_rows
+from horae.cli.sharing import with_sharing
+from horae.cli.speed import speed_book
+from horae.cli.trace import generator_of
 from horae.experiments.compare.formats import as_csv, as_json, as_markdown
+from horae.experiments.compare.generated_workload import GeneratedWorkload, jobs_of
 from horae.experiments.compare.run import outcomes
-from horae.experiments.compare.run_spec import run_specs
+from horae.experiments.compare.run_spec import Failures, PolicyChoice, RunSpec, run_specs
 from horae.experiments.compare.table import Comparison, tabulate
+from horae.experiments.compare.terminal import print_tables
+from horae.experiments.compare.workload import Recorded, Workload
+from horae.experiments.inputs import choose_policies, choose_setup, not_negative, pairs, positive
 from horae.experiments.result_store import ResultStore, default_folder, sources_digest
 from horae.experiments.workers import RunLost
-from horae.model.errors import InputError
+from horae.model.cluster import Cluster
+from horae.model.errors import InputError, PolicyError
+from horae.model.events import JobSubmitted
+from horae.model.reasons import Reason
 from horae.model.serialization import Plain, to_plain
+from horae.model.setup import Setup
+from horae.reports.run_log import REFUSED
+from horae.scheduler import Scheduler
+from horae.traces.formats import read_trace
+from horae.traces.generators import GENERATORS
+
+POLICIES_DEFAULT = ("fifo", "sjf", "srtf", "las", "tiresias", "drf")
+LISTED_MAX = 10
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # as shells have it
 
@@ -162,3 +181,127 @@ def _parameters(request: Request, what: Wanted) -> dict[str, Plain]:
         "seeds": request.seeds,
         "failures": to_plain(what.failures),
     }
+
+
+# The input
+
+
+@dataclass(frozen=True)
+class TraceInput:
+    """A workload, and the statistics of the rows of its file."""
+
+    source: str
+    workload: Workload
+    jobs: int  # of seed 0
+    rows_broken: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    changed: Mapping[str, int] = field(default_factory=dict)
+
+    def plain(self) -> dict[str, Plain]:
+        return {
+            "source": self.source,
+            "jobs": self.jobs,
+            "rows_broken": self.rows_broken,
+            "rows_left_out": dict(self.left_out),
+            "rows_changed": dict(self.changed),
+        }
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The parsed request."""
+
+    setup: Setup
+    policies: Mapping[str, PolicyChoice]  # by label
+    baseline: str
+    failures: Failures
+    trace: TraceInput
+
+
+def wanted(request: Request, tell: Tell) -> Wanted:
+    setup = choose_setup(
+        request.cluster, request.nodes, request.cadence, request.round_seconds, request.restart_seconds
+    )
+    setup = with_sharing(setup, request.sharing)
+    policies = choose_policies(request.policies or POLICIES_DEFAULT)
+    baseline = choose_baseline(request.baseline, list(policies))
+    failures = choose_failures(request)
+    return Wanted(setup, policies, baseline, failures, read_workload(request, setup.cluster, tell))
+
+
+def read_workload(request: Request, cluster: Cluster, tell: Tell) -> TraceInput:
+    """The jobs of a file for this cluster, or those that a generator draws, seed by seed."""
+    speeds = speed_book(request.speeds, request.data, "--speeds") if request.speeds else None
+    how = (cluster, speeds, request.whole_nodes, request.strict)
+    if request.jobs.partition("=")[0] not in GENERATORS or Path(request.jobs).exists():
+        mapping, where = pairs(request.mapping, "--map"), pairs(request.where, "--where")
+        trace, jobs = jobs_of(read_trace(Path(request.jobs), request.format, mapping, where), *how)
+        workload: Workload = Recorded(tuple(jobs))
+    else:
+        _refuse_file_options(request)
+        generator = generator_of(request.jobs, request.data, "JOBS")
+        trace, jobs = jobs_of(generator.trace(0), *how)
+        workload = GeneratedWorkload(generator, *how)
+    tell_rows(trace, tell)
+    return TraceInput(request.jobs, workload, len(jobs), trace.fault_count, trace.left_out, trace.changed)
+
+
+def _refuse_file_options(request: Request) -> None:
+    """Rejects options for reading a file when the workload is a generator."""
+    for option, value in (("--format", request.format), ("--map", request.mapping), ("--where", request.where)):
+        if value is not None:
+            name = request.jobs.partition("=")[0]
+            raise InputError(f"is for files, and {name} is a generator", field=option, remedy="leave it out")
+
+
+def choose_failures(request: Request) -> Failures:
+    if request.days_between_failures is not None:
+        positive("--days-between-failures", request.days_between_failures)
+    not_negative("--repair-seconds", request.repair_seconds)
+    not_negative("--checkpoint-seconds", request.checkpoint_seconds)
+    return Failures(request.days_between_failures, request.repair_seconds, request.checkpoint_seconds)
+
+
+def choose_baseline(baseline: str | None, labels: Sequence[str]) -> str:
+    if baseline is None:
+        return labels[0]
+    if baseline not in labels:
+        known = ", ".join(labels)
+        raise PolicyError(f"{baseline!r} is not compared", field="--baseline", remedy=f"choose one of {known}")
+    return baseline
+
+
+# Jobs that did not run to their end
+
+
+def tell_left_over(comparison: Comparison, first: RunSpec, workload: Workload, tell: Callable[[str], None]) -> None:
+    """Reports the jobs that did not run to their end: those that never could with the reason, the others by policy."""
+    jobs = comparison.logs[first.label].jobs
+    refused = {jobs.id[row] for row in np.flatnonzero(jobs.outcome == REFUSED).tolist()}
+    if refused:
+        tell(f"{len(refused):,} {_jobs(len(refused))} can never run here")
+        for job_id, reason in islice(_reasons(first, workload, refused).items(), LISTED_MAX):
+            tell(f"refused {job_id}: {reason}")
+        if len(refused) > LISTED_MAX:
+            tell(f"and {len(refused) - LISTED_MAX:,} more")
+    for seed in range(len(comparison.rows[0].by_seed)):
+        for row in comparison.rows:
+            count = int(row.by_seed[seed]["unfinished"])
+            if count:
+                whose = f"{row.label}, seed {seed}"
+                tell(f"{whose}: {count:,} {_jobs(count)} did not end, and nothing is left that could move them")
+
+
+def _jobs(count: int) -> str:
+    return "job" if count == 1 else "jobs"
+
+
+def _reasons(task: RunSpec, workload: Workload, refused: set[str]) -> dict[str, Reason | None]:
+    """Recomputes the reasons, because a log has no texts: whether a job can ever run depends only on the cluster."""
+    scheduler = Scheduler(task.setup)
+    jobs = (arrival.job for arrival in workload(task.seed) if arrival.job.id in refused)
+    reasons = {}
+    for job in islice(jobs, LISTED_MAX):
+        scheduler.handle(JobSubmitted(job.submitted_at, job))
+        reasons[job.id] = scheduler.why(job.id)
+    return reasons

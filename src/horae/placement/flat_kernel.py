@@ -1,4 +1,4 @@
-"""Placement in clusters of nodes without levels between, compiled: the rules of `fit_rules`, for one GPU type.
+"""Placement in clusters without levels above nodes: the rules of `fit_rules` and `evict`, compiled for one GPU type.
 
 `starts` has the first GPU of each of its nodes, and the end. No job asks for CPUs or memory.
 """
@@ -12,17 +12,8 @@ from numba import njit
 
 from horae.compiling import kernel, part
 from horae.model.arrays import Bools, Ints
-from horae.placement.fit_rules import (
-    ACROSS,
-    IN_NODE,
-    NOWHERE,
-    ONE_GPU,
-    find,
-    last_alone,
-    last_of_all,
-    last_of_one_cell,
-    left_by,
-)
+from horae.placement.evict import last_alone, last_of_all, last_of_one_cell, left_by
+from horae.placement.fit_rules import ACROSS, IN_NODE, NOWHERE, ONE_GPU, find
 
 _find, _left_by = part(find), part(left_by)
 _last_alone, _last_of_one_cell = part(last_alone), part(last_of_one_cell)

@@ -1,7 +1,6 @@
-"""Changes by operators and hardware while jobs run: nodes, GPUs, tenants, policies, and the cluster itself.
+"""Changes by operators while jobs run: nodes added and removed, tenants, policies.
 
-No change stops a job by itself, except for failed hardware. A change that is not possible is rejected or postponed,
-with a notice to the operator.
+No change stops a job. A change that is not possible is rejected or postponed, with a notice to the operator.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.errors import ClusterError, InputError, PolicyError
 from horae.model.events import (
     ClusterChanged,
-    GpuChanged,
-    GpuState,
     Health,
     NodeChanged,
     PolicyChanged,
@@ -26,11 +23,11 @@ from horae.model.events import (
 )
 from horae.model.jobs import Job
 from horae.model.notices import ChangeRefused, GuaranteeLost, NodeInUse, Notice
-from horae.model.reasons import NodeLost
 from horae.model.setup import PoolSpec, Setup
 from horae.model.status import PENDING, RUNNING, STARTING
 from horae.policies.registry import make_policy
 from horae.scheduler.gpu_ledger import GpuLedger
+from horae.scheduler.hardware import Hardware
 from horae.scheduler.holds import Holds
 from horae.scheduler.intake import Intake
 from horae.scheduler.interning import Interned
@@ -57,6 +54,7 @@ class Administration:
         holds: Holds,
         intake: Intake,
         loans: Loans,
+        hardware: Hardware,
         tell: Callable[[Notice], None],
     ) -> None:
         self._static_binding = setup.static_binding
@@ -69,15 +67,11 @@ class Administration:
         self._holds = holds
         self._intake = intake
         self._loans = loans
+        self._hardware = hardware
         self._tell = tell
         # Nodes to be removed, or replaced by another of their name, as soon as no job is in the way.
         self.leaving: dict[str, Node | None] = {}
         self.has_moved = False  # the cluster, cells or limits differ from those at the start
-
-    def absent(self, nodes: Iterable[str]) -> None:
-        """Marks nodes as not present yet: they join when they are reported as healthy."""
-        for node in nodes:
-            self._ledger.set_health(node, Health.FAILED)
 
     # Jobs moving between pools
 
@@ -110,60 +104,10 @@ class Administration:
             self._jobs.to_suspend.discard(serial)
             self._jobs.refuse(job, never, now)
 
-    def withdraw_loans(self, serials: Iterable[int], now: float) -> None:
-        """Withdraws the loan requests of jobs that now have GPUs in their own pool."""
-        for serial in serials:
-            self._loans.drop(serial, now)
-
     def _see_that_a_loan_fits(self, pool: Pool, loan: int, now: float) -> None:
         number = int(pool.table.demand[pool.table.row[loan]])
         if pool.never(number, self._interned.demands.all[number], self._placer) is not None:
             self._loans.withdraw(loan, now)
-
-    # Hardware
-
-    def on_node(self, event: NodeChanged, now: float) -> bool:
-        known = event.node in self._ledger.real_cluster.node_index
-        if not known or self._ledger.health_of(event.node) is event.health:
-            return False
-        self._ledger.set_health(event.node, event.health)
-        reason = NodeLost(event.node) if event.health is Health.FAILED else None
-        self._changed(self._ledger.of_node(event.node), event.health is Health.HEALTHY, reason, now)
-        return True
-
-    def on_gpu(self, event: GpuChanged, now: float) -> bool:
-        if not self._ledger.real_cluster.has(event.gpu):
-            return False
-        if self._ledger.gpu_states.get(event.gpu, GpuState.USABLE) is event.state:
-            return False
-        self._ledger.set_gpu(event.gpu, event.state)
-        reason = NodeLost(str(event.gpu)) if event.state is GpuState.FAILED else None
-        self._changed([event.gpu], event.state is GpuState.USABLE, reason, now)
-        return True
-
-    def changed(self, gpus: Iterable[Gpu], now: float) -> None:
-        """Updates pools and ledger after the usability of these GPUs has changed."""
-        self._changed([gpu for gpu in gpus if self._ledger.real_cluster.has(gpu)], False, None, now)
-
-    def _changed(self, gpus: list[Gpu], usable: bool, reason: NodeLost | None, now: float) -> None:
-        epochs, held_for = self._ledger.on(gpus)
-        if not usable:
-            for serial in held_for.tolist():
-                self._holds.release(serial, now)
-        if reason is not None:
-            self._stop(epochs.tolist(), reason, now)
-        positions = self._ledger.cluster.positions(gpus)
-        for pool in self._pools:
-            if self._pools.has_cells or pool.gpus[positions].any():
-                pool.count_capacity(self._ledger)
-                pool.touch(now)
-
-    def _stop(self, epochs: Iterable[int], reason: NodeLost, now: float) -> None:
-        for epoch in epochs:
-            for serial in self._leases.by_epoch[epoch].bundle:
-                pool = self._jobs.where(serial)
-                if self._jobs.status(pool, serial) in (STARTING, RUNNING):
-                    self._leases.stop(pool, serial, reason, now)
 
     # Policies, tenants and the cluster
 
@@ -246,7 +190,7 @@ class Administration:
         self.leaving[name] = replacement
         if name not in self._ledger.closing:
             self._ledger.set_closing(name, on=True)
-            self._changed(self._ledger.of_node(name), False, None, now)
+            self._hardware.change(self._ledger.of_node(name), False, None, now)
 
     def _reopen(self, name: str, now: float) -> None:
         replacement = self.leaving.pop(name, _NOT_THERE)
@@ -254,7 +198,7 @@ class Administration:
             self._ledger.set_closing(name, on=False)
             if replacement is None:  # it joins again as a new, healthy node
                 self._ledger.set_health(name, Health.HEALTHY)
-            self._changed(self._ledger.of_node(name), True, None, now)
+            self._hardware.change(self._ledger.of_node(name), True, None, now)
 
     def remove_idle_nodes(self, now: float) -> None:
         """Removes or changes the due nodes on which no job is in the way:
@@ -270,7 +214,7 @@ class Administration:
             if self._ledger.health_of(name) is not Health.FAILED:
                 # Reservations of tenants need it: it stays, and counts as failed once no job is on it.
                 self._tell(ChangeRefused(f"removal of {name}", error.problem, error.remedy or "change the cells"))
-                self.on_node(NodeChanged(now, name, Health.FAILED), now)
+                self._hardware.on_node(NodeChanged(now, name, Health.FAILED), now)
 
     def _remove_now(self, names: list[str], now: float) -> InputError | None:
         """Removes or replaces these nodes; returns what prevents it, if anything."""

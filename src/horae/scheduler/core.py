@@ -50,6 +50,7 @@ from horae.scheduler.engine_events import EngineEvents
 from horae.scheduler.execution import Execution
 from horae.scheduler.explain import Scene, blocker, explain
 from horae.scheduler.gpu_ledger import GpuLedger
+from horae.scheduler.hardware import Hardware
 from horae.scheduler.holds import Holds
 from horae.scheduler.intake import Intake
 from horae.scheduler.interning import Interned, KeptSpeeds
@@ -96,6 +97,7 @@ class Scheduler:
         self._intake = Intake(self.interned, self.placer, self.jobs)
         self.loans = Loans(self.pools, self.ledger, self.jobs, self.leases, self.holds, self._intake)
         self._execution = Execution(self.ledger, self.jobs, self.leases, self.holds, self.loans)
+        self.hardware = Hardware(self.pools, self.ledger, self.jobs, self.leases, self.holds)
         self.administration = Administration(
             setup,
             self.pools,
@@ -107,12 +109,13 @@ class Scheduler:
             self.holds,
             self._intake,
             self.loans,
+            self.hardware,
             tell,
         )
         self.surveys = Surveys(
-            self.pools, self.ledger, self.jobs, self.leases, self.holds, self.loans, self._outbox, tell
+            self.pools, self.ledger, self.jobs, self.leases, self.holds, self.loans, self.hardware, self._outbox, tell
         )
-        self.administration.absent(setup.absent_nodes)
+        self.hardware.absent(setup.absent_nodes)
         self.pools.count_capacity(self.ledger)
         self._facts = EngineEvents(
             self.pools,
@@ -137,8 +140,8 @@ class Scheduler:
             JobHeld: requests.on_held,
             JobReleased: requests.on_released,
             **self._facts.handlers,
-            NodeChanged: self.administration.on_node,
-            GpuChanged: self.administration.on_gpu,
+            NodeChanged: self.hardware.on_node,
+            GpuChanged: self.hardware.on_gpu,
             ClusterChanged: self.administration.on_cluster,
             PolicyChanged: self.administration.on_policy,
             TenantsChanged: self.administration.on_tenants,

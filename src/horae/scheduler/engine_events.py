@@ -20,6 +20,7 @@ from horae.model.notices import Notice, StartOverdue
 from horae.model.plans import Lease
 from horae.model.reasons import Overdue
 from horae.model.status import FINAL, PENDING, STARTING, STOPPING, Signal, Status
+from horae.scheduler import accounting
 from horae.scheduler.administration import Administration
 from horae.scheduler.holds import Holds
 from horae.scheduler.jobs import JobRegistry, home_of, is_loan
@@ -76,7 +77,7 @@ class EngineEvents:
         self._unacknowledged.answered(Start, event.epoch, event.job_id)
         pool, serial = found
         since = pool.table.since[pool.table.row[serial]]
-        pool.confirm(serial, event.at, now)
+        accounting.confirm(pool, serial, event.at, now)
         if self._jobs.status(pool, serial) == STARTING:
             self._jobs.signal(pool, serial, Signal.ACKNOWLEDGE, now)
             if self._leases.starting:
@@ -102,25 +103,25 @@ class EngineEvents:
             return False
         self.on_started(event, now)
         pool, serial = found
-        pool.report(serial, event.steps, event.at)
+        accounting.report(pool, serial, event.steps, event.at)
         if is_loan(serial):
             self._loans.sync(serial)
         return True
 
     def on_ended(self, event: JobEnded, now: float) -> bool:
         if (event.job_id, event.epoch) in self._surveys.seen_at:
-            self._surveys.gone((event.job_id, event.epoch), self._administration, now)
+            self._surveys.gone((event.job_id, event.epoch), now)
         found = self._jobs.current(event.job_id, event.epoch)
         if found is None:
             return False
         pool, serial = found
         before = self._jobs.status(pool, serial)
         # Lost before it ran: the cause is not known to the scheduler, so the start is not retried at once.
-        is_stillborn = event.ending is Ending.LOST and not pool.has_begun(serial, event.steps)
+        is_stillborn = event.ending is Ending.LOST and not accounting.has_begun(pool, serial, event.steps)
         lease = self._leases.leave(pool, event.epoch, serial, now)
         self._touch_neighbours(pool, lease, now)
         status = self._jobs.signal(pool, serial, self._signal_of(serial, event.ending), now)
-        pool.report(serial, event.steps, event.at)
+        accounting.report(pool, serial, event.steps, event.at)
         if status in FINAL:
             self._holds.release(serial, now)
             if is_loan(serial):
@@ -129,7 +130,7 @@ class EngineEvents:
                 self._loans.drop(serial, now)
                 self._jobs.end(pool, serial, now)
         else:
-            pool.book(serial, now)
+            accounting.book(pool, serial, now)
             self._wait_again(pool, serial, now)
             expected = before == STOPPING and event.ending is Ending.STOPPED
             if is_stillborn:
@@ -176,14 +177,14 @@ class EngineEvents:
     def on_surveyed(self, event: Surveyed, now: float) -> bool:
         """Reconciles with a survey: leases that the engine no longer runs have ended, even if the message was lost."""
         self._unacknowledged.surveyed(now)
-        self._surveys.expect(event, self._administration, now)
+        self._surveys.expect(event, now)
         for fact in self._surveys.facts(event):
             self.handlers[type(fact)](fact, now)
-        self._surveys.settle(event, self._administration, now)
+        self._surveys.settle(event, now)
         return True
 
     def on_adopted(self, event: LeaseAdopted, now: float) -> bool:
-        self._surveys.adopt(event, self._administration, now)
+        self._surveys.adopt(event, now)
         return True
 
     def stop_overdue(self, now: float) -> None:

@@ -9,6 +9,7 @@ from horae.model.reasons import Cancelled, Preempted, StopReason
 from horae.model.shapes import Demand
 from horae.model.speeds import SharingTable
 from horae.model.status import CANCELLING, STARTING, STOPPING, Signal
+from horae.scheduler import accounting
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.interning import InternedDemands
 from horae.scheduler.jobs import JobRegistry
@@ -86,7 +87,7 @@ class Leases:
         self._ledger.take(placement.gpus, epoch, self.demand(pool, placement))
         for serial, option in zip(placement.bundle, (placement.option, placement.partner_option), strict=False):
             self._jobs.signal(pool, serial, Signal.START, now)
-            pool.lease(serial, option, epoch, placement, now)
+            accounting.lease(pool, serial, option, epoch, placement, now)
         if len(placement.bundle) > 1:
             pool.table.bundles += 1
             rows = [pool.table.row[serial] for serial in placement.bundle]
@@ -145,6 +146,6 @@ class Leases:
         for other in others:
             pool.table.bundles -= 1
             self.by_epoch[epoch] = Lease(epoch, (other,), lease.gpus, lease.shape)
-            self._ledger.leave_to(lease.gpus, self._demands.all[pool.left_alone(other, now)])
+            self._ledger.leave_to(lease.gpus, self._demands.all[accounting.left_alone(pool, other, now)])
             self._outbox.unacknowledged.left(epoch, job_id, self._jobs.id_of[other])
         return lease

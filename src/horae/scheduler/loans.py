@@ -20,6 +20,7 @@ from horae.model.job_table import NONE
 from horae.model.plans import Departure, Lease, Placement, RoundPlan
 from horae.model.reasons import Moved, Preempted, Won
 from horae.model.status import HOLDING, ON_GPUS, PENDING, RUNNING, STARTING, Signal, Status
+from horae.scheduler import accounting
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
 from horae.scheduler.intake import Intake
@@ -301,7 +302,7 @@ class Loans:
         here = Placement(loan_of(serial), option, lease.shape, gpus, (), 0.0, Won(0))
         self._hand_over(pool, serial, self._jobs.lent[loan_of(serial)], here, lease.epoch, now)
         self._jobs.signal(pool, serial, Signal.LEAVE, now)
-        pool.book(serial, now)
+        accounting.book(pool, serial, now)
         pool.touch(now)
 
     def can_move(self, serial: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf, isfinite, nan
+from math import inf, nan
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from horae.model.cluster import Cluster
 from horae.model.decisions import Decision, Grants, Pairs, Ranking, Shares
 from horae.model.errors import PolicyError
 from horae.model.job_table import NONE, JobTable
-from horae.model.plans import Placement, Round, RoundPlan
+from horae.model.plans import Round, RoundPlan
 from horae.model.reasons import Never
 from horae.model.setup import Cadence, PoolSpec
 from horae.model.shapes import Demand, Shape
@@ -339,70 +339,6 @@ class Pool:
             self._claimants = frozenset() if self.round is None else _claimants(self.round)
         return self._claimants
 
-    def has_begun(self, serial: int, steps: float) -> bool:
-        """Whether a job has run under its lease: its start was confirmed, or it has made progress."""
-        row = self.table.row[serial]
-        return bool(self.table.confirmed_at[row] < inf or steps > self.table.steps_base[row])
-
-    def book(self, serial: int, now: float) -> None:
-        """Books what a job that will continue received under the lease that it has left."""
-        table, row = self.table, self.table.row[serial]
-        seconds = now - table.since[row] if table.confirmed_at[row] < inf else 0.0
-        table.run_base[row] += seconds
-        table.service_base[row] += seconds * table.held_gpus[row]
-        table.received_base[row, table.option[row]] += seconds
-        table.epoch[row] = table.option[row] = NONE
-        table.held_gpus[row] = 0
-        table.steps_ahead[row] = 0.0
-        table.confirmed_at[row] = inf
-
-    def lease(self, serial: int, option: int, epoch: int, placement: Placement, now: float) -> None:
-        """Gives a job GPUs from now on."""
-        table, row = self.table, self.table.row[serial]
-        table.epoch[row], table.option[row] = epoch, option
-        table.held_gpus[row] = len(placement.gpus)
-        table.pace[row] = 1.0
-        table.confirmed_at[row] = inf
-        self._begin(row, now, placement.lease_seconds)
-
-    def _begin(self, row: int, at: float, lease_seconds: float, starting_seconds: float = 0.0) -> None:
-        """Starts the lease's accounting: its work, its protected time, and its charge."""
-        table, job = self.table, self.table.jobs[row]
-        table.since[row] = at
-        resuming_seconds = job.restart_seconds if table.has_run(row) else 0.0
-        table.productive_at[row] = at + resuming_seconds
-        # Stopping it costs a restart, and starting it took some time: it must have worked at least that long, or two
-        # jobs could preempt each other forever without progress.
-        restarting_seconds = max(resuming_seconds + job.restart_seconds, starting_seconds)
-        protected_seconds = max(job.min_runtime_seconds, restarting_seconds)
-        table.protected_until[row] = at + protected_seconds
-        table.lease_until[row] = at + lease_seconds
-        if lease_seconds:
-            # It may begin after the decision that granted it, whose wake-up does not account for it.
-            self._look_at(at + lease_seconds)
-
-    def confirm(self, serial: int, at: float, now: float) -> bool:
-        """Confirms that the engine runs the job since that time; returns whether that is news. Start-up is free."""
-        table, row = self.table, self.table.row[serial]
-        if table.confirmed_at[row] < inf:
-            return False
-        table.confirmed_at[row] = at
-        began_at, since = min(at, now), float(table.since[row])
-        if began_at > since:
-            self._begin(row, began_at, float(table.lease_until[row]) - since, began_at - since)
-        table.runs[row] += 1
-        return True
-
-    def left_alone(self, serial: int, now: float) -> int:
-        """Restores a job's full speed after its partner has left the shared GPUs, and returns the job's demand."""
-        table, row = self.table, self.table.row[serial]
-        seconds = max(now - table.productive_at[row], 0.0)
-        done = seconds * table.speed[row, table.option[row]] * table.pace[row]
-        table.steps_ahead[row] += done
-        table.productive_at[row] = max(table.productive_at[row], now)
-        table.pace[row] = 1.0
-        return int(table.demand[row])
-
     def leave_app(self, serial: int, now: float, *, is_finished: bool) -> None:
         """Removes a job from its app, with all or some of its work done."""
         table, row = self.table, self.table.row[serial]
@@ -414,13 +350,6 @@ class Pool:
         mine = np.flatnonzero(table.app[: self.table.count] == table.app[row]).tolist()
         others = [self.table.jobs[other] for other in mine if other != row]
         self.apps.drop(job, now, job.gpus * left / job.options[0].steps_per_second, others)
-
-    def report(self, serial: int, steps: float, at: float) -> None:
-        """Applies a progress report; reported progress never decreases, and invalid numbers are ignored."""
-        table, row = self.table, self.table.row[serial]
-        if isfinite(steps) and steps >= table.steps_base[row]:
-            table.steps_base[row], table.steps_ahead[row] = steps, 0.0
-            table.productive_at[row] = max(table.productive_at[row], at)
 
     def welcome(self, serial: int, now: float) -> None:
         """Registers a job that has arrived."""
@@ -454,9 +383,10 @@ class Pool:
         if self.is_at_rest:
             self.wake_at = inf
             return
-        self._look_at(now)
+        self.look_at(now)
 
-    def _look_at(self, at: float) -> None:
+    def look_at(self, at: float) -> None:
+        """Schedules a decision at this time, or at the next boundary of a round."""
         if self.spec.cadence is not Cadence.EVENTS:
             at = self.spec.boundary(at)
             if at <= self.decided_at:
@@ -483,7 +413,7 @@ class Pool:
         if self.retry_at <= now:
             self.wake_at = now  # cells that a job has declined go to the next job at once
         elif self.retry_at < inf:
-            self._look_at(self.retry_at)
+            self.look_at(self.retry_at)
         self.retry_at = inf
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
 
 from horae.cells.binding import CellBinding
 from horae.model.arrays import Ints
@@ -30,7 +29,9 @@ from horae.model.plans import Placement
 from horae.model.reasons import Won
 from horae.model.shapes import Shape
 from horae.model.status import Signal
+from horae.scheduler import accounting
 from horae.scheduler.gpu_ledger import GpuLedger
+from horae.scheduler.hardware import Hardware
 from horae.scheduler.holds import Holds
 from horae.scheduler.jobs import JobRegistry, loan_of
 from horae.scheduler.leases import Leases
@@ -38,9 +39,6 @@ from horae.scheduler.loans import Loans
 from horae.scheduler.pool import Pool
 from horae.scheduler.pool_set import PoolSet
 from horae.scheduler.unacknowledged import Outbox
-
-if TYPE_CHECKING:
-    from horae.scheduler.administration import Administration
 
 
 class Surveys:
@@ -52,6 +50,7 @@ class Surveys:
         leases: Leases,
         holds: Holds,
         loans: Loans,
+        hardware: Hardware,
         outbox: Outbox,
         tell: Callable[[Notice], None],
     ) -> None:
@@ -61,6 +60,7 @@ class Surveys:
         self._leases = leases
         self._holds = holds
         self._loans = loans
+        self._hardware = hardware
         self._outbox = outbox
         self._tell = tell
         # Nothing is started before a survey of that time or later has reported what runs; inf: not requested yet.
@@ -88,13 +88,13 @@ class Surveys:
                 found.append(JobEnded(event.at, job_id, epoch, Ending.LOST, 0.0, "not found by a survey"))
         return found
 
-    def expect(self, event: Surveyed, administration: Administration, now: float) -> None:
+    def expect(self, event: Surveyed, now: float) -> None:
         """Blocks the GPUs of unknown runs, before anything else in the survey releases GPUs."""
         for run in event.running:
             if not self._is_news(run, event.at) or (run.job_id, run.epoch) in self._ledger.squatters:
                 continue
             self._ledger.set_squatter((run.job_id, run.epoch), run.gpus)
-            administration.changed(run.gpus, now)
+            self._hardware.refresh(run.gpus, now)
             if run.job_id in self._jobs.live:  # it runs: it must not be started on the GPUs held for it
                 serial = self._jobs.live[run.job_id][1]
                 self._holds.release(serial, now)
@@ -106,13 +106,13 @@ class Surveys:
             return False
         return self._leases.is_unknown(run.epoch) or at > self._left_at(run.job_id)
 
-    def settle(self, event: Surveyed, administration: Administration, now: float) -> None:
+    def settle(self, event: Surveyed, now: float) -> None:
         """Resolves unknown runs: those of pending jobs are adopted, others are stopped or left alone."""
         self.awaited_since = -inf if event.at >= self.awaited_since else self.awaited_since
         running = {(run.job_id, run.epoch) for run in event.running}
         for key in [key for key in dict.fromkeys((*self.seen_at, *self._ledger.squatters)) if key not in running]:
             if event.at > self.seen_at.get(key, -inf):  # an older survey says nothing about it
-                self.gone(key, administration, now)
+                self.gone(key, now)
         by_epoch: dict[int, list[Running]] = {}
         for run in sorted(event.running, key=lambda run: (run.epoch, run.job_id)):
             if self._is_news(run, event.at):
@@ -122,10 +122,10 @@ class Surveys:
                 steps = tuple(run.steps for run in runs)
                 job_ids = tuple(run.job_id for run in runs)
                 found = LeaseAdopted(event.at, epoch, job_ids, runs[0].gpus, steps, cells=runs[0].cells)
-                self.adopt(found, administration, now)
+                self.adopt(found, now)
             else:
                 for run in runs:
-                    self._leave_alone(run, event.at, administration, now)
+                    self._leave_alone(run, event.at, now)
 
     def _is_waiting(self, job_id: str) -> bool:
         return job_id in self._jobs.live and self._jobs.on_gpus(job_id) is None
@@ -141,14 +141,14 @@ class Surveys:
         ended = self._jobs.ended.get(job_id)
         return -inf if ended is None else ended.at
 
-    def _leave_alone(self, run: Running, at: float, administration: Administration, now: float) -> None:
+    def _leave_alone(self, run: Running, at: float, now: float) -> None:
         """Blocks the GPUs of a run that should have ended, or is not ours, until it is gone."""
         key = (run.job_id, run.epoch)
         if key not in self.seen_at:
             self._tell(UnknownRun(run.job_id, run.epoch, run.gpus))
         if key not in self._ledger.squatters:
             self._ledger.set_squatter(key, run.gpus)
-            administration.changed(run.gpus, now)
+            self._hardware.refresh(run.gpus, now)
         self.seen_at[key] = max(at, self.seen_at.get(key, -inf))
         unacknowledged = self._outbox.unacknowledged
         if self._jobs.is_known(run.job_id) and not unacknowledged.is_open(Stop, run.epoch, run.job_id):
@@ -160,13 +160,13 @@ class Surveys:
         found = self._jobs.live.get(job_id)
         return 0.0 if found is None else self._jobs.job(found[1]).grace_seconds
 
-    def gone(self, run: tuple[str, int], administration: Administration, now: float) -> None:
+    def gone(self, run: tuple[str, int], now: float) -> None:
         """Unblocks the GPUs of a run that should have ended and now has."""
         gpus = self._ledger.squatters.get(run, ())
         self.seen_at.pop(run, None)
         self._outbox.unacknowledged.ended(run[1], run[0])
         self._ledger.set_squatter(run, ())
-        administration.changed(gpus, now)
+        self._hardware.refresh(gpus, now)
         if run[0] in self._jobs.live:  # it may start now, and its pools need not be those of the GPUs
             pool, serial = self._jobs.live[run[0]]
             pool.touch(now)
@@ -174,7 +174,7 @@ class Surveys:
 
     # Adoption
 
-    def adopt(self, event: LeaseAdopted, administration: Administration, now: float) -> None:
+    def adopt(self, event: LeaseAdopted, now: float) -> None:
         """Adopts a lease that runs and was not known, on the GPUs that it has."""
         known = [self._jobs.current(job_id, event.epoch) is not None for job_id in event.job_ids]
         if all(known) or not self._leases.is_unknown(event.epoch):
@@ -186,21 +186,22 @@ class Surveys:
         if placement is None:
             self._tell(AdoptionRefused(event.epoch, event.job_ids, problem or "no job accepts these GPUs"))
             for job_id in event.job_ids:
-                self._leave_alone(Running(job_id, event.epoch, event.gpus, 0.0), event.at, administration, now)
+                self._leave_alone(Running(job_id, event.epoch, event.gpus, 0.0), event.at, now)
             return
         pool = self._jobs.where(placement.serial)
         for job_id in event.job_ids:
-            self.gone((job_id, event.epoch), administration, now)
-        administration.withdraw_loans(placement.bundle, now)
+            self.gone((job_id, event.epoch), now)
+        for serial in placement.bundle:
+            self._loans.drop(serial, now)
         self._leases.note(event.epoch)
         self._leases.occupy(pool, event.epoch, placement, now)
         for serial, steps in zip(placement.bundle, event.steps, strict=True):
             self._jobs.signal(pool, serial, Signal.ACKNOWLEDGE, now)
-            pool.confirm(serial, event.at, now)
-            pool.report(serial, steps, event.at)
+            accounting.confirm(pool, serial, event.at, now)
+            accounting.report(pool, serial, steps, event.at)
         if pool.spec.reserves and len(placement.bundle) == 1 and not self._ledger.is_in_cells(placement.gpus):
             self._loans.release_cells(pool, placement.serial, now)
-        administration.changed(event.gpus, now)
+        self._hardware.refresh(event.gpus, now)
 
     def _release_holds(self, event: LeaseAdopted, now: float) -> None:
         """Releases holds of these jobs or on these GPUs; this precedes the binding of cells, which it could undo."""

@@ -15,10 +15,10 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from horae import __version__
-from horae.cli.compare_output import PIPED_WIDTH
 from horae.cli.kernels import tell_of_compiling
 from horae.cli.output import need_data
 from horae.experiments.compare.run_spec import PolicyChoice
+from horae.experiments.compare.terminal import PIPED_WIDTH
 from horae.experiments.inputs import named_options, positive
 from horae.experiments.result_store import ResultStore, sources_digest
 from horae.model.errors import InputError, PolicyError

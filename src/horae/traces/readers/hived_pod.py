@@ -5,16 +5,33 @@ Field names of older versions are accepted.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import yaml
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from horae.model.errors import InputError, JobError
-from horae.model.gangs import OPPORTUNISTIC, PRIORITY_MAX, HivedGang
 from horae.traces.yaml_files import load
 
 ANNOTATION = "hivedscheduler.microsoft.com/pod-scheduling-spec"
+
+OPPORTUNISTIC = -1  # a priority: preemptible, on GPUs that no tenant uses
+PRIORITY_MAX = 1000
+
+
+@dataclass(frozen=True)
+class HivedGang:
+    """A gang, scheduled all or nothing: a number of members, each on GPUs of one node."""
+
+    name: str
+    tenant: str
+    members: tuple[int, ...]  # GPUs of each
+    priority: int = 0
+    accelerator: str = ""  # "": any GPU type, but the same for all members
+    pin: str = ""  # the pinned cell that it wants; "": none
+    lazy: bool = False  # may lose its guarantee and keep running, rather than be stopped at once
+
 
 Count = Annotated[int, Field(gt=0, strict=True)]
 

@@ -1,27 +1,18 @@
-"""The output of `horae compare`: the table on a terminal, and notes below it."""
+"""The tables of a comparison on a terminal, with as many columns as fit, and the legend below."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
-import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
 from horae.experiments.compare.baseline_difference import CONFIDENCE
 from horae.experiments.compare.formats import Page, group_page, page
-from horae.experiments.compare.run_spec import RunSpec
 from horae.experiments.compare.table import Comparison
-from horae.experiments.compare.workload import Workload
-from horae.model.events import JobSubmitted
-from horae.model.reasons import Reason
 from horae.reports.labels import short_labels
-from horae.reports.run_log import REFUSED
-from horae.scheduler import Scheduler
 
-LISTED_MAX = 10
 NAME_MIN = 18  # characters left of a name before a column is dropped
 HEADING_MIN = 20  # our own headings are shorter; the baseline's name may not be
 PIPED_WIDTH = 10_000  # not a terminal: a table that goes into a file is as wide as it needs to be
@@ -87,36 +78,3 @@ def _table(sheet: Page, kept: Sequence[int], length: int) -> Table:
         cells = [*(column[row] for column in names), *line[sheet.left :]]
         table.add_row(*(escape(cells[index]) for index in kept))
     return table
-
-
-def tell_left_over(comparison: Comparison, first: RunSpec, workload: Workload, tell: Callable[[str], None]) -> None:
-    """Reports the jobs that did not run to their end: those that never could with the reason, the others by policy."""
-    jobs = comparison.logs[first.label].jobs
-    refused = {jobs.id[row] for row in np.flatnonzero(jobs.outcome == REFUSED).tolist()}
-    if refused:
-        tell(f"{len(refused):,} {_jobs(len(refused))} can never run here")
-        for job_id, reason in islice(_reasons(first, workload, refused).items(), LISTED_MAX):
-            tell(f"refused {job_id}: {reason}")
-        if len(refused) > LISTED_MAX:
-            tell(f"and {len(refused) - LISTED_MAX:,} more")
-    for seed in range(len(comparison.rows[0].by_seed)):
-        for row in comparison.rows:
-            count = int(row.by_seed[seed]["unfinished"])
-            if count:
-                whose = f"{row.label}, seed {seed}"
-                tell(f"{whose}: {count:,} {_jobs(count)} did not end, and nothing is left that could move them")
-
-
-def _jobs(count: int) -> str:
-    return "job" if count == 1 else "jobs"
-
-
-def _reasons(task: RunSpec, workload: Workload, refused: set[str]) -> dict[str, Reason | None]:
-    """Recomputes the reasons, because a log has no texts: whether a job can ever run depends only on the cluster."""
-    scheduler = Scheduler(task.setup)
-    jobs = (arrival.job for arrival in workload(task.seed) if arrival.job.id in refused)
-    reasons = {}
-    for job in islice(jobs, LISTED_MAX):
-        scheduler.handle(JobSubmitted(job.submitted_at, job))
-        reasons[job.id] = scheduler.why(job.id)
-    return reasons
