@@ -102,14 +102,16 @@ def test_the_order_of_jobs_changes_nothing(
 
 
 def in_turn(instance: Instance, order: list[int]) -> list[int | None]:
-    """By job: its type. One after the other, the fastest with room; the first that finds none ends it."""
+    """By job: its type. One after the other, the fastest with room; the first for which no type has any ends it."""
     room = list(instance.gpus)
     chosen: list[int | None] = [None] * len(order)
     for serial in order:
         fits = [kind for kind in range(len(room)) if instance.speed[serial, kind] > 0]
         fits = [kind for kind in fits if room[kind] >= instance.gang[serial]]
-        if not fits:
+        if max(room) < instance.gang[serial]:
             break
+        if not fits:
+            continue
         chosen[serial] = max(fits, key=lambda kind: (instance.speed[serial, kind], -kind))
         room[chosen[serial]] -= instance.gang[serial]  # type: ignore[index]
     return chosen

@@ -22,7 +22,6 @@ from horae.model.view import AppColumns, View
 from horae.placement.fit import levels_of
 from horae.policies import check_policy, make_policy
 from horae.policies.elastic.goodput import rounded
-from horae.policies.shockwave import Shockwave
 
 
 def elastic(id: str, speeds: Mapping[int, float], steps: float | None, at: float = 0.0, **fields: Any) -> Job:
@@ -455,34 +454,6 @@ def test_jobs_of_a_user_have_equal_parts_of_gpu_time_whatever_their_gangs() -> N
 
 
 @pytest.mark.parametrize(
-    ("seconds", "done", "options", "want"),
-    [
-        # Rounds of 100 s bring log 2, 1.5, 4/3, 5/4 to who has done 100 s, and log 9/7 to who has done 350.
-        ((1000.0, 1000.0), (100.0, 350.0), {}, [3, 1]),
-        ((1000.0, 1000.0), (100.0, 100.0), {}, [2, 2]),
-        # The second has 100 s left, so that one round is all it needs; with a weight of the makespan it gets none.
-        ((1000.0, 200.0), (100.0, 100.0), {}, [3, 1]),
-        ((1000.0, 200.0), (100.0, 100.0), {"makespan_weight": 100.0}, [4, 0]),
-        # Two apps contend, so that the second is to end within 0.75 x 2 x 300 s: of the 300 s left 50 may be later.
-        ((1000.0, 300.0), (0.0, 0.0), {"rho_max": 0.75}, [1, 3]),
-        ((1000.0, 300.0), (0.0, 0.0), {}, [2, 2]),
-    ],
-)
-def test_shockwave_plans_the_rounds_of_a_window(
-    seconds: tuple[float, float], done: tuple[float, float], options: dict[str, Any], want: list[int]
-) -> None:
-    jobs = [gang(name, "", 1, each) for name, each in zip("ab", seconds, strict=True)]
-    view = view_of(cluster(nodes=1, gpus=1), jobs, columns={"steps_base": dict(zip("ab", done, strict=True))})
-    plain = {"rounds": 4, "interval_seconds": 100.0, "makespan_weight": 0.0, "rho_max": 100.0}
-    policy = make_policy("shockwave", {**plain, **options})
-    assert isinstance(policy, Shockwave)
-    assert policy.plan(view, np.arange(2)).tolist() == want
-    grants = policy.decide(view)
-    assert grants.rest.order.tolist() == ([0, 1] if want[0] >= want[1] else [1, 0])
-    assert grants.stands_until == 100.0
-
-
-@pytest.mark.parametrize(
     ("name", "option", "value"),
     [
         ("optimus", "interval_seconds", 0),
@@ -499,6 +470,7 @@ def test_shockwave_plans_the_rounds_of_a_window(
         ("shockwave", "interval_seconds", 0),
         ("shockwave", "makespan_weight", -1),
         ("shockwave", "rho_max", 0),
+        ("shockwave", "fairness_power", -1),
     ],
 )
 def test_an_option_that_makes_no_sense_is_told(name: str, option: str, value: object) -> None:

@@ -75,6 +75,13 @@ def test_the_first_that_fits_nowhere_stops_the_queue(policy: FifoOnFastest | Sjf
     assert types_of(instance, view, policy.decide(view)) == [0, None, None]
 
 
+@pytest.mark.parametrize("policy", [FifoOnFastest(), FifoOnFastest(aware=False), SjfOnFastest()])
+def test_a_job_with_room_only_on_types_that_it_cannot_use_is_passed_over(policy: FifoOnFastest | SjfOnFastest) -> None:
+    instance = pool([[4.0, 0.0], [3.0, 0.0], [0.0, 1.0]], [1, 1], steps_left=[1.0, 2.0, 3.0])
+    view = instance.view()
+    assert types_of(instance, view, policy.decide(view)) == [0, None, 1]
+
+
 def test_who_does_not_know_speeds_spreads_jobs_over_types_by_lot() -> None:
     instance = pool([[1.0, 9.0]] * 40, [40, 40])
     view = instance.view()

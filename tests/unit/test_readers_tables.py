@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable
 from datetime import datetime
+from math import inf
 from pathlib import Path
 
 import polars as pl
@@ -53,6 +54,19 @@ def test_gavel_gives_models_and_steps(tmp_path: Path) -> None:
         },
     ]
     assert trace.changed == {"has an SLO, a factor of a run time that the file does not tell: no deadline": 1}
+
+
+def test_shockwave_gives_run_times(tmp_path: Path) -> None:
+    one = (*gavel_job(gpus=2)[:7], "accordion", 1, -1, 1418, 55)
+    two = (*gavel_job()[:7], "static", 2, 1.5, 200, 60)
+    wrong = (*gavel_job()[:7], "dynamic", 1, -1, 200, 61)
+    path = tmp_path / "jobs.trace"
+    path.write_text("".join("\t".join(map(str, job)) + "\n" for job in (one, two, wrong)))
+    trace = read_trace(path)
+    columns = ("submit", "gpus", "duration", "weight", "deadline")
+    assert trace.table.select(columns).rows() == [(55.0, 2, 1418.0, 1.0, inf), (60.0, 1, 200.0, 2.0, 360.0)]
+    assert trace.changed == {"changes its batch size as it runs: at a constant speed, for the same run time": 1}
+    assert [fault[:2] for fault in faults(trace)] == [(3, "mode")]
 
 
 def test_what_is_wrong_in_gavel_is_listed(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """FIFO or shortest first, each job on the fastest GPU type that has room: baselines of Gavel's evaluation (OSDI'20).
 
-Jobs are served in order, each completely and all of the time; the first that finds no room blocks the queue, even if it
-never will. The answer is recomputed at every event, so a job moves up to a faster type as soon as that becomes free.
+Jobs are served in order, each completely and all of the time. A job that would find room only on types that it cannot
+use is passed over; the first for which no type has room blocks the queue. GPUs that stay idle are not filled. The
+answer is recomputed at every event, so a job moves up to a faster type as soon as that becomes free.
 
 With sharing, jobs still in the queue then join the served jobs in order, each the one with which the two keep most of
 their speeds; the first that finds no suitable partner ends this step, too.
@@ -56,9 +57,10 @@ class SjfOnFastest:
         queue = _queue(view, order, self.aware)
         order, served = queue.order, _serve(queue)
         shares = _shares(queue, served, self.sharing, self.packing_min)
-        if len(served) == len(order) and (queue.wishes[order, 0] == served).all():
+        count = len(served.rows)
+        if count == len(order) and (queue.wishes[order, 0] == served.options).all():
             return shares  # all jobs have their most preferred option, in any order
-        last = max(len(served), 2 * len(served) - 1 if self.sharing else 0)
+        last = max(served.reached, served.reached + count - 1 if self.sharing else 0)
         pace = np.divide(jobs.speed.max(axis=1, initial=0.0), speed, out=np.ones(len(speed)), where=speed > 0)
         gap = _gap_min(left[order], _moves(queue, shares)[order], last)
         return shares._replace(stands_until=view.now + gap / float(pace.max(initial=1.0)))
@@ -84,50 +86,61 @@ def _queue(view: View, order: Ints, aware: bool) -> _Queue:
     return _Queue(view, order, wishes, np.take_along_axis(np.where(accepted, jobs.shape, -1), wishes, axis=1))
 
 
-def _serve(queue: _Queue) -> list[int]:
-    """Options of the first jobs in order, up to the first that finds no room.
+class _Served(NamedTuple):
+    rows: Ints
+    options: Ints
+    reached: int  # the place in the queue of the job that blocks it
 
-    Sequential, because room depends on all earlier jobs. Every served job has at least one GPU, so there are at most as
-    many steps as GPUs, however long the queue.
+
+def _serve(queue: _Queue) -> _Served:
+    """The jobs served, in order, up to the first for which no type has room.
+
+    Sequential, because room depends on all earlier jobs. Every served job has at least one GPU; jobs of the same shapes
+    as one that was passed over are passed over, too, because room only shrinks.
     """
     view = queue.view
     room = view.capacity.tolist()
-    rows = queue.order[: sum(room) + 1]
     accelerator, gpus = view.shape_accelerator.tolist(), view.shape_gpus.tolist()
-    served: list[int] = []
-    for shapes, options in zip(queue.shapes[rows].tolist(), queue.wishes[rows].tolist(), strict=True):
-        for shape, option in zip(shapes, options, strict=True):
+    rows, options, passed = [], [], set()
+    shapes_of, wishes_of = queue.shapes[queue.order].tolist(), queue.wishes[queue.order].tolist()
+    for place, (row, shapes, wishes) in enumerate(zip(queue.order.tolist(), shapes_of, wishes_of, strict=True)):
+        known = tuple(shapes)
+        if known in passed:
+            continue
+        for shape, option in zip(shapes, wishes, strict=True):
             if shape >= 0 and gpus[shape] <= room[accelerator[shape]]:
                 room[accelerator[shape]] -= gpus[shape]
-                served.append(option)
+                rows.append(row)
+                options.append(option)
                 break
         else:
-            break
-    return served
+            if min(gpus[shape] for shape in shapes if shape >= 0) > max(room):
+                return _Served(np.array(rows, dtype=np.int64), np.array(options, dtype=np.int64), place)
+            passed.add(known)
+    return _Served(np.array(rows, dtype=np.int64), np.array(options, dtype=np.int64), len(queue.order))
 
 
-def _shares(queue: _Queue, served: list[int], sharing: bool, packing_min: float) -> Shares:
+def _shares(queue: _Queue, served: _Served, sharing: bool, packing_min: float) -> Shares:
     fraction = np.zeros(queue.view.jobs.shape.shape)
-    rows = queue.order[: len(served)]
-    fraction[rows, served] = 1.0
-    pairs = _join(queue, np.array(served, dtype=np.int64), packing_min) if sharing and served else None
+    fraction[served.rows, served.options] = 1.0
+    pairs = _join(queue, served, packing_min) if sharing and len(served.rows) else None
     if pairs is not None:
         fraction[pairs.first, pairs.first_option] = 0.0
     return Shares(fraction, pairs=pairs)
 
 
-def _join(queue: _Queue, served: Ints, packing_min: float) -> Pairs | None:
+def _join(queue: _Queue, served: _Served, packing_min: float) -> Pairs | None:
     """Pair jobs still in the queue with served jobs; each uses up one of these, so the GPUs bound the steps."""
-    hosts = queue.order[: len(served)]
+    hosts = served.rows
     host_is_alone = np.ones(len(hosts), dtype=np.bool_)
     joined: list[tuple[int, int, int, int]] = []
-    for row in queue.order[len(served) : 2 * len(served)].tolist():
-        together = _together(queue, row, hosts, served) * host_is_alone[:, None]
+    for row in queue.order[served.reached : served.reached + len(hosts)].tolist():
+        together = _together(queue, row, hosts, served.options) * host_is_alone[:, None]
         host, wish = np.unravel_index(int(together.argmax()), together.shape)
         if not together[host, wish] > packing_min:
             break
         host_is_alone[host] = False
-        joined.append((int(hosts[host]), row, int(served[host]), int(queue.wishes[row, wish])))
+        joined.append((int(hosts[host]), row, int(served.options[host]), int(queue.wishes[row, wish])))
     if not joined:
         return None
     first, second, first_option, second_option = np.array(joined, dtype=np.int64).T

@@ -46,6 +46,7 @@ FORMATS: Mapping[str, TraceFormat] = {
         openb.read, ",", (frozenset({"num_gpu", "gpu_milli"}),), "pods of Alibaba's cluster-trace-gpu-v2023"
     ),
     "gavel": TraceFormat(gavel.read, "", (), ".trace of Gavel: ten fields with tabs between them"),
+    "shockwave": TraceFormat(gavel.read_shockwave, "", (), ".trace of Shockwave: twelve fields with tabs between them"),
     "table": TraceFormat(
         published_table.read,
         ",",
@@ -112,8 +113,9 @@ def detect(path: Path) -> str:
         raise no_jobs(str(path))
     if lines[0].lstrip().startswith("["):
         return "philly"
-    if lines[0].count("\t") == len(gavel.FIELDS) - 1:
-        return "gavel"
+    for name, fields in (("gavel", gavel.FIELDS), ("shockwave", gavel.SHOCKWAVE_FIELDS)):
+        if lines[0].count("\t") == len(fields) - 1:
+            return name
     separator = "|" if "|" in lines[0] else ","
     marks = native.separated_by(lines[0])
     if marks and separator == ",":

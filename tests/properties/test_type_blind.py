@@ -1,0 +1,77 @@
+"""Shares spread over GPU types by policies that are not aware of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pools_of_types import Instance
+
+from horae.model.arrays import Floats
+from horae.policies.finish_time_fairness import FinishTimeFairness
+from horae.policies.makespan import Makespan
+from horae.policies.max_min import MaxMin
+from horae.solvers.classes import collapse
+from horae.solvers.levels.objectives import water_filling
+from horae.solvers.type_blind import spread_evenly
+
+atoms: Any = cp
+
+
+def by_type(instance: Instance, policy: MaxMin | Makespan | FinishTimeFairness) -> Floats:
+    view = instance.view()
+    return instance.by_type(view, policy.decide(view).fraction)
+
+
+@pytest.mark.parametrize("policy", [MaxMin(aware=False), Makespan(aware=False), FinishTimeFairness(aware=False)])
+def test_one_job_that_cannot_use_a_type_leaves_the_others_spread(
+    policy: MaxMin | Makespan | FinishTimeFairness,
+) -> None:
+    """Two V100 and two K80 for four jobs, one of them on V100 only: the others divide what it leaves."""
+    speed = np.array([[2.0, 0.0], [2.0, 1.0], [2.0, 1.0], [2.0, 1.0]])
+    instance = Instance(speed, [1] * 4, [1.0] * 4, [2, 2], names=["V100", "K80"], steps_left=[100.0] * 4)
+    assert by_type(instance, policy) == pytest.approx(np.array([[1.0, 0.0], *[[1 / 3, 2 / 3]] * 3]), abs=1e-6)
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> Instance:
+    types, jobs = draw(st.integers(1, 4)), draw(st.integers(1, 8))
+    row = st.lists(st.sampled_from([0.0, 1.0, 1.0]), min_size=types, max_size=types).filter(any)
+    speed = np.array(draw(st.lists(row, min_size=jobs, max_size=jobs)))
+    gang = draw(st.lists(st.sampled_from([1, 2, 4]), min_size=jobs, max_size=jobs))
+    return Instance(speed, gang, [1.0] * jobs, draw(st.lists(st.integers(1, 12), min_size=types, max_size=types)))
+
+
+@given(pools())
+@settings(max_examples=settings.default.max_examples // 2)  # type: ignore[union-attr]
+def test_no_shares_that_fit_are_nearer_to_even_ones(instance: Instance) -> None:
+    classes = collapse(instance.view(), instance.view().jobs.speed)
+    given_shares = water_filling(classes, np.where(classes.choice, 1.0, 0.0)).fraction
+    found = spread_evenly(classes, given_shares)
+    wanted = given_shares.sum(axis=1)
+    assert found.sum(axis=1) == pytest.approx(wanted, abs=2e-8)
+    assert (found[~classes.choice] == 0).all()
+    weight = classes.gpus * classes.jobs[:, None]
+    kinds = range(len(classes.capacity))
+    used = [float((found * weight)[classes.accelerator == kind].sum()) for kind in kinds]
+    assert (np.array(used) <= classes.capacity * (1 + 1e-9)).all()
+    part = np.where(classes.choice, classes.capacity[classes.accelerator], 0.0)
+    even = wanted[:, None] * part / part.sum(axis=1, keepdims=True)
+    if all(float((even * weight)[classes.accelerator == kind].sum()) <= classes.capacity[kind] for kind in kinds):
+        assert found == pytest.approx(even)
+        return
+    # By weight: a GPU of a class with many jobs or large gangs counts as often as it is used.
+    shares = cp.Variable(found.shape, nonneg=True)
+    cells = classes.choice & (wanted[:, None] > 1e-12)
+    rules = [atoms.sum(shares, axis=1) == wanted, atoms.multiply(shares, ~cells) == 0]
+    mine = [np.where(classes.accelerator == kind, weight, 0.0) for kind in kinds]
+    rules += [atoms.sum(atoms.multiply(shares, mine[kind])) <= classes.capacity[kind] for kind in kinds]
+    prior = np.where(cells, even, 1.0)
+    distance = atoms.sum(atoms.multiply(atoms.rel_entr(shares, prior), weight * cells))
+    best = cp.Problem(cp.Minimize(distance), rules).solve(solver=cp.CLARABEL)
+    apart = np.where(found > 0, found * np.log(np.maximum(found, 1e-300) / prior), 0.0)
+    assert float((weight * apart)[cells].sum()) <= best + 1e-5 * max(1.0, float((weight * wanted[:, None]).max()))
