@@ -27,6 +27,7 @@ from horae.policies.fastest_type_first import FifoOnFastest, SjfOnFastest
 from horae.policies.finish_time_fairness import FinishTimeFairness
 from horae.policies.gandiva.fair import GandivaFair
 from horae.policies.gandiva.random_packing import Gandiva
+from horae.policies.gandiva.time_slicing import GandivaTimeSlicing
 from horae.policies.gittins import Gittins
 from horae.policies.hierarchical import Hierarchical
 from horae.policies.makespan import Makespan
@@ -70,6 +71,7 @@ POLICIES: dict[str, type[Policy]] = {
         SjfOnFastest,
         Allox,
         Gandiva,
+        GandivaTimeSlicing,
         GandivaFair,
         Optimus,
         Slaq,
