@@ -308,6 +308,11 @@ WRONG: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: whole().replace(b'"policy":"tiresias"', b'"policy":"lottery"', 1),
         f": policy: there is no policy 'lottery'; choose one of {', '.join(KNOWN_POLICIES)}",
     ),
+    "the setup selects a policy by a former option": (
+        lambda: whole().replace(b'"options":{', b'"options":{"variant":"themis-paper",', 1),
+        ": policy: policy 'tiresias' has no option 'variant: themis-paper'; "
+        "it is now the policy 'themis-tiresias' of the package horae-evaluation",
+    ),
     "the setup has a cluster without nodes": (
         lambda: broken(0, '{"journal":2,"setup":{"cluster":{"name":"a","nodes":[]},"pools":[]}}\n'),
         ":1: nodes: the cluster has no nodes; list at least one node",
