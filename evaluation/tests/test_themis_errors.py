@@ -6,6 +6,7 @@ from math import inf
 
 import pytest
 from builders import arrival, cluster, handle, job, simulate
+from command_line import horae
 
 from horae.model.decisions import Grants
 from horae.model.errors import PolicyError
@@ -69,6 +70,12 @@ def test_with_noise_it_decides_otherwise() -> None:
     jobs = [_arrival(number) for number in range(12)]
     runs = [simulate(cluster(nodes=2, gpus=4), jobs, NAME, lease_seconds=60.0, noise=noise) for noise in (0.0, 0.9)]
     assert runs[0].records() != runs[1].records()
+
+
+def test_its_description_has_the_options_of_themis_too() -> None:
+    shown = horae("policy", "show", NAME).out
+    assert "  f: 0.8  (the worst (1 - f) of the apps receive an offer)" in shown
+    assert "  overstates: 0  (by this fraction)" in shown
 
 
 @pytest.mark.parametrize(

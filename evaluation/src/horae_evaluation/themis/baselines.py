@@ -30,7 +30,7 @@ def _check_lease(seconds: float) -> None:
 
 @dataclass(frozen=True)
 class ThemisTiresias:
-    """Gang by gang to the app with the fewest GPU-seconds so far.
+    """Tiresias in Themis' evaluation: gang by gang to the app with the fewest GPU-seconds so far.
 
     Ended jobs of an app count with the service in their reference shapes, because their actual service is not recorded;
     with nothing where one was of unknown length.
@@ -52,10 +52,10 @@ class ThemisTiresias:
 
 @dataclass(frozen=True)
 class ThemisOptimus:
-    """Gang by gang to the app whose remaining time falls most per GPU: W/w - W/(w + g) over g.
+    """Optimus in Themis' evaluation: gang by gang to the app whose remaining time falls most per GPU.
 
-    W: the GPU-seconds left of its jobs; w: its GPUs; g: its next gang. Apps without GPUs come first, the one with the
-    most work per GPU of its gang before the others.
+    That is W/w - W/(w + g) over g, with W the GPU-seconds left of its jobs, w its GPUs and g its next gang. Apps
+    without GPUs come first, the one with the most work per GPU of its gang before the others.
     """
 
     name: ClassVar[str] = "themis-optimus"
@@ -80,7 +80,10 @@ class ThemisOptimus:
 
 @dataclass(frozen=True)
 class ThemisSlaq:
-    """Gang by gang to the app of which a job's loss falls most in the coming lease; that job gets the gang."""
+    """SLAQ in Themis' evaluation: gang by gang to the app of which a job's loss falls most in the coming lease.
+
+    That job gets the gang.
+    """
 
     name: ClassVar[str] = "themis-slaq"
     lease_seconds: float = LEASE_SECONDS
@@ -100,7 +103,7 @@ class ThemisSlaq:
 
 @dataclass(frozen=True)
 class ThemisGandiva:
-    """To the app whose next gang can be placed most tightly; see `best_placement.py`."""
+    """Gandiva in Themis' evaluation: to the app whose next gang can be placed most tightly; see `best_placement.py`."""
 
     name: ClassVar[str] = "themis-gandiva"
     lease_seconds: float = LEASE_SECONDS
