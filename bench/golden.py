@@ -102,7 +102,8 @@ def environment(source: Path) -> dict[str, str]:
     for path in sorted(path for folder in folders for path in folder.glob("*.py")):
         content.update(f"{path.relative_to(source)}\0".encode() + path.read_bytes())
     cache = Path(tempfile.gettempdir()) / f"horae-golden-{content.hexdigest()[:16]}"
-    return {**os.environ, "PYTHONPATH": str(source), "PYTHONHASHSEED": "0", "NUMBA_CACHE_DIR": str(cache)}
+    both = f"{source}{os.pathsep}{source.parent / 'evaluation' / 'src'}"
+    return {**os.environ, "PYTHONPATH": both, "PYTHONHASHSEED": "0", "NUMBA_CACHE_DIR": str(cache)}
 
 
 def difference(here: dict[str, Any], there: dict[str, Any]) -> str:

@@ -20,13 +20,20 @@ from horae.model.searches import Method, Search, Trial
 from horae.model.setup import Cadence, PoolSpec, RoundRules, Setup
 from horae.model.shapes import Option, Shape
 from horae.model.speeds import Sharing
+from horae.policies.registry import POLICIES
 
 __all__ = [
     "Arrival", "BidGiven", "Cadence", "Cluster", "Curve", "Event", "Health", "Job", "JobCancelled", "Method", "Node",
     "NodeChanged", "Option", "PolicyChanged", "PoolSpec", "RoundRules", "Search", "Setup", "Shape", "Sharing",
-    "SpeedRevised", "Trial", "Truth", "first_jobs", "gpus_by_node", "kind", "reservations_changed", "simulate",
-    "without_borrowing",
+    "SpeedRevised", "Trial", "Truth", "first_jobs", "gpus_by_node", "kind", "policy_changed", "policy_of",
+    "reservations_changed", "simulate", "without_borrowing",
 ]  # fmt: skip
+
+# By policy: the policy and the option that select it in checkouts in which it is not a policy of its own.
+FORMER = {
+    "gandiva-time-slicing": ("gandiva", "own"),
+    **{f"themis-{name}": (name, "themis-paper") for name in ("gandiva", "optimus", "slaq", "tiresias")},
+}
 
 
 def kind(value: object) -> str:
@@ -44,6 +51,18 @@ def gpus_by_node(cluster: Cluster, gpus: Any) -> list[tuple[str, int]]:
     first = cluster.first_gpu[cluster.node_level]
     nodes = [int(cluster.node_of_gpu[gpu]) for gpu in gpus]
     return sorted((cluster.nodes[node].name, int(gpu - first[node])) for node, gpu in zip(nodes, gpus, strict=True))
+
+
+def policy_of(name: str, options: Mapping[str, object]) -> tuple[str, dict[str, object]]:
+    """The name and the options by which this checkout knows a policy."""
+    if name not in FORMER or "gandiva-time-slicing" in POLICIES:
+        return name, dict(options)
+    former, variant = FORMER[name]
+    return former, {"variant": variant, **options}
+
+
+def policy_changed(at: float, pool: str, name: str, options: Mapping[str, object] | None = None) -> Event:
+    return PolicyChanged(at, pool, *policy_of(name, options or {}))
 
 
 def without_borrowing(setup: Setup) -> Setup:

@@ -17,7 +17,6 @@ from bench.golden_api import (
     Health,
     Method,
     NodeChanged,
-    PolicyChanged,
     PoolSpec,
     RoundRules,
     Search,
@@ -25,6 +24,8 @@ from bench.golden_api import (
     Shape,
     SpeedRevised,
     first_jobs,
+    policy_changed,
+    policy_of,
     reservations_changed,
 )  # fmt: skip
 from bench.golden_inputs import (
@@ -85,7 +86,7 @@ def one_pool(
     setup: Mapping[str, Any] | None = None,
     **rest: Any,
 ) -> Input:
-    spec = PoolSpec(POOL, policy, dict(options or {}), cadence, **(pool or {}))
+    spec = PoolSpec(POOL, *policy_of(policy, options or {}), cadence, **(pool or {}))
     return Input(Setup(cluster, (spec,), seed=7, **(setup or {})), arrivals, **rest)
 
 
@@ -133,7 +134,7 @@ def tiresias_members() -> Input:
 
 def tiresias_apps() -> Input:
     jobs = workload(8, Traits(app_jobs=5, restart_seconds=20.0, every_seconds=80.0, levels=True))
-    return one_pool("tiresias", MIXED, jobs, EVENTS, {"variant": "themis-paper", "lease_seconds": 600.0})
+    return one_pool("themis-tiresias", MIXED, jobs, EVENTS, {"lease_seconds": 600.0})
 
 
 def gittins_unknown() -> Input:
@@ -261,7 +262,7 @@ def total_throughput_pairs() -> Input:
 
 def dollars_and_deadlines() -> Input:
     jobs = shares(24, deadline=0.6, every_seconds=80.0)
-    outside = [PolicyChanged(4000.0, POOL, "min-cost"), PolicyChanged(9000.0, POOL, "min-cost", {"sharing": True})]
+    outside = [policy_changed(4000.0, POOL, "min-cost"), policy_changed(9000.0, POOL, "min-cost", {"sharing": True})]
     setup = {"sharing": sharing(24)}
     return one_pool("throughput-per-dollar", FLAT, jobs, ROUNDS, outside=outside, setup=setup)
 
@@ -294,9 +295,9 @@ def gandiva_pairs() -> Input:
 
 def gandiva_own() -> Input:
     jobs = workload(29, Traits(elastic=True, restart_seconds=5.0, gangs=(1, 1, 2, 4), types_max=2, every_seconds=55.0))
-    options = {"variant": "own", "packing_min": 1.1, "slice_seconds": 120.0}
+    options = {"packing_min": 1.1, "slice_seconds": 120.0}
     setup, pool = {"sharing": sharing(29)}, {"spreads": True, "round_seconds": 60.0}
-    return one_pool("gandiva", MIXED, jobs, EVENTS, options, setup=setup, pool=pool)
+    return one_pool("gandiva-time-slicing", MIXED, jobs, EVENTS, options, setup=setup, pool=pool)
 
 
 def gandiva_fair() -> Input:
@@ -328,7 +329,7 @@ def afs() -> Input:
 
 
 def goodput() -> Input:
-    outside = [PolicyChanged(8000.0, POOL, "goodput", {"variant": "pollux"})]
+    outside = [policy_changed(8000.0, POOL, "goodput", {"variant": "pollux"})]
     return one_pool("goodput", FLAT, elastic(34), EVENTS, {"variant": "sia"}, outside=outside)
 
 
@@ -343,10 +344,11 @@ def shockwave() -> Input:
 
 def themis_paper_variants() -> Input:
     """Three policies in the form that the Themis paper compared with, each for a third of the run."""
-    options = {"variant": "themis-paper", "lease_seconds": 600.0}
-    outside = [PolicyChanged(9000.0, POOL, "optimus", options), PolicyChanged(18_000.0, POOL, "slaq", options)]
+    options = {"lease_seconds": 600.0}
+    changes = [(9000.0, "themis-optimus"), (18_000.0, "themis-slaq")]
+    outside = [policy_changed(at, POOL, policy, options) for at, policy in changes]
     jobs = workload(36, Traits(app_jobs=4, restart_seconds=20.0, every_seconds=65.0, levels=True, curves=0.5))
-    return one_pool("gandiva", MIXED, jobs, EVENTS, options, outside=outside)
+    return one_pool("themis-gandiva", MIXED, jobs, EVENTS, options, outside=outside)
 
 
 # Tenants
@@ -400,9 +402,9 @@ def cells_changing() -> Input:
     }
     outside: list[Event] = [
         reservations_changed(4000.0, less),
-        PolicyChanged(6000.0, "speech", "tiresias"),
+        policy_changed(6000.0, "speech", "tiresias"),
         reservations_changed(8000.0, {"nlp": {"V100.rack": 3, "P100.rack": 1}, "vision": {"V100.node": 3}}),
-        PolicyChanged(9000.0, "spare", "fifo", {"backfill": True}),
+        policy_changed(9000.0, "spare", "fifo", {"backfill": True}),
         reservations_changed(12_000.0, RESERVED),
     ]  # fmt: skip
     outside += faults(39, CELLS, 6, 16_000.0, Health.FAILED, 1200.0)

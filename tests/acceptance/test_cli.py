@@ -182,13 +182,13 @@ def test_of_many_reasons_ten_are_told(tmp_path: Path) -> None:
 # Wrong options
 
 JOURNAL_REMEDY = "name a file in a folder of yours"
-POLICIES = f"choose one of {', '.join(registry.POLICIES)}"
+POLICIES = f"choose one of {', '.join([*registry.POLICIES, *(point.name for point in registry.installed())])}"
 HELP = "add --help to see what there is"
 WRONG = {
     "a policy is unknown": (["--policy", "lottery"], f"--policy: there is no policy 'lottery'; {POLICIES}"),
     "an option of a policy is unknown": (
         ["--policy", "tiresias={speed: 1}"],
-        "--policy: policy 'tiresias' has no option 'speed'; it takes: limits, promote_after, variant, lease_seconds",
+        "--policy: policy 'tiresias' has no option 'speed'; it takes: limits, promote_after",
     ),
     "an option of a policy is wrong": (
         ["--policy", "tiresias={limits: [3, 1]}"],

@@ -218,7 +218,7 @@ def test_who_runs_stays_and_no_gpu_is_idle_for_long(instance: Instance) -> None:
 @given(instances(), st.sampled_from([0.0, 1.0, 1.3]))
 def test_every_pair_is_worth_it_and_nobody_is_in_two(instance: Instance, packing_min: float) -> None:
     view = instance.view()
-    shares = Gandiva(packing_min).equal_parts(view)
+    shares = Gandiva(packing_min).decide(view)
     check_shares(view, shares)
     pairs, jobs = shares.pairs, view.jobs
     if pairs is None:

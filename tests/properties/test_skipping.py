@@ -53,11 +53,11 @@ def every_round() -> Iterator[None]:
             ("tiresias", {"limits": (50.0, 300.0), "promote_after": 0.0}),
             ("tiresias", {"limits": (50.0, 300.0), "promote_after": 2.0}),
             ("highest-rho", {"lease_seconds": 60.0}),
-            ("tiresias", {"variant": "themis-paper", "lease_seconds": 60.0}),
-            ("optimus", {"variant": "themis-paper", "lease_seconds": 60.0}),
-            ("gandiva", {"variant": "themis-paper", "lease_seconds": 60.0}),
-            ("gandiva", {"variant": "own", "slice_seconds": 30.0}),
-            ("slaq", {"variant": "themis-paper", "lease_seconds": 60.0}),
+            ("themis-tiresias", {"lease_seconds": 60.0}),
+            ("themis-optimus", {"lease_seconds": 60.0}),
+            ("themis-gandiva", {"lease_seconds": 60.0}),
+            ("gandiva-time-slicing", {"slice_seconds": 30.0}),
+            ("themis-slaq", {"lease_seconds": 60.0}),
             ("shockwave", {"interval_seconds": 30.0}),
             ("equal-share", {}),
         ]
@@ -92,7 +92,7 @@ def test_a_run_that_skips_equals_one_that_looks_at_every_round(
             ("slaq", {"epoch_seconds": 60.0}),
             ("goodput", {"interval_seconds": 30.0}),
             ("goodput", {"interval_seconds": 30.0, "variant": "pollux"}),
-            ("gandiva", {"variant": "own", "slice_seconds": 30.0}),
+            ("gandiva-time-slicing", {"slice_seconds": 30.0}),
         ]
     ),
 )

@@ -71,16 +71,19 @@ SECONDS_MAX = 60.0  # of processor time for one history; one that takes longer h
 STEPS = 50
 TWIN_EVENTS = 12  # for so many events a restored scheduler must decide as the original does
 
+# Policies of the second distribution.
+EVALUATION = ("themis-gandiva", "themis-optimus", "themis-slaq", "themis-tiresias", "themis-with-errors")
+
 # Beside each policy as it is: variants, and options under which leases and intervals end within a history.
 VARIANTS: tuple[tuple[str, dict[str, object]], ...] = (
     ("tiresias", {"limits": [5.0, 200.0], "promote_after": 0.5}),
-    ("tiresias", {"variant": "themis-paper", "lease_seconds": 40.0}),
+    ("themis-tiresias", {"lease_seconds": 40.0}),
     ("optimus", {"interval_seconds": 30.0}),
-    ("optimus", {"variant": "themis-paper", "lease_seconds": 40.0}),
+    ("themis-optimus", {"lease_seconds": 40.0}),
     ("slaq", {"epoch_seconds": 30.0}),
-    ("slaq", {"variant": "themis-paper", "lease_seconds": 40.0}),
-    ("gandiva", {"variant": "own", "slice_seconds": 20.0, "horizon_seconds": 600.0}),
-    ("gandiva", {"variant": "themis-paper", "lease_seconds": 40.0}),
+    ("themis-slaq", {"lease_seconds": 40.0}),
+    ("gandiva-time-slicing", {"slice_seconds": 20.0, "horizon_seconds": 600.0}),
+    ("themis-gandiva", {"lease_seconds": 40.0}),
     ("max-min", {"sharing": True}),
     ("max-min", {"aware": False}),
     ("finish-time-fairness", {"sharing": True}),
@@ -94,6 +97,7 @@ VARIANTS: tuple[tuple[str, dict[str, object]], ...] = (
     ("themis", {"lease_seconds": 40.0, "f": 0.0}),
     ("themis", {"lease_seconds": 40.0, "f": 0.0, "poll": "said"}),
     ("themis", {"lease_seconds": 40.0, "by_tenant": True, "to_the_end": True}),
+    ("themis-with-errors", {"lease_seconds": 40.0, "noise": 0.3, "liar": 0, "overstates": 1.0}),
     ("highest-rho", {"lease_seconds": 40.0}),
     ("goodput", {"variant": "pollux"}),
     ("fifo", {"backfill": True}),
@@ -106,7 +110,8 @@ VARIANTS: tuple[tuple[str, dict[str, object]], ...] = (
 # Those that serve every job that can run at all, whatever its gang and whether or not its length is known.
 SERVES_ALL = {
     "fifo", "sjf", "srtf", "srsf", "las", "tiresias", "gittins", "drf", "yarn-cs", "equal-share", "highest-rho",
-    "optimus", "slaq", "afs", "shockwave", "gandiva", "max-min", AnyPairs.name,
+    "optimus", "slaq", "afs", "shockwave", "gandiva", "gandiva-time-slicing", "max-min", "themis-tiresias",
+    "themis-optimus", "themis-slaq", "themis-gandiva", AnyPairs.name,
 }  # fmt: skip
 
 SHAPES: tuple[tuple[Shape, ...], ...] = (
@@ -200,7 +205,7 @@ class History:
         self.coverage = Coverage(Counter(), Counter(), Counter(), Counter())
         self.setup = make_setup(random, without)
         if seed % 2 == 0:  # each policy in its turn, so that none is missing
-            names = list(registry.POLICIES)
+            names = [*registry.POLICIES, *EVALUATION]
             first = replace(self.setup.pools[0], policy=names[seed // 2 % len(names)], options={})
             self.setup = replace(self.setup, pools=(first, *self.setup.pools[1:]))
         self._say(f"setup {to_plain(self.setup)}")
@@ -854,7 +859,7 @@ def make_policy(random: Random) -> tuple[str, dict[str, object]]:
     if random.random() < 0.5:
         name, options = random.choice(VARIANTS)
         return name, dict(options)
-    return random.choice(list(registry.POLICIES)), {}
+    return random.choice([*registry.POLICIES, *EVALUATION]), {}
 
 
 def make_pool(random: Random, name: str, **fields: Any) -> PoolSpec:

@@ -13,7 +13,7 @@ from horae.policies.registry import POLICIES
 from horae.scheduler import Scheduler
 
 VARIANTS: list[tuple[str, dict[str, object]]] = [
-    (name, {"variant": "themis-paper", "lease_seconds": 100.0}) for name in ("tiresias", "optimus", "gandiva", "slaq")
+    (f"themis-{name}", {"lease_seconds": 100.0}) for name in ("tiresias", "optimus", "gandiva", "slaq")
 ]
 EVERY_POLICY: list[tuple[str, dict[str, object]]] = [(name, {}) for name in sorted(POLICIES)]
 

@@ -98,7 +98,7 @@ def test_every_job_ends_although(faults: Faults, policy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "options"), [("max-min", {"sharing": True}), ("gandiva", {}), ("gandiva", {"variant": "own"})]
+    ("policy", "options"), [("max-min", {"sharing": True}), ("gandiva", {}), ("gandiva-time-slicing", {})]
 )
 @pytest.mark.parametrize("faults", CASES.values(), ids=CASES)
 def test_jobs_that_share_gpus_end_although(faults: Faults, policy: str, options: dict[str, object]) -> None:

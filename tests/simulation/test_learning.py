@@ -16,7 +16,7 @@ from faulty_engine import Faults, FaultyEngine
 from horae.driver import run
 from horae.engines.engine import Engine, Moment
 from horae.engines.simulated import SimulatedEngine
-from horae.experiments.learning import Learning, LearningEngine, NoisyEngine
+from horae.experiments.learning import Learning, LearningEngine
 from horae.experiments.replay import replay_text
 from horae.journal import JournalWriter
 from horae.model.cluster import CLUSTER, Cluster, Node
@@ -381,36 +381,6 @@ def test_on_gavel_s_workload_a_fifth_of_the_cells_is_within_five_percent_of_the_
     assert 0.1 <= engines[0].profiled_share <= 0.2
 
 
-# Noise
-
-
-def test_without_noise_the_scheduler_is_told_the_truth() -> None:
-    site = cluster()
-    made = workload(10)
-    _, heard = simulate(site, made, lambda engine: NoisyEngine(engine, 0.0))
-    assert [event.job for event in heard.events if isinstance(event, JobSubmitted)] == [each.job for each in made]
-
-
-@pytest.mark.parametrize("noise", [0.1, 0.5])
-def test_noise_has_mean_one_and_the_deviation_asked_for(noise: float) -> None:
-    made = [arrival(str(i), 0.0, "net", (1.0, 1.0, 1.0)) for i in range(3000)]
-    moment = NoisyEngine(SimulatedEngine(cluster(), made), noise, by_job=True).wait(inf)
-    assert moment is not None
-    jobs = [event.job for event in moment.events if isinstance(event, JobSubmitted)]
-    factors = np.array([option.steps_per_second for job in jobs for option in job.options])
-    assert factors.mean() == pytest.approx(1.0, abs=0.02)
-    assert factors.std() == pytest.approx(noise, rel=0.05)
-
-
-def test_jobs_of_a_class_are_wrong_alike_unless_noise_is_drawn_by_job() -> None:
-    made = [arrival(name, 0.0, "net", (4.0, 2.0, 1.0)) for name in ("a", "b")]
-    for by_job in (False, True):
-        moment = NoisyEngine(SimulatedEngine(cluster(), made), 0.3, by_job=by_job).wait(inf)
-        assert moment is not None
-        first, second = (event.job for event in moment.events if isinstance(event, JobSubmitted))
-        assert (first.options == second.options) == (not by_job)
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -424,5 +394,3 @@ def test_jobs_of_a_class_are_wrong_alike_unless_noise_is_drawn_by_job() -> None:
 def test_options_that_mean_nothing_are_refused(fields: dict[str, float]) -> None:
     with pytest.raises(InputError):
         Learning(**fields)  # type: ignore[arg-type]
-    with pytest.raises(InputError):
-        NoisyEngine(SimulatedEngine(cluster(), []), -0.1)

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from simulation.random_driver import coverage_of, drive
+from simulation.random_driver import EVALUATION, coverage_of, drive
 from world import AnyPairs, Violation
 
 from horae.cells.pool_layout import PoolLayout
@@ -47,7 +47,7 @@ HISTORIES = 100  # in a slice
 def test_every_promise_holds_after_every_step(slice_: int) -> None:
     first = FIRST_SEED + slice_ * HISTORIES
     covered = coverage_of([drive(seed) for seed in range(first, first + HISTORIES)])
-    assert {name.split()[0] for name in covered.policies} >= {*POLICIES, AnyPairs.name}
+    assert {name.split()[0] for name in covered.policies} >= {*POLICIES, *EVALUATION, AnyPairs.name}
     assert set(covered.events) == {kind.__name__ for kind in get_args(Event)}
     assert set(covered.commands) == {kind.__name__ for kind in get_args(Command)}
     never = {DecisionRejected.__name__, FactRejected.__name__}  # or a promise is broken

@@ -258,7 +258,7 @@ def test_an_app_without_jobs_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"f": 1.5}, {"f": -0.1}, {"lease_seconds": 0.0}, {"noise": 1.0}, {"aim": "mine"}, {"window_leases": 0.5}],
+    [{"f": 1.5}, {"f": -0.1}, {"lease_seconds": 0.0}, {"aim": "mine"}, {"window_leases": 0.5}],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(PolicyError):

@@ -18,7 +18,6 @@ from profiles import examples
 from horae.experiments.simulate import Run, simulate
 from horae.model.cluster import CLUSTER, NODE, Cluster, Node
 from horae.model.commands import Start
-from horae.model.decisions import Grants
 from horae.model.events import Ending, Event, JobEnded, JobSubmitted, Tick
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.plans import Round
@@ -274,51 +273,6 @@ def test_a_job_that_takes_longer_than_believed_gets_its_turn_again() -> None:
     late = Arrival(Job("late", 0.0, options, steps_total=100.0), Truth(3000.0, options))
     run, _ = watched(themis(ONE), [late, arrival("other", 10.0, 1, 50_000.0)])
     assert leases_of(run)["late"][-1][0] < 10_000.0
-
-
-# Lies
-
-
-def after_one_lease(**lie: float) -> tuple[float, float]:
-    """Of the first of two apps, after one auction for one GPU: its lease, and its true finish-time fairness.
-
-    True as agents reckon it: one lease with what it has of it, and what is left then on its share of half a GPU.
-    """
-    seconds = 2000.0
-    _, onlooker = watched(
-        themis(ONE, f=0.0, lease_seconds=1200.0, **lie),
-        [arrival("first", 0.0, 1, seconds), arrival("second", 0.0, 1, 1500.0)],
-    )
-    decision = onlooker.rounds[0].decision
-    assert isinstance(decision, Grants)
-    mine = [row for row in decision.row.tolist() if onlooker.rounds[0].job_ids[row] == "first"]
-    lease = float(decision.lease_seconds[decision.row == mine[0]][0]) if mine else 0.0
-    return lease, (1200.0 + 2 * (seconds - lease)) / (2 * seconds)
-
-
-def test_a_liar_can_have_a_better_rho_for_one_round_so_that_is_not_promised() -> None:
-    """The shorter job would win; who says that it has little left wins instead, and pays, and is still better off."""
-    honest, lied = after_one_lease(), after_one_lease(liar=0, overstates=-0.9)
-    assert honest[0] == 0.0
-    assert 0.0 < lied[0] < 1200.0
-    assert lied[1] < honest[1]
-
-
-def first_winner(**options: object) -> list[str]:
-    """Of two apps of which one sees the first offer."""
-    two = [arrival("long", 0.0, 1, 4000.0), arrival("short", 0.0, 1, 3000.0)]
-    _, onlooker = watched(themis(ONE, f=1.0, lease_seconds=1200.0, **options), two)
-    first = onlooker.rounds[0]
-    assert isinstance(first.decision, Grants)
-    return [first.job_ids[row] for row in first.decision.row.tolist()]
-
-
-def test_nobody_talks_himself_into_a_seat_unless_agents_are_polled() -> None:
-    """The shorter app loses more of its time by waiting. With twice as much left, the long one would be worse off."""
-    lie = {"liar": 0, "overstates": 1.0}
-    assert first_winner() == ["short"]
-    assert first_winner(**lie) == ["short"]
-    assert first_winner(**lie, poll="said") == ["long"]
 
 
 def test_an_app_that_runs_longer_than_it_said_is_due_what_that_takes() -> None:

@@ -19,7 +19,7 @@ NODES = """\
 nodes:
   - {name: "a[0-3]", gpu: A100, gpus: 8}
 """
-POLICIES = f"choose one of {', '.join(registry.POLICIES)}"
+POLICIES = f"choose one of {', '.join([*registry.POLICIES, *(point.name for point in registry.installed())])}"
 ONE_POLICY = "name one: fifo, or {tiresias: {limits: [1, 3]}}"
 TIMES = "give seconds, or a number with s, m, h or d"
 
@@ -245,8 +245,7 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
     ),
     "a policy has an unknown option": (
         f"{NODES}spare: {{policy: {{tiresias: {{speed: 1}}}}}}\n",
-        ":3: spare.policy: policy 'tiresias' has no option 'speed'; it takes: limits, promote_after, "
-        "variant, lease_seconds",
+        ":3: spare.policy: policy 'tiresias' has no option 'speed'; it takes: limits, promote_after",
     ),
     "an option of a policy has the wrong type": (
         f"{NODES}spare: {{policy: {{fifo: {{backfill: 3}}}}}}\n",

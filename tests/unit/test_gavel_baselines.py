@@ -218,7 +218,7 @@ def test_those_who_came_last_give_way_where_gpus_were_lost() -> None:
 def test_if_all_fit_everybody_gets_the_same_part_alone() -> None:
     instance = pool([[1.0, 2.0]] * 3, [2, 2], kept=all_keep(1.0, 3, 2))
     view = instance.view()
-    shares = Gandiva().equal_parts(view)
+    shares = Gandiva().decide(view)
     assert shares.pairs is None
     assert instance.by_type(view, shares.fraction) == pytest.approx(np.full((3, 2), 0.5))
 
@@ -226,7 +226,7 @@ def test_if_all_fit_everybody_gets_the_same_part_alone() -> None:
 def test_a_crowd_shares_gpus_two_by_two() -> None:
     instance = pool([[1.0, 2.0]] * 6, [1, 1], kept=all_keep(0.5, 6, 2))
     view = instance.view()
-    shares = Gandiva().equal_parts(view)
+    shares = Gandiva().decide(view)
     check_shares(view, shares)
     assert len(pairs_of(view, shares)) == 3
     assert shares.pairs is not None
@@ -237,7 +237,7 @@ def test_a_crowd_shares_gpus_two_by_two() -> None:
 def test_no_more_share_gpus_than_have_to() -> None:
     instance = pool([[1.0, 2.0]] * 6, [2, 2], kept=all_keep(0.8, 6, 2))
     view = instance.view()
-    shares = Gandiva().equal_parts(view)
+    shares = Gandiva().decide(view)
     check_shares(view, shares)
     assert len(pairs_of(view, shares)) == 2  # six jobs on four GPUs
     assert shares.pairs is not None
@@ -250,21 +250,21 @@ def test_a_pair_that_is_slower_than_taking_turns_on_any_type_is_not_kept() -> No
     kept[..., 1] = 0.49
     instance = pool([[1.0, 2.0]] * 4, [1, 1], kept=kept)
     view = instance.view()
-    assert pairs_of(view, Gandiva().equal_parts(view)) == set()
-    assert len(pairs_of(view, Gandiva(packing_min=0.0).equal_parts(view))) == 2
+    assert pairs_of(view, Gandiva().decide(view)) == set()
+    assert len(pairs_of(view, Gandiva(packing_min=0.0).decide(view))) == 2
     kept[..., 1] = 0.0
-    assert pairs_of(view, Gandiva(packing_min=0.0).equal_parts(instance._replace(kept=kept).view())) == set()
+    assert pairs_of(view, Gandiva(packing_min=0.0).decide(instance._replace(kept=kept).view())) == set()
 
 
 def test_who_shares_gpus_now_stays_together() -> None:
     instance = pool([[1.0]] * 8, [2], kept=all_keep(0.8, 8), runs_on=[0, 0, *[WAITS] * 6])
     view = instance.view()
-    before = pairs_of(view, Gandiva().equal_parts(view))
+    before = pairs_of(view, Gandiva().decide(view))
     assert frozenset({0, 1}) not in before  # or this test would say nothing
     later = instance.view()
     vars(later.jobs)["epoch"] = np.where(np.arange(8) < 2, 7, later.jobs.epoch)
     later.jobs.bundles = 1
-    assert frozenset({0, 1}) in pairs_of(later, Gandiva().equal_parts(later))
+    assert frozenset({0, 1}) in pairs_of(later, Gandiva().decide(later))
 
 
 def test_few_pairs_change_when_a_job_comes() -> None:

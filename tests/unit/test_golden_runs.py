@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # `bench` is not installed
 
 from bench.golden import difference, environment  # noqa: E402
-from bench.golden_api import gpus_by_node  # noqa: E402
+from bench.golden_api import gpus_by_node, policy_of  # noqa: E402
 from bench.golden_inputs import MIXED  # noqa: E402
 from bench.golden_runs import RUNS, GoldenRun, Input  # noqa: E402
 from bench.golden_side import Vacuous, check, digest_of, run_one  # noqa: E402
@@ -103,6 +103,14 @@ def test_every_registered_policy_takes_part() -> None:
         used |= {pool.policy for pool in given.setup.pools}
         used |= {getattr(event, "policy", "") for event in given.outside}
     assert set(POLICIES) - {"priority"} <= used  # which older checkouts do not have
+
+
+def test_an_older_checkout_knows_some_policies_as_options_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"lease_seconds": 600.0}
+    assert policy_of("themis-slaq", given) == ("themis-slaq", given)
+    monkeypatch.delitem(POLICIES, "gandiva-time-slicing")
+    assert policy_of("themis-slaq", given) == ("slaq", {"variant": "themis-paper", **given})
+    assert policy_of("slaq", {}) == ("slaq", {})
 
 
 def test_another_state_of_the_sources_has_kernels_of_its_own(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ from horae.model.serialization import from_plain, to_plain
 from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.model.shapes import Option, Shape
 from horae.policies import POLICIES
+from horae.policies.registry import installed
 from horae.scheduler import Scheduler
 
 times = st.floats(min_value=0.0, max_value=1e12)
@@ -286,6 +287,7 @@ def broken(index: int, line: str | bytes) -> bytes:
     return b"".join(copy)
 
 
+KNOWN_POLICIES = [*POLICIES, *(point.name for point in installed())]
 DAMAGED = "the journal is damaged here: take a whole copy of it"
 WRONG: dict[str, tuple[Callable[[], bytes], str]] = {
     "the file is empty": (lambda: b"", f":1: not a JSON object; {DAMAGED}"),
@@ -304,7 +306,12 @@ WRONG: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "the setup has a policy that nobody knows": (
         lambda: whole().replace(b'"policy":"tiresias"', b'"policy":"lottery"', 1),
-        f": policy: there is no policy 'lottery'; choose one of {', '.join(POLICIES)}",
+        f": policy: there is no policy 'lottery'; choose one of {', '.join(KNOWN_POLICIES)}",
+    ),
+    "the setup selects a policy by a former option": (
+        lambda: whole().replace(b'"options":{', b'"options":{"variant":"themis-paper",', 1),
+        ": policy: policy 'tiresias' has no option 'variant: themis-paper'; "
+        "it is now the policy 'themis-tiresias' of the package horae-evaluation",
     ),
     "the setup has a cluster without nodes": (
         lambda: broken(0, '{"journal":2,"setup":{"cluster":{"name":"a","nodes":[]},"pools":[]}}\n'),

@@ -245,8 +245,8 @@ def test_a_scheduler_that_begins_without_a_record_adopts_leases_of_former_incarn
 
 
 def test_leases_are_told_with_their_ends_and_their_extensions() -> None:
-    options = {"variant": "themis-paper", "lease_seconds": 100.0}
-    scheduler = Scheduler(Setup(cluster(gpus=1), (PoolSpec("all", "tiresias", options, round_seconds=50.0),)))
+    options = {"lease_seconds": 100.0}
+    scheduler = Scheduler(Setup(cluster(gpus=1), (PoolSpec("all", "highest-rho", options, round_seconds=50.0),)))
     scheduler.handle(JobSubmitted(0.0, job("a", 0.0, seconds=1000.0)))
     start = scheduler.handle(Tick(0.0)).commands[0]
     assert isinstance(start, Start)

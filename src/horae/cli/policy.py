@@ -86,9 +86,9 @@ def _summary(kind: type[Policy]) -> str:
 
 
 def _meanings(kind: type[Policy]) -> dict[str, str]:
-    """By option: the comment behind it, which is where its meaning is written."""
+    """By option, also of a base class: the comment behind it, which is where its meaning is written."""
     try:
-        source = inspect.getsource(kind)
+        source = "".join(inspect.getsource(each) for each in kind.__mro__[-2::-1])
     except (OSError, TypeError):
         return {}
     return dict(re.findall(r"^    (\w+): .*?=.*?  # (.+)$", source, re.MULTILINE))

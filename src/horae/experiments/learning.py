@@ -1,4 +1,4 @@
-"""Engine wrappers for schedulers that do not know the true speeds: it learns them, or is given wrong ones.
+"""An engine wrapper for schedulers that do not know the true speeds: it learns them from profiles and reports.
 
 The true speeds of a trace stay with the wrapped engine. The scheduler receives each job with the speeds estimated at
 that time; these may be wrong, and the decisions derived from them accordingly so.
@@ -228,7 +228,7 @@ class _Budget:
         if kind not in self._met:
             self._met.add(kind)
             self.met_cells += len(shapes)
-        order = _stream(self._learning.seed, "cells", *map(str, kind)).permutation(len(shapes)).tolist()
+        order = random_stream(self._learning.seed, "cells", *map(str, kind)).permutation(len(shapes)).tolist()
         chosen = sorted(order[: self._affordable(family_of(job.model), len(shapes))])
         self.spent_cells += len(chosen)
         if chosen:
@@ -334,7 +334,7 @@ class _Beliefs:
 
     def take_profile(self, model: str, shape: Shape, steps_per_second: float) -> None:
         noise = self._learning.profile_noise
-        factor = _lognormal(_stream(self._learning.seed, "profile", model, *map(str, shape)), noise)
+        factor = lognormal(random_stream(self._learning.seed, "profile", model, *map(str, shape)), noise)
         self.estimator = self.estimator.profiled(model, shape, steps_per_second * factor, noise)
         self._consider(key_of(model, shape))
 
@@ -345,7 +345,7 @@ class _Beliefs:
     def of_job(self, job: Job) -> Job:
         options = [(job.model, option.shape) for option in job.options]
         self._follow([asked for asked in options if asked not in self._believed])
-        return _with_beliefs(job, lambda job, option: self._believed[job.model, option.shape])
+        return with_beliefs(job, lambda job, option: self._believed[job.model, option.shape])
 
     def moved(self) -> list[tuple[Asked, float]]:
         """Beliefs that have changed since the last call."""
@@ -376,36 +376,7 @@ class _Beliefs:
         return moved
 
 
-class NoisyEngine:
-    """An engine wrapper that multiplies the reported speeds by seeded factors with mean 1, without learning.
-
-    A factor is drawn for each model, gang and GPU type or, if `by_job`, for each job and GPU type.
-    """
-
-    def __init__(self, inner: Engine, noise: float, seed: int = 0, *, by_job: bool = False) -> None:
-        if not 0.0 <= noise < inf:
-            raise _bad("noise", noise, "give a relative standard deviation of at least 0")
-        self._inner, self._noise, self._seed, self._by_job = inner, noise, seed, by_job
-
-    def wait(self, until: float) -> Moment | None:
-        moment = self._inner.wait(until)
-        return None if moment is None else Moment(moment.at, [self._told(event) for event in moment.events])
-
-    def execute(self, commands: Sequence[Command]) -> Sequence[Event]:
-        return [self._told(event) for event in self._inner.execute(commands)]
-
-    def _told(self, event: Event) -> Event:
-        return (
-            JobSubmitted(event.at, _with_beliefs(event.job, self._wrong)) if isinstance(event, JobSubmitted) else event
-        )
-
-    def _wrong(self, job: Job, option: Option) -> float:
-        owner = job.id if self._by_job else job.model
-        stream = _stream(self._seed, "noise", owner, option.shape.accelerator, str(option.shape.gpus))
-        return option.steps_per_second * _lognormal(stream, self._noise)
-
-
-def _with_beliefs(job: Job, belief: Belief) -> Job:
+def with_beliefs(job: Job, belief: Belief) -> Job:
     """The job with estimated speeds; where the fastest type came first, the one estimated fastest comes first now."""
     options = tuple(Option(option.shape, belief(job, option)) for option in job.options)
     if _is_fastest_first(job.options):
@@ -437,13 +408,13 @@ def _differs(cell: MeasuredSpeed, before: MeasuredSpeed, threshold: float) -> bo
     return abs(cell.log_speed - before.log_speed) > threshold / 3.0 or cell.variance < before.variance / 4.0
 
 
-def _lognormal(stream: np.random.Generator, noise: float) -> float:
+def lognormal(stream: np.random.Generator, noise: float) -> float:
     """A factor with mean 1 and this standard deviation."""
     variance = log1p(noise**2)
     return exp(sqrt(variance) * float(stream.standard_normal()) - variance / 2.0)
 
 
-def _stream(seed: int, purpose: str, *names: str) -> np.random.Generator:
+def random_stream(seed: int, purpose: str, *names: str) -> np.random.Generator:
     """A random stream for this purpose and item alone, so that draws do not depend on their order."""
     return np.random.default_rng([seed, *"\n".join((purpose, *names)).encode()])
 

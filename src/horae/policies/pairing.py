@@ -5,12 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
-from horae.model.errors import bounded
+from horae.model.errors import PolicyError, bounded
 from horae.model.view import View
 from horae.policies.stable_random import Lots, draw, mix
 
 _NEVER = np.uint64(2**64 - 1)  # the number of a pair that is not possible
 _CROWD = 512  # partners are sought among at most about this many jobs, to keep the table of pairs small
+
+
+def check_packing_min(packing_min: float) -> None:
+    if not packing_min >= 0:
+        raise PolicyError(f"packing_min is {packing_min}", field="packing_min", remedy="give 0 or more")
 
 
 def combined(view: View, models: tuple[Ints, Ints], shapes: tuple[Ints, Ints]) -> Floats:

@@ -27,6 +27,7 @@ from horae.policies.fastest_type_first import FifoOnFastest, SjfOnFastest
 from horae.policies.finish_time_fairness import FinishTimeFairness
 from horae.policies.gandiva.fair import GandivaFair
 from horae.policies.gandiva.random_packing import Gandiva
+from horae.policies.gandiva.time_slicing import GandivaTimeSlicing
 from horae.policies.gittins import Gittins
 from horae.policies.hierarchical import Hierarchical
 from horae.policies.makespan import Makespan
@@ -70,6 +71,7 @@ POLICIES: dict[str, type[Policy]] = {
         SjfOnFastest,
         Allox,
         Gandiva,
+        GandivaTimeSlicing,
         GandivaFair,
         Optimus,
         Slaq,
@@ -78,12 +80,25 @@ POLICIES: dict[str, type[Policy]] = {
         Shockwave,
     )
 }
+EVALUATION = "horae-evaluation"
+# The policies of that package, by what selected them before: a policy, its option and the value, if one value did.
+EVALUATION_POLICIES = {
+    ("gandiva", "variant", "themis-paper"): "themis-gandiva",
+    ("tiresias", "variant", "themis-paper"): "themis-tiresias",
+    ("optimus", "variant", "themis-paper"): "themis-optimus",
+    ("slaq", "variant", "themis-paper"): "themis-slaq",
+    ("themis", "noise", None): "themis-with-errors",
+    ("themis", "liar", None): "themis-with-errors",
+    ("themis", "overstates", None): "themis-with-errors",
+}
+_RENAMED = {("gandiva", "variant", "own"): GandivaTimeSlicing.name, **EVALUATION_POLICIES}
 _LOADED: dict[str, type[Policy]] = {}  # from other packages, checked
 
 
 def make_policy(name: str, options: Mapping[str, object] | None = None) -> Policy:
     kind = find_policy(name)
     defaults = option_defaults(kind)
+    _check_renamed(name, options or {})
     values = {}
     for key, value in (options or {}).items():
         if key not in defaults:
@@ -93,11 +108,26 @@ def make_policy(name: str, options: Mapping[str, object] | None = None) -> Polic
     return kind(**values)
 
 
+def _check_renamed(name: str, options: Mapping[str, object]) -> None:
+    """Raise if an option selects what is a policy of its own now, also in the journal of an older version."""
+    for (policy, key, value), now in _RENAMED.items():
+        if name == policy and key in options and value in (None, options[key]):
+            what = key if value is None else f"{key}: {value}"
+            where = f" of the package {EVALUATION}" if now in EVALUATION_POLICIES.values() else ""
+            raise PolicyError(
+                f"policy {name!r} has no option '{what}'", field="policy", remedy=f"it is now the policy {now!r}{where}"
+            )
+
+
 def find_policy(name: str) -> type[Policy]:
     if name in POLICIES:
         return POLICIES[name]
     if name not in _LOADED:
         found = next((point for point in installed() if point.name == name), None)
+        if found is None and name in EVALUATION_POLICIES.values():
+            raise PolicyError(
+                f"policy {name!r} is not installed", field="policy", remedy=f"install the package {EVALUATION}"
+            )
         if found is None:
             known = ", ".join([*POLICIES, *(point.name for point in installed())])
             raise PolicyError(f"there is no policy {name!r}", field="policy", remedy=f"choose one of {known}")

@@ -3,10 +3,6 @@
 A job moves down a queue whenever its GPU-time passes the next limit, so short jobs finish early without their lengths
 being known, and jobs of one queue do not preempt each other back and forth. A job that has waited much longer than it
 has run returns to the top.
-
-`variant = "themis-paper"` is the form in which the evaluation of Themis (NSDI'20) ran it: gang by gang to the app with
-the fewest GPU-seconds so far, for the length of a lease. Ended jobs of an app count with the service in their reference
-shapes, because their actual service is not recorded; with nothing where one was of unknown length.
 """
 
 from __future__ import annotations
@@ -18,11 +14,10 @@ from typing import ClassVar
 import numpy as np
 
 from horae.model.arrays import Bools, Floats
-from horae.model.decisions import Grants, Ranking
+from horae.model.decisions import Ranking
 from horae.model.errors import PolicyError
 from horae.model.job_table import JobColumns
 from horae.model.view import View
-from horae.policies.app_greedy import THEMIS_PAPER, by_app, check_variant, field_of, greedy, longest_first
 
 
 @dataclass(frozen=True)
@@ -30,11 +25,8 @@ class Tiresias:
     name: ClassVar[str] = "tiresias"
     limits: tuple[float, ...] = (3250.0, 7200.0, 18000.0)  # GPU-seconds
     promote_after: float = 8.0  # waiting time, in units of its run time, after which a job is promoted; 0: never
-    variant: str = "queues"  # or themis-paper: apps by attained service, with leases
-    lease_seconds: float = 1200.0  # of the variant themis-paper
 
     def __post_init__(self) -> None:
-        check_variant(self.variant, "queues", self.lease_seconds)
         if any(not (isfinite(limit) and limit > 0) for limit in self.limits) or sorted(self.limits) != list(
             self.limits
         ):
@@ -48,12 +40,7 @@ class Tiresias:
                 f"promote_after is {self.promote_after}", field="promote_after", remedy="give 0 (never) or a factor"
             )
 
-    def decide(self, view: View) -> Ranking | Grants:
-        if self.variant == THEMIS_PAPER:
-            return _least_served_app_first(view, self.lease_seconds)
-        return self._by_queues(view)
-
-    def _by_queues(self, view: View) -> Ranking:
+    def decide(self, view: View) -> Ranking:
         jobs = view.jobs
         limits = np.array(self.limits)
         promoted = self._starved(jobs)
@@ -90,11 +77,3 @@ class Tiresias:
         queued_at = np.where(jobs.pending, jobs.queued_at, jobs.now)
         due = queued_at[demoted] + self.promote_after * jobs.run_seconds[demoted]
         return float(np.min(due, initial=inf))
-
-
-def _least_served_app_first(view: View, lease_seconds: float) -> Grants:
-    jobs, field = view.jobs, field_of(view)
-    live = by_app(view, field, jobs.service_gpu_seconds)
-    ended = view.app.gpu_seconds[field.apps] - by_app(view, field, jobs.gpus * jobs.seconds_total)
-    served = (live + np.maximum(np.nan_to_num(ended, nan=0.0, neginf=0.0), 0.0)).tolist()
-    return greedy(view, field, lambda app, gpus, gang, row: -served[app], longest_first(view), lease_seconds)

@@ -15,7 +15,7 @@ from horae_evaluation.gavel.setup import GavelCase, Tables
 from horae_evaluation.progress import ReproductionProgress
 
 PACKAGE = Path(__file__).parents[1]
-RUNS = ("gavel/setup.py", "gavel/run.py")  # modules of this package that can change a result
+RUNS = ("gavel/setup.py", "gavel/run.py", "noisy_engine.py")  # modules of this package that can change a result
 
 
 def results_folder() -> Path:

@@ -12,7 +12,7 @@ import numpy as np
 from horae.driver import run
 from horae.engines.engine import Engine
 from horae.engines.simulated import SimulatedEngine
-from horae.experiments.learning import LearningEngine, NoisyEngine
+from horae.experiments.learning import LearningEngine
 from horae.experiments.progress import Counter
 from horae.model.errors import PolicyError
 from horae.model.events import Ending, Event, JobEnded
@@ -23,6 +23,7 @@ from horae.reports.recorder import Recorder
 from horae.reports.run_log import RunLog
 from horae.scheduler import Scheduler
 from horae_evaluation.gavel.setup import GavelCase, Tables, arrivals_of, setup_of
+from horae_evaluation.noisy_engine import NoisyEngine
 
 PART_MAX = 0.95  # the largest fraction reported before a run has ended
 Tell = Callable[[float], None]  # reports the finished fraction of a run

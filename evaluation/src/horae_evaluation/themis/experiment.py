@@ -34,12 +34,13 @@ SPLIT_PARTS = 4
 POLICIES: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "themis": ("themis", {"aim": "paper"}),  # as published
     "themis, chain": ("themis", {}),  # beyond it: T_id is no less than the longest chain of an app's jobs
-    "tiresias": ("tiresias", {"variant": "themis-paper"}),
-    "optimus": ("optimus", {"variant": "themis-paper"}),
-    "gandiva": ("gandiva", {"variant": "themis-paper"}),
-    "slaq": ("slaq", {"variant": "themis-paper"}),
+    "tiresias": ("themis-tiresias", {}),
+    "optimus": ("themis-optimus", {}),
+    "gandiva": ("themis-gandiva", {}),
+    "slaq": ("themis-slaq", {}),
     "highest-rho": ("highest-rho", {}),
 }
+WITH_ERRORS = ("themis-with-errors", ("noise", "liar", "overstates"))  # the policy of a case with any of these options
 
 
 @dataclass(frozen=True)
@@ -161,15 +162,21 @@ class _Stopwatch:
                     self.withheld_gpu_seconds += missing * len(placement.gpus)
 
 
+def pool_of(case: ThemisCase) -> PoolSpec:
+    policy, options = POLICIES[case.policy]
+    if any(name in case.options for name in WITH_ERRORS[1]):
+        policy = WITH_ERRORS[0]
+    lease_seconds = float(case.options.get("lease_seconds", LEASE_SECONDS))
+    return PoolSpec("all", policy, {**options, **case.options}, Cadence.EVENTS, round_seconds=lease_seconds)
+
+
 def run_case(case: ThemisCase, shadows: dict[Any, Shadow] | None = None) -> ThemisResult:
     """Runs a case; `shadows` caches measurements of the same workload under another policy."""
     workload, cluster = workload_of(case), cluster_of(case)
-    policy, options = POLICIES[case.policy]
-    lease_seconds = float(case.options.get("lease_seconds", LEASE_SECONDS))
-    pool = PoolSpec("all", policy, {**options, **case.options}, Cadence.EVENTS, round_seconds=lease_seconds)
+    pool = pool_of(case)
     setup = Setup(cluster, (pool,), case.seed)
     started = process_time()
-    recorder, scheduler, watch = Recorder(setup), Scheduler(setup), _Stopwatch(lease_seconds)
+    recorder, scheduler, watch = Recorder(setup), Scheduler(setup), _Stopwatch(pool.round_seconds)
     simulated = SimulatedEngine(cluster, recorder.expecting(workload.arrivals))
     engine = SearchEngine(simulated, workload.searches, recorder.expect) if workload.searches else simulated
     run(scheduler, engine, [recorder], watch)

@@ -27,7 +27,7 @@ POLICIES: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "finish-time-fairness": ("finish-time-fairness", {}),
     "tiresias": ("tiresias", {}),
     "gandiva": ("gandiva", {}),  # equal shares of time, as in Gavel
-    "gandiva, own rules": ("gandiva", {"variant": "own"}),
+    "gandiva, own rules": ("gandiva-time-slicing", {}),
     "optimus": ("optimus", {}),
     "slaq": ("slaq", {}),
     "max-min": ("max-min", {}),

@@ -13,10 +13,6 @@ estimated speeds of the view are used.
 
 A resized job loses its restart time. A running job grows only if that saves more than `damping` restarts, and shrinks
 only if another job can use the GPUs (the paper has no such rule; 0 disables it).
-
-`variant = "themis-paper"` is the form in which the evaluation of Themis (NSDI'20) ran it: gang by gang to the app whose
-remaining time falls most per GPU, W/w - W/(w + g) over g, with W the GPU-seconds left of its jobs, w its GPUs and g its
-next gang; apps without GPUs come first, the one with the most work per GPU of its gang before the others.
 """
 
 from __future__ import annotations
@@ -31,7 +27,6 @@ from horae.model.arrays import Floats
 from horae.model.decisions import Grants
 from horae.model.errors import PolicyError
 from horae.model.view import View
-from horae.policies.app_greedy import THEMIS_PAPER, by_app, check_variant, field_of, greedy, longest_first
 from horae.policies.elastic.loss_curves import steps_to_convergence
 from horae.policies.elastic.sizes import (
     by_step,
@@ -44,8 +39,6 @@ from horae.policies.elastic.sizes import (
     until_boundary,
 )
 
-_FIRST = 1e12  # seconds per GPU: more than any app with GPUs can gain
-
 
 @dataclass(frozen=True)
 class Optimus:
@@ -53,22 +46,14 @@ class Optimus:
     interval_seconds: float = 600.0  # sizes change at multiples of this
     convergence: float = 0.05  # of the way from its first loss to its floor: a job with a curve has converged there
     damping: float = 1.0  # a running job grows only to save more than this many restarts
-    variant: str = "jobs"  # or themis-paper: apps by the gain of their next gang, with leases
-    lease_seconds: float = 1200.0  # of the variant themis-paper
 
     def __post_init__(self) -> None:
-        check_variant(self.variant, "jobs", self.lease_seconds)
         check_interval("interval_seconds", self.interval_seconds)
         if not 0 < self.convergence < 1:
             raise PolicyError(f"convergence is {self.convergence}", field="convergence", remedy="give a part: 0.05")
         check_damping(self.damping)
 
     def decide(self, view: View) -> Grants:
-        if self.variant == THEMIS_PAPER:
-            return _largest_gain_first(view, self.lease_seconds)
-        return self._by_gain(view)
-
-    def _by_gain(self, view: View) -> Grants:
         jobs, ladders = view.jobs, ladders_of(view)
         steps = steps_to_convergence(jobs, self.convergence, self.interval_seconds)
         seconds = seconds_at(ladders, steps)
@@ -100,17 +85,3 @@ def _dominant_share(view: View) -> Floats:
         if 0 < total < inf:
             share = np.maximum(share, amount / jobs.gpus / total)
     return share
-
-
-def _largest_gain_first(view: View, lease_seconds: float) -> Grants:
-    jobs, field = view.jobs, field_of(view)
-    # A job of unknown length is assumed to run for as long as it has so far.
-    left = np.where(np.isfinite(jobs.seconds_left), jobs.seconds_left, jobs.run_seconds + 1.0)
-    work: list[float] = by_app(view, field, jobs.gpus * left).tolist()
-
-    def gain(app: int, gpus: float, gang: int, row: int) -> float:
-        if not gpus:
-            return _FIRST + work[app] / gang
-        return work[app] / (gpus * (gpus + gang))
-
-    return greedy(view, field, gain, longest_first(view), lease_seconds)

@@ -7,9 +7,6 @@ gangs do not all fit, those whose loss falls most per GPU come first.
 
 Sizes change at multiples of `epoch_seconds`: leases end there. A job that is resized loses its restart time within the
 epoch; it is resized only if its loss still falls by more (`damping` 0: restarts are ignored, as in the paper).
-
-`variant = "themis-paper"` is the form in which the evaluation of Themis (NSDI'20) ran it: gang by gang to the app of
-which a job's loss falls most in the coming lease; that job gets the gang.
 """
 
 from __future__ import annotations
@@ -22,7 +19,6 @@ import numpy as np
 from horae.model.arrays import Floats, Ints
 from horae.model.decisions import Grants
 from horae.model.view import View
-from horae.policies.app_greedy import THEMIS_PAPER, check_variant, field_of, greedy
 from horae.policies.elastic.loss_curves import loss_drop
 from horae.policies.elastic.optimus import check_damping, check_interval
 from horae.policies.elastic.sizes import Ladders, by_step, climb, damped, gpus_of, ladders_of, resizing, until_boundary
@@ -33,20 +29,12 @@ class Slaq:
     name: ClassVar[str] = "slaq"
     epoch_seconds: float = 300.0  # sizes change at multiples of this
     damping: float = 1.0  # how many restarts a change of size is assumed to cost
-    variant: str = "jobs"  # or themis-paper: apps by the loss drop of their best jobs, with leases
-    lease_seconds: float = 1200.0  # of the variant themis-paper
 
     def __post_init__(self) -> None:
-        check_variant(self.variant, "jobs", self.lease_seconds)
         check_interval("epoch_seconds", self.epoch_seconds)
         check_damping(self.damping)
 
     def decide(self, view: View) -> Grants:
-        if self.variant == THEMIS_PAPER:
-            return _largest_drop_first(view, self.lease_seconds)
-        return self._by_epochs(view)
-
-    def _by_epochs(self, view: View) -> Grants:
         jobs, ladders = view.jobs, ladders_of(view)
         drop = loss_drop(jobs, ladders.speed, self.epoch_seconds)
         order = np.lexsort((jobs.serial, -drop[:, 0] / np.maximum(ladders.gpus[:, 0], 1)))
@@ -62,13 +50,3 @@ class Slaq:
         whole = loss_drop(view.jobs, there[:, None], self.epoch_seconds)
         part = loss_drop(view.jobs, (there * working_seconds / self.epoch_seconds)[:, None], self.epoch_seconds)
         return (whole - part)[:, 0]
-
-
-def _largest_drop_first(view: View, lease_seconds: float) -> Grants:
-    jobs, field = view.jobs, field_of(view)
-    option = np.where(jobs.running, jobs.option, 0)
-    speed = jobs.speed[np.arange(len(jobs)), option]
-    drop = loss_drop(jobs, speed[:, None], lease_seconds)[:, 0]
-    order = np.lexsort((jobs.serial, ~jobs.running, -drop))
-    drops: list[float] = drop.tolist()
-    return greedy(view, field, lambda app, gpus, gang, row: drops[row], order, lease_seconds)

@@ -8,10 +8,7 @@ are fixed, so that few pairs change when a job arrives or ends.
 
 The public code of Gavel pairs all jobs as soon as there is one gang too many, and then leaves half of the cluster idle.
 It also adds the speeds of a pair up over all GPU types, and so keeps almost any that fits; `packing_min` 0 comes close
-to that. It ignores weights.
-
-`variant = "themis-paper"` is the form in which the evaluation of Themis (NSDI'20) ran it: the best placement first.
-`variant = "own"` is Gandiva by its own rules: slices, packing, migration and growth, in `time_slicing.py`.
+to that. It ignores weights. Gandiva by its own rules is the policy `gandiva-time-slicing`, in `time_slicing.py`.
 """
 
 from __future__ import annotations
@@ -22,16 +19,10 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
-from horae.model.decisions import Grants, Pairs, Shares
-from horae.model.errors import PolicyError
+from horae.model.decisions import Pairs, Shares
 from horae.model.view import View
-from horae.policies.app_greedy import THEMIS_PAPER, check_variant
-from horae.policies.best_placement import best_placements_first
-from horae.policies.elastic.optimus import check_interval
-from horae.policies.gandiva.time_slicing import SliceTerms, own_rules
-from horae.policies.pairing import combined, random_pairs
+from horae.policies.pairing import check_packing_min, combined, random_pairs
 
-OWN = "own"
 _HAIR = 1e-12  # two halves are a whole, up to rounding
 
 
@@ -39,28 +30,11 @@ _HAIR = 1e-12  # two halves are a whole, up to rounding
 class Gandiva:
     name: ClassVar[str] = "gandiva"
     packing_min: float = 1.0  # two jobs share while the fractions of their speeds that they keep add up to this
-    variant: str = (
-        "gavel"  # themis-paper: gangs by how tightly they can be placed, with leases; own: Gandiva's own rules
-    )
-    lease_seconds: float = 1200.0  # of the variant themis-paper
-    slice_seconds: float = 60.0  # of the variant own: the length of a turn
-    horizon_seconds: float = 3600.0  # of the variant own: a restart must have paid off by then
 
     def __post_init__(self) -> None:
-        check_variant(self.variant, ("gavel", OWN), self.lease_seconds)
-        if not self.packing_min >= 0:
-            raise PolicyError(f"packing_min is {self.packing_min}", field="packing_min", remedy="give 0 or more")
-        check_interval("slice_seconds", self.slice_seconds)
-        check_interval("horizon_seconds", self.horizon_seconds)
+        check_packing_min(self.packing_min)
 
-    def decide(self, view: View) -> Shares | Grants:
-        if self.variant == THEMIS_PAPER:
-            return best_placements_first(view, self.lease_seconds)
-        if self.variant == OWN:
-            return own_rules(view, SliceTerms(self.packing_min, self.slice_seconds, self.horizon_seconds))
-        return self.equal_parts(view)
-
-    def equal_parts(self, view: View) -> Shares:
+    def decide(self, view: View) -> Shares:
         jobs, choices = view.jobs, choices_of(view)
         rows = np.flatnonzero((choices.option >= 0).any(axis=1))
         excess_gpus = int(jobs.gpus[rows].sum() - view.capacity.sum())

@@ -34,8 +34,9 @@ job that is to shrink continues until its turn is over, and debts would grow whi
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import ceil, inf, log2, nextafter
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -43,46 +44,54 @@ from horae.model.arrays import Bools, Floats, Ints
 from horae.model.decisions import Grants, Ranking
 from horae.model.job_table import NONE
 from horae.model.view import View
+from horae.policies.elastic.optimus import check_interval
 from horae.policies.elastic.sizes import by_step, climb, damped, gpus_of, until_boundary
 from horae.policies.gandiva.oversubscription import GangState, closer, field_of, options_of, shortage, steps_ahead
 from horae.policies.gandiva.packing import PackedPairs, begin, sharing_now, undone_for_room
+from horae.policies.pairing import check_packing_min
 
 _RESTARTS_A_SLICE = 10  # minimum length of a slice: then at most a tenth of it is lost
 # The order of service. Jobs that keep their GPUs come first, so that no other job can claim these.
 _KEEPS, _SHRINKS, _WAITS, _HAD_ITS_SLICE, _PARTS, _MIGRATES, _GROWS = range(7)
 
 
-class SliceTerms(NamedTuple):
-    packing_min: float
-    slice_seconds: float
-    horizon_seconds: float
+@dataclass(frozen=True)
+class GandivaTimeSlicing:
+    name: ClassVar[str] = "gandiva-time-slicing"
+    packing_min: float = 1.0  # two jobs share while the fractions of their speeds that they keep add up to this
+    slice_seconds: float = 60.0  # the length of a turn
+    horizon_seconds: float = 3600.0  # a restart must have paid off by then
+
+    def __post_init__(self) -> None:
+        check_packing_min(self.packing_min)
+        check_interval("slice_seconds", self.slice_seconds)
+        check_interval("horizon_seconds", self.horizon_seconds)
+
+    def decide(self, view: View) -> Grants:
+        jobs, field = view.jobs, field_of(view)
+        plan = _plan(view, field, self)
+        order = np.lexsort((jobs.serial, _key(view, plan), plan.rank))
+        plan = plan._replace(gpus=_affordable(field, plan, order))
+        waits = field.ladders.contends & jobs.pending & ~plan.crowded
+        patience_at = jobs.queued_at[waits] + _patience_seconds(view, self)
+        stands_until = view.now if plan.moves else float(patience_at[patience_at > view.now].min(initial=inf))
+        lease = _lease_seconds(view, plan, self)
+        row, option, partner, partner_option = named(view, field, plan, order)
+        rest = Ranking(order, preemptive=True, allowed=asked_for(view, field), stands_until=stands_until)
+        shares = bool(len(plan.pairs.first))
+        return Grants(
+            row=row,
+            option=option,
+            lease_seconds=np.maximum(lease[row], np.where(partner == NONE, 0.0, lease[partner])),
+            rest=rest,
+            rest_lease_seconds=float(lease.max(initial=0.0)),
+            resizes=True,
+            partner=partner if shares else None,
+            partner_option=partner_option if shares else None,
+        )
 
 
-def own_rules(view: View, terms: SliceTerms) -> Grants:
-    jobs, field = view.jobs, field_of(view)
-    plan = _plan(view, field, terms)
-    order = np.lexsort((jobs.serial, _key(view, plan), plan.rank))
-    plan = plan._replace(gpus=_affordable(field, plan, order))
-    waits = field.ladders.contends & jobs.pending & ~plan.crowded
-    patience_at = jobs.queued_at[waits] + _patience_seconds(view, terms)
-    stands_until = view.now if plan.moves else float(patience_at[patience_at > view.now].min(initial=inf))
-    lease = _lease_seconds(view, plan, terms)
-    row, option, partner, partner_option = named(view, field, plan, order)
-    rest = Ranking(order, preemptive=True, allowed=asked_for(view, field), stands_until=stands_until)
-    shares = bool(len(plan.pairs.first))
-    return Grants(
-        row=row,
-        option=option,
-        lease_seconds=np.maximum(lease[row], np.where(partner == NONE, 0.0, lease[partner])),
-        rest=rest,
-        rest_lease_seconds=float(lease.max(initial=0.0)),
-        resizes=True,
-        partner=partner if shares else None,
-        partner_option=partner_option if shares else None,
-    )
-
-
-def _plan(view: View, field: GangState, terms: SliceTerms) -> Plan:
+def _plan(view: View, field: GangState, terms: GandivaTimeSlicing) -> Plan:
     jobs, ladders, kinds = view.jobs, field.ladders, field.ladders.accelerator
     now, bad = sharing_now(view, field, terms.packing_min)
     alone = bad.members(len(jobs))
@@ -115,7 +124,7 @@ def _plan(view: View, field: GangState, terms: SliceTerms) -> Plan:
 
 
 def _pairs(
-    view: View, field: GangState, going_on: PackedPairs, state: tuple[Ints, Bools, Ints], terms: SliceTerms
+    view: View, field: GangState, going_on: PackedPairs, state: tuple[Ints, Bools, Ints], terms: GandivaTimeSlicing
 ) -> PackedPairs:
     """The pairs that continue, then the new ones, where GPUs are short."""
     jobs, ladders = view.jobs, field.ladders
@@ -175,7 +184,7 @@ def _affordable(field: GangState, plan: Plan, order: Ints) -> Ints:
     return gpus
 
 
-def _lease_seconds(view: View, plan: Plan, terms: SliceTerms) -> Floats:
+def _lease_seconds(view: View, plan: Plan, terms: GandivaTimeSlicing) -> Floats:
     """By row: the rest of its slice; 0 where there is room for all, so that a new job is served at once."""
     lease = np.zeros(len(view.jobs))
     needed = np.where(plan.crowded, view.jobs.restart_seconds * _RESTARTS_A_SLICE, 0.0)
@@ -192,7 +201,7 @@ def _until_slice_ends(now: float, slice_seconds: float) -> float:
     return nextafter(seconds, 0.0) if now + seconds > ends_at else seconds
 
 
-def _patience_seconds(view: View, terms: SliceTerms) -> float:
+def _patience_seconds(view: View, terms: GandivaTimeSlicing) -> float:
     return max(terms.slice_seconds, view.round_seconds)
 
 

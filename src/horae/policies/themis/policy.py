@@ -62,9 +62,6 @@ class Themis:
     poll: str = "books"  # whose rho selects the apps that receive an offer: the arbiter's own, or the agents' (said)
     window_leases: float = 1.0  # how many leases ahead a bid looks
     band: float = 0.0  # jobs of unknown length are assumed to have this fraction more left than they have had
-    noise: float = 0.0  # relative error of the agents' estimates of the work left, up to this, drawn for every auction
-    liar: int = -1  # the number of an app that overstates its work left,
-    overstates: float = 0.0  # by this fraction
 
     def __post_init__(self) -> None:
         for field, is_right, remedy in (
@@ -74,8 +71,6 @@ class Themis:
             ("poll", self.poll in ("books", "said"), "choose books or said"),
             ("window_leases", 1 <= self.window_leases < inf, "give 1 or more"),
             ("band", 0 <= self.band < inf, "give 0 or more"),
-            ("noise", 0 <= self.noise < 1, "give a number from 0, below 1"),
-            ("overstates", -1 < self.overstates < inf, "give a number above -1"),
         ):
             if not is_right:
                 raise PolicyError(f"{field} is {getattr(self, field)}", field=field, remedy=remedy)
@@ -87,9 +82,9 @@ class Themis:
             running = np.flatnonzero(jobs.running)
             order = running[np.argsort(jobs.serial[running])]
             return Grants(nothing, nothing, np.empty(0), Ranking(order, preemptive=True))
-        books = valuation.open_books(view, self._terms, self._error(view, self.overstates))
+        books = self.open_books(view)
         option = valuation.option_of(view, books)
-        won, rho, notices = self._auctions(view, books, self._terms, option)
+        won, rho, notices = self._auctions(view, books, self.terms, option)
         return self._grants(view, books, won, rho)._replace(notices=notices)
 
     def ask(self, view: View, apps: Ints) -> dict[int, tuple[tuple[int, ...], tuple[float, ...]]]:
@@ -99,8 +94,7 @@ class Themis:
         """
         if not view.jobs.waiting.any() or _has_several_types(view):
             return {}
-        terms = self._terms
-        books = valuation.open_books(view, terms, self._error(view, self.overstates))
+        terms, books = self.terms, self.open_books(view)
         seen = valuation.prospects(view, books, terms, valuation.option_of(view, books))
         asked = np.flatnonzero(np.isin(books.app, apps))
         bids, _ = valuation.bid(books, seen, terms, asked)
@@ -112,25 +106,17 @@ class Themis:
         }
 
     @property
-    def _lies(self) -> bool:
-        return self.liar >= 0 and self.overstates != 0
-
-    @property
-    def _terms(self) -> AuctionTerms:
+    def terms(self) -> AuctionTerms:
         seconds = self.lease_seconds * self.window_leases
         return AuctionTerms(seconds, self.aim, self.to_the_end, self.restarts, self.by_tenant, self.band)
 
-    def _error(self, view: View, overstates: float) -> Floats | None:
-        """By app number: the factor by which its agent is wrong, or lies."""
-        if not self.noise and not self._lies:
-            return None
-        factor = np.ones(len(view.app.gpus_max))
-        if self.noise:
-            draw = np.random.default_rng((view.seed, int(view.now * 1000) % 2**63))
-            factor += draw.uniform(-self.noise, self.noise, len(factor))
-        if 0 <= self.liar < len(factor):
-            factor[self.liar] *= 1 + overstates
-        return factor
+    def open_books(self, view: View) -> AuctionLedger:
+        """The books of all apps, by the estimates on which bids are based."""
+        return valuation.open_books(view, self.terms)
+
+    def filter_rho(self, view: View, bids: Bids, option: Ints) -> Floats:
+        """By app: rho with what it keeps in any case, by the arbiter's own estimates, whatever the agents answer."""
+        return rho_of(bids)
 
     def _auctions(
         self, view: View, books: AuctionLedger, terms: AuctionTerms, option: Ints
@@ -140,9 +126,9 @@ class Themis:
         able = np.add.reduceat((books.standing == RENEWS) | (books.standing == WAITS), books.first[:-1]) > 0
         candidates = np.flatnonzero(able & (view.app.closed_until[books.app] <= view.now))
         bids, before = valuation.bid(books, valuation.prospects(view, books, terms, option), terms, everybody)
-        rho = self._polled(view, bids, option)
+        rho = self.filter_rho(view, bids, option)
         notices = merge_agent_bids(bids, books.app, view) if len(view.asked) else ()
-        rho = rho if self.poll == "books" else _rho(bids)
+        rho = rho if self.poll == "books" else rho_of(bids)
         weight = weights(view, books) if self.by_tenant else np.ones(len(books.app))
         groups = seated(candidates, rho, self.f, owners(view, books) if self.by_tenant else None)
         hall = _Hall(groups, valuation.offer(view), weight)
@@ -157,14 +143,6 @@ class Themis:
             bids, before = valuation.bid(books, valuation.prospects(view, books, terms, option), terms, everybody)
             merge_agent_bids(bids, books.app, view)
         return won, rho, notices
-
-    def _polled(self, view: View, bids: Bids, option: Ints) -> Floats:
-        """By app: rho with what it keeps in any case, by the arbiter's own estimates, whatever the agents answer."""
-        if not self._lies:
-            return _rho(bids)
-        books = valuation.open_books(view, self._terms, self._error(view, overstates=0.0))
-        seen = valuation.prospects(view, books, self._terms, option)
-        return _rho(valuation.bid(books, seen, self._terms, np.arange(len(books.app)))[0])
 
     def _two(self, books: AuctionLedger, bids: Bids, before: Ints, hall: _Hall) -> _Won:
         """Hold one auction among the apps that are worst off, and one among the others."""
@@ -252,7 +230,7 @@ def _has_several_types(view: View) -> bool:
     return int(np.count_nonzero(view.capacity)) > 1
 
 
-def _rho(bids: Bids) -> Floats:
+def rho_of(bids: Bids) -> Floats:
     """By app: rho with what it keeps in any case."""
     return np.exp(-bids.value[bids.first[:-1]])
 

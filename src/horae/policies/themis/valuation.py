@@ -58,8 +58,8 @@ class AuctionLedger(NamedTuple):
 KEEPS, RENEWS, WAITS, LEAVES = range(4)
 
 
-def open_books(view: View, terms: AuctionTerms, error: Floats | None = None) -> AuctionLedger:
-    """The books of all apps; `error`: by app number, the factor by which its agent misstates the work left."""
+def open_books(view: View, terms: AuctionTerms, reported_factor: Floats | None = None) -> AuctionLedger:
+    """The books of all apps; `reported_factor`: by app number, by how much its agent misstates the work left."""
     jobs = view.jobs
     left = _seconds_left(view, terms)
     standing = np.where(jobs.contestable, RENEWS, np.where(jobs.running | (jobs.status == _HOLDING), KEEPS, WAITS))
@@ -68,7 +68,7 @@ def open_books(view: View, terms: AuctionTerms, error: Floats | None = None) -> 
     app, first = np.unique(jobs.app[row], return_index=True)
     columns = view.app
     work_later = columns.later_gpu_seconds[app]
-    factor = np.ones(len(app)) if error is None else error[app]
+    factor = np.ones(len(app)) if reported_factor is None else reported_factor[app]
     gang = np.where(jobs.running, jobs.held_gpus, jobs.gpus)[row]
     whole = _seconds_done(view)[row] + left[row]
     left = left[row] * np.repeat(factor, np.diff(np.append(first, len(row))))

@@ -32,7 +32,7 @@ from horae.policies.conformance import PolicyFault
 from horae.reports.recorder import Recorder
 from horae.scheduler import Scheduler
 
-OWN: dict[str, object] = {"variant": "own"}
+TIME_SLICING = "gandiva-time-slicing"
 
 
 def keeping(kept: float, *models: str) -> tuple[Sharing, ...]:
@@ -42,7 +42,7 @@ def keeping(kept: float, *models: str) -> tuple[Sharing, ...]:
 
 
 def lab(machines: Cluster, sharing: tuple[Sharing, ...] = (), **options: object) -> Setup:
-    pool = PoolSpec(POOL, "gandiva", OWN | options, Cadence.EVENTS, 360.0)
+    pool = PoolSpec(POOL, TIME_SLICING, options, Cadence.EVENTS, 360.0)
     return Setup(machines, (pool,), sharing=sharing)
 
 
@@ -104,17 +104,17 @@ def decided(setup: Setup, *moments: Iterable[Job], at: float = 0.0) -> Grants:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("options", [{}, {"packing_min": 0.0}, {"packing_min": 1.7}])
-def test_the_variant_keeps_the_rules(seed: int, options: dict[str, object]) -> None:
-    check_policy(make_policy("gandiva", OWN | options), seed)
+def test_the_policy_keeps_the_rules(seed: int, options: dict[str, object]) -> None:
+    check_policy(make_policy(TIME_SLICING, options), seed)
 
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("variant", "theirs"), ("slice_seconds", 0), ("slice_seconds", float("inf")), ("horizon_seconds", -1.0)],
+    [("packing_min", -1.0), ("slice_seconds", 0), ("slice_seconds", float("inf")), ("horizon_seconds", -1.0)],
 )
 def test_an_option_that_makes_no_sense_is_told_with_a_remedy(option: str, value: object) -> None:
     with pytest.raises(PolicyError) as raised:
-        make_policy("gandiva", OWN | {option: value})
+        make_policy(TIME_SLICING, {option: value})
     assert raised.value.field == option
     assert raised.value.remedy
 
@@ -218,7 +218,7 @@ def test_gangs_of_different_sizes_do_not_share() -> None:
 
 def test_a_pair_is_undone_when_it_keeps_too_little() -> None:
     """With `packing_min` 0 three share two GPUs, of which two keep 0.8 together; from 100 s on that is too little."""
-    stricter = PolicyChanged(100.0, POOL, "gandiva", OWN)
+    stricter = PolicyChanged(100.0, POOL, TIME_SLICING, {})
     jobs = [arrival(f"j{i}", 0, 1, 300, model="m") for i in range(3)]
     diary = lived(lab(cluster(1, 2), keeping(0.4), packing_min=0.0), jobs, [stricter])
     assert [ids for at, ids, _, _ in diary.starts if at < 100.0] == [("j0", "j1"), ("j2",)]

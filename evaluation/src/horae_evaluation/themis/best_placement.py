@@ -16,7 +16,7 @@ from horae.model.cluster import NODE
 from horae.model.decisions import Grants
 from horae.model.errors import bounded
 from horae.model.view import View
-from horae.policies.app_greedy import Contention, Win, field_of, grants
+from horae_evaluation.themis.app_greedy import Contention, Win, field_of, grants
 
 
 def best_placements_first(view: View, lease_seconds: float) -> Grants:

@@ -21,11 +21,9 @@ import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
 from horae.model.decisions import Grants, Ranking
-from horae.model.errors import PolicyError, bounded
+from horae.model.errors import bounded
 from horae.model.view import View
 from horae.policies.elastic.sizes import gpus_left
-
-THEMIS_PAPER = "themis-paper"
 
 # The scalar of an app (by position) with so many GPUs, for a gang of so many more (of that row): larger is better.
 Scalar: TypeAlias = Callable[[int, float, int, int], float]
@@ -45,16 +43,6 @@ class Contention(NamedTuple):
 class Win(NamedTuple):
     row: int
     option: int  # the first of its shapes that has room
-
-
-def check_variant(variant: str, own: str | tuple[str, ...], lease_seconds: float) -> None:
-    """Raise if the options of a policy with such a variant are invalid."""
-    names = ((own,) if isinstance(own, str) else own) + (THEMIS_PAPER,)
-    if variant not in names:
-        choice = " or ".join((", ".join(names[:-1]), names[-1]))
-        raise PolicyError(f"variant is {variant!r}", field="variant", remedy=f"choose {choice}")
-    if not 0 < lease_seconds < inf:
-        raise PolicyError(f"a lease of {lease_seconds} seconds", field="lease_seconds", remedy="give a positive number")
 
 
 def field_of(view: View) -> Contention:
