@@ -72,6 +72,6 @@ def test_no_shares_that_fit_are_nearer_to_even_ones(instance: Instance) -> None:
     rules += [atoms.sum(atoms.multiply(shares, mine[kind])) <= classes.capacity[kind] for kind in kinds]
     prior = np.where(cells, even, 1.0)
     distance = atoms.sum(atoms.multiply(atoms.rel_entr(shares, prior), weight * cells))
-    best = cp.Problem(cp.Minimize(distance), rules).solve(solver=cp.CLARABEL)
+    best = atoms.Problem(cp.Minimize(distance), rules).solve(solver=cp.CLARABEL)
     apart = np.where(found > 0, found * np.log(np.maximum(found, 1e-300) / prior), 0.0)
     assert float((weight * apart)[cells].sum()) <= best + 1e-5 * max(1.0, float((weight * wanted[:, None]).max()))

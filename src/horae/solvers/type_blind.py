@@ -114,7 +114,8 @@ class _Market(NamedTuple):
         return weight
 
     def _by_type(self, numbers: Floats) -> Floats:
-        return np.bincount(self.classes.accelerator.ravel(), numbers.ravel(), minlength=len(self.capacity))
+        kinds = self.classes.accelerator.ravel()
+        return np.bincount(kinds, numbers.ravel(), minlength=len(self.capacity)).astype(np.float64)
 
 
 # The speeds a policy uses: those of each GPU type, or, if it is not aware of types, one for all of them.

@@ -16,6 +16,7 @@ from horae.model.arrays import Floats, Ints
 from horae.model.view import View
 from horae.policies.themis.valuation import AuctionLedger
 
+HIDDEN_SHARE = 0.8  # the fraction f of apps, the best off, that see no offer
 _HAIR = 1e-9
 
 

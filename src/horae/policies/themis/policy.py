@@ -23,7 +23,7 @@ from horae.model.view import View
 from horae.policies.themis import valuation
 from horae.policies.themis.agent_bids import merge_agent_bids
 from horae.policies.themis.bundles import Outlook, ladder, outlook
-from horae.policies.themis.offer_filter import owners, seated, weights
+from horae.policies.themis.offer_filter import HIDDEN_SHARE, owners, seated, weights
 from horae.policies.themis.trial_levels import fastest, placed, revalued
 from horae.policies.themis.valuation import RENEWS, WAITS, AuctionLedger, AuctionTerms
 from horae.solvers.auction.multi_type import settle_types
@@ -52,7 +52,7 @@ class _Hall(NamedTuple):
 @dataclass(frozen=True)
 class Themis:
     name: ClassVar[str] = "themis"
-    f: float = 0.8  # the worst (1 - f) of the apps receive an offer
+    f: float = HIDDEN_SHARE  # the worst (1 - f) of the apps receive an offer
     lease_seconds: float = 1200.0
     payments: bool = True  # if not, every winner keeps its whole lease
     aim: str = "chain"  # which T_id: of the paper, of the app's share (private), or that but at least its longest chain
