@@ -6,7 +6,7 @@ import pytest
 from builders import arrival, cluster, simulate
 from builders import gpus as named
 
-from horae.engines.node_failures import fault_plan
+from horae.engines.random_failures import fault_plan
 from horae.engines.simulated import SimulatedEngine, speed_at
 from horae.experiments.simulate import simulate as run_simulation
 from horae.model.cluster import Gpu

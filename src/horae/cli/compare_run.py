@@ -19,7 +19,7 @@ from rich.console import Console
 
 from horae import __version__
 from horae.cli.compare import CompareFormat, Request
-from horae.cli.kernels import tell_of_compiling
+from horae.cli.compile_notice import tell_of_compiling
 from horae.cli.progress import ProgressBars, ProgressLines
 from horae.cli.rows import Tell, tell_rows
 from horae.cli.sharing import with_sharing

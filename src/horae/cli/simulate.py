@@ -13,10 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from horae import samples
-from horae.cli.kernels import tell_of_compiling
+from horae.cli.compile_notice import tell_of_compiling
 from horae.cli.output import Output, OutputFormat, console, printable, right
 from horae.cli.sharing import SharingOption, with_sharing
-from horae.engines.node_failures import fault_plan
+from horae.engines.random_failures import fault_plan
 from horae.engines.search.engine import first_jobs
 from horae.experiments.compare.run_spec import with_policy
 from horae.experiments.inputs import choose_policies, choose_setup, not_negative, positive

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from horae import __version__
-from horae.cli.kernels import tell_of_compiling
+from horae.cli.compile_notice import tell_of_compiling
 from horae.cli.output import need_data
 from horae.experiments.compare.run_spec import PolicyChoice
 from horae.experiments.compare.terminal import PIPED_WIDTH

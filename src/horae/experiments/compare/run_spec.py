@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from horae.engines.node_failures import fault_plan
+from horae.engines.random_failures import fault_plan
 from horae.model.events import NodeChanged
 from horae.model.jobs import Arrival
 from horae.model.setup import Setup
