@@ -12,7 +12,7 @@ import pytest
 from command_line import Outcome, horae, horae_in_one_process, horae_process
 
 from horae import __version__, samples
-from horae.cli import kernels
+from horae.cli import compile_notice
 from horae.policies import registry
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -350,14 +350,14 @@ def test_a_table_is_no_journal() -> None:
 def test_who_watches_is_told_that_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     told: list[str] = []
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setattr(kernels, "PACKAGE", tmp_path)
-    kernels.tell_of_compiling(["max-min"], told.append)
+    monkeypatch.setattr(compile_notice, "PACKAGE", tmp_path)
+    compile_notice.tell_of_compiling(["max-min"], told.append)
     assert not told  # nobody watches
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    kernels.tell_of_compiling(["fifo", "nothing of ours"], told.append)
+    compile_notice.tell_of_compiling(["fifo", "nothing of ours"], told.append)
     assert not told  # they use none
-    kernels.tell_of_compiling(["fifo", "max-min"], told.append)
-    assert told == [kernels.NOTICE]
+    compile_notice.tell_of_compiling(["fifo", "max-min"], told.append)
+    assert told == [compile_notice.NOTICE]
     (tmp_path / "some.nbc").touch()
-    kernels.tell_of_compiling(["max-min"], told.append)
-    assert told == [kernels.NOTICE]
+    compile_notice.tell_of_compiling(["max-min"], told.append)
+    assert told == [compile_notice.NOTICE]

@@ -1,7 +1,7 @@
 """Names of GPU types: `H100` in a cluster file, `h100` in Slurm, `NVIDIA H100 80GB HBM3` in NVML are the same type.
 
-A name that a job asks for is looked up among the types of a cluster: as it is, by the aliases that the user gave, in any
-case, and then without vendor, form factor and memory size, which one of the two may leave out. Where a cluster has
+A name that a job asks for is looked up among the types of a cluster: as it is, by the aliases that the user gave, in
+any case, and then without vendor, form factor and memory size, which one of the two may leave out. Where a cluster has
 several types of that name, such as A100 with 40 and with 80 GB, a job that asks for `a100` accepts all of them.
 """
 
