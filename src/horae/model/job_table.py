@@ -47,6 +47,7 @@ _FLOATS = (
     "deadline_at",
     "restart_seconds",
     "preemptions_left",
+    "limit_seconds",  # of run time; inf: none
     "cpus",  # of the gang in its reference shape; memory likewise
     "memory_bytes",
     "queued_at",  # when it last became pending
@@ -141,6 +142,7 @@ class JobColumns:
     deadline_at = _floats("deadline_at")
     restart_seconds = _floats("restart_seconds")
     preemptions_left = _floats("preemptions_left")
+    limit_seconds = _floats("limit_seconds")
     cpus = _floats("cpus")
     memory_bytes = _floats("memory_bytes")
     queued_at = _floats("queued_at")
@@ -336,6 +338,7 @@ class JobTable:
     deadline_at: Floats
     restart_seconds: Floats
     preemptions_left: Floats
+    limit_seconds: Floats
     cpus: Floats
     memory_bytes: Floats
     queued_at: Floats
@@ -415,7 +418,8 @@ class JobTable:
         steps_total = nan if job.steps_total is None else job.steps_total
         floats[:_FLOATS_AT_START, row] = (
             job.submitted_at, job.weight, steps_total, job.deadline_at, job.restart_seconds,
-            job.preemptions_max, job.gpus * job.cpus_per_gpu, job.gpus * job.memory_bytes_per_gpu, job.submitted_at,
+            job.preemptions_max, job.limit_seconds,
+            job.gpus * job.cpus_per_gpu, job.gpus * job.memory_bytes_per_gpu, job.submitted_at,
             entry.app_submitted_at, entry.app_integral, *(job.curve or _NO_CURVE),
         )  # fmt: skip
         option_ints[0, row] = NONE

@@ -66,6 +66,7 @@ class Job:
     curve: Curve | None = None  # None: unknown
     bids: bool = False  # its app has its own agent, which is called for bids in auctions
     continues: str = ""  # the id of the job whose work it continues; for engines that run real processes
+    limit_seconds: float = inf  # the run time that its user asked for at most; what uses it is said by policies
 
     def __post_init__(self) -> None:  # noqa: PLR0912  one branch per field
         if not self.id:
@@ -109,6 +110,12 @@ class Job:
                 f"job {self.id!r} has loss curve {tuple(self.curve)}",
                 field="curve",
                 remedy="give a rate of 0 or more, a start above 0 and a floor",
+            )
+        if not self.limit_seconds > 0:
+            raise JobError(
+                f"job {self.id!r} has a time limit of {self.limit_seconds} s",
+                field="limit",
+                remedy="give a time above 0, or leave it out",
             )
         if isnan(self.deadline_at):
             raise JobError(

@@ -35,6 +35,7 @@ from horae.policies.max_min import MaxMin
 from horae.policies.partial_allocation import PartialAllocation
 from horae.policies.queue_orders import Fifo, Las, Priority, Sjf, Srsf, Srtf
 from horae.policies.shockwave import Shockwave
+from horae.policies.slurm import Slurm
 from horae.policies.themis.highest_rho import HighestRho
 from horae.policies.themis.policy import Themis
 from horae.policies.tiresias import Tiresias
@@ -56,6 +57,7 @@ POLICIES: dict[str, type[Policy]] = {
         Priority,
         Drf,
         YarnCs,
+        Slurm,
         EqualShare,
         HighestRho,
         Themis,

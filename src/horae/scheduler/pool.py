@@ -369,13 +369,13 @@ class Pool:
         """Whether a decision could change nothing: if no job waits, all jobs keep their GPUs.
 
         Shares, elastic sizes and leases are the exceptions: a lease that expires is renewed, so that a job that arrives
-        later finds it renewed.
+        later finds it renewed. So are decisions with memory: a policy that keeps books must see what happens.
         """
         if self.unsettled:
             return False
         if isinstance(self.decision, Grants):
             return not (self.decision.resizes or self.decision.leases)
-        return isinstance(self.decision, Ranking)
+        return isinstance(self.decision, Ranking) and self.decision.memory is None
 
     def touch(self, now: float) -> None:
         """Schedules a decision after an event that may change it."""

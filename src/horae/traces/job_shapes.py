@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from pydantic import ValidationError
@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from horae.model.cluster import CLUSTER, NODE, RACK, Cluster
 from horae.model.errors import JobError
 from horae.model.shapes import Option, Shape
+from horae.traces.gpu_names import find_types
 from horae.traces.job_row import ANY, JobRow
 from horae.traces.yaml_files import first_complaint
 
@@ -47,9 +48,18 @@ class JobShapes(NamedTuple):
     unknown_model: str  # a model without known speeds; all speeds are then 1, which is right for run times only
 
 
-def shapes(wish: RequestedShapes, cluster: Cluster, speeds: Speeds | None, whole_nodes: bool) -> JobShapes:
-    """The shapes of a job; errors name the field that asks for something the cluster does not have."""
-    row = _row(wish)
+def shapes(
+    wish: RequestedShapes,
+    cluster: Cluster,
+    speeds: Speeds | None,
+    whole_nodes: bool,
+    aliases: Mapping[str, str] | None = None,
+) -> JobShapes:
+    """The shapes of a job; errors name the field that asks for something the cluster does not have.
+
+    `aliases`: by a name of a GPU type in the trace, that of the cluster.
+    """
+    row = _named_as_here(_row(wish), cluster, aliases)
     true = None if row.true_speed is None else _by_type(row.true_speed, cluster, "true_speed")
     believed = () if speeds is None or wish.speed or not wish.model else _of_model(row, cluster, speeds)
     types = list(dict.fromkeys(option.shape.accelerator for option in believed))
@@ -71,6 +81,22 @@ def _row(wish: RequestedShapes) -> JobRow:
     except ValidationError as error:
         details, problem, remedy = first_complaint(error)
         raise JobError(problem, field=str(details["loc"][0]), remedy=remedy) from None
+
+
+def _named_as_here(row: JobRow, cluster: Cluster, aliases: Mapping[str, str] | None) -> JobRow:
+    """The row with GPU types named as the cluster names them; names that it does not have stay as they are."""
+
+    def here(name: str) -> tuple[str, ...]:
+        return (name,) if name == ANY else find_types(name, cluster.accelerators, aliases) or (name,)
+
+    def by_type(numbers: dict[str, float]) -> dict[str, float]:
+        return {kind: number for name, number in numbers.items() for kind in here(name)}
+
+    changes: dict[str, object] = {"gpu_type": [kind for name in row.gpu_type for kind in here(name)]}
+    changes["speed"] = by_type(row.speed)
+    if row.true_speed is not None:
+        changes["true_speed"] = by_type(row.true_speed)
+    return row.model_copy(update=changes)
 
 
 def _nodes(row: JobRow, cluster: Cluster) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import repeat
 from math import inf
 from pathlib import Path
@@ -25,11 +25,17 @@ _NEEDS = {"pinned": "", "lazy": False, "cpus_per_gpu": 0.0, "memory_per_gpu": 0.
 
 
 def arrivals(
-    trace: Trace, cluster: Cluster, speeds: Speeds | None = None, *, whole_nodes: bool = False
+    trace: Trace,
+    cluster: Cluster,
+    speeds: Speeds | None = None,
+    *,
+    whole_nodes: bool = False,
+    types: Mapping[str, str] | None = None,
 ) -> tuple[list[Arrival], tuple[Fault, ...]]:
     """The jobs, in the order of the trace, and the rows that cannot be jobs of this cluster.
 
-    With `whole_nodes`, gangs larger than a node take whole nodes, as production clusters allocate them.
+    With `whole_nodes`, gangs larger than a node take whole nodes, as production clusters allocate them. `types`: by a
+    name of a GPU type in the trace, that of the cluster, where the two are not merely spelt differently.
     """
     table = trace.table
     known: dict[tuple[Any, ...], JobShapes | JobError] = {}
@@ -46,7 +52,7 @@ def arrivals(
     for (line, name, submit, steps, duration), wish, labels, limits, needs in rows:
         found = known.get(wish)
         if found is None:
-            found = known[wish] = _shapes(RequestedShapes(*wish), cluster, speeds, whole_nodes)
+            found = known[wish] = _shapes(RequestedShapes(*wish), cluster, speeds, whole_nodes, types)
         if isinstance(found, JobError):
             faults.append(_fault(line, found))
             continue
@@ -77,9 +83,15 @@ def _fault(line: int, error: JobError) -> Fault:
     return Fault(line, error.field, error.problem, error.remedy)
 
 
-def _shapes(wish: RequestedShapes, cluster: Cluster, speeds: Speeds | None, whole_nodes: bool) -> JobShapes | JobError:
+def _shapes(
+    wish: RequestedShapes,
+    cluster: Cluster,
+    speeds: Speeds | None,
+    whole_nodes: bool,
+    types: Mapping[str, str] | None,
+) -> JobShapes | JobError:
     try:
-        return shapes(wish, cluster, speeds, whole_nodes)
+        return shapes(wish, cluster, speeds, whole_nodes, types)
     except JobError as error:
         return error
 
