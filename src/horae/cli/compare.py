@@ -12,7 +12,7 @@ from horae.cli.output import Data
 from horae.cli.sharing import SharingOption
 from horae.model.setup import Cadence
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 Jobs = Annotated[
     str, typer.Argument(help="A trace: a job table, a published trace, or a generator: 'poisson={jobs: 500}'.")
 ]
