@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: install demo test check bench nightly lock clean
+.PHONY: install demo test check docs bench nightly lock clean
 
 install: $(READY)
 
@@ -27,6 +27,18 @@ check: install
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_words.py
 
+# The site, in site/index.html. What builds it is installed only here: it would lengthen everyone's first `make`.
+DOCS_READY := $(VENV)/.docs-ready
+
+$(DOCS_READY): $(READY) docs/requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.lock
+	touch $(DOCS_READY)
+
+# Not with --quiet: it would hide warnings from --strict.
+docs: install $(DOCS_READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo open site/index.html
+
 bench: install
 	$(BIN)/python -m bench
 
@@ -41,6 +53,8 @@ lock: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 		--no-emit-index-url --extra dev pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+		--no-emit-index-url --extra docs --constraint requirements.lock pyproject.toml -o docs/requirements.lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis

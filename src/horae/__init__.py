@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from horae.policies.conformance import check_policy
     from horae.scheduler.core import Scheduler
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _WHERE = {
     "load_cluster": "horae.api",

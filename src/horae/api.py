@@ -49,8 +49,8 @@ PolicyLike = str | Policy | type[Policy]
 class Jobs:
     """The jobs of a trace for one cluster."""
 
-    arrivals: tuple[Arrival, ...]
-    trace: Trace
+    arrivals: tuple[Arrival, ...]  # each job with the values that only the engine knows, in order of submission
+    trace: Trace  # the table as it was read, with the rows that could not be jobs
 
     def __len__(self) -> int:
         return len(self.arrivals)
@@ -63,31 +63,37 @@ class Jobs:
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """What a simulation comes to."""
+    """The result of one simulated run. Times are seconds from the start of the run."""
 
-    run: Run
+    run: Run  # the log, and the jobs that were rejected or did not finish, each with its reason
 
     @property
     def log(self) -> RunLog:
+        """Jobs and leases of the run as columns; every metric is a function of it."""
         return self.run.log
 
     @cached_property
     def metrics(self) -> Metrics:
+        """All metrics of the run."""
         return measure(self.log)
 
     @cached_property
     def jobs(self) -> pl.DataFrame:
+        """One row per job: tenant, GPUs, outcome, when it was submitted, started and ended."""
         return jobs_frame(self.log)
 
     @cached_property
     def leases(self) -> pl.DataFrame:
+        """One row per lease: which job held how many GPUs of which type, from when to when, and why it ended."""
         return leases_frame(self.log)
 
     @cached_property
     def apps(self) -> pl.DataFrame:
+        """One row per app, with its finish-time fairness rho in three definitions."""
         return apps_frame(self.log)
 
     def plots(self, label: str = "run") -> dict[str, Figure]:
+        """Figures by name: completion, queue, utilisation and more; the caller saves or shows them."""
         return _figures({label: self.log})
 
 
@@ -95,7 +101,7 @@ class SimulationResult:
 class ComparisonResult:
     """Several policies on the same jobs."""
 
-    comparison: Comparison
+    comparison: Comparison  # the rows of the table, the differences from the baseline, and the logs
 
     @cached_property
     def frame(self) -> pl.DataFrame:
@@ -103,12 +109,15 @@ class ComparisonResult:
         return pl.read_csv(StringIO(as_csv(self.comparison)), infer_schema_length=None)
 
     def to_markdown(self) -> str:
+        """The table that `horae compare -o md` prints."""
         return as_markdown(self.comparison)
 
     def to_json(self) -> str:
+        """All numbers, with differences and intervals, as `horae compare -o json` prints them."""
         return as_json(self.comparison, {})
 
     def plots(self) -> dict[str, Figure]:
+        """Figures by name, with all policies in each."""
         return _figures(self.comparison.logs)
 
 
@@ -120,6 +129,7 @@ class Journal:
 
     @property
     def setup(self) -> Setup:
+        """The cluster, tenants and policies with which the run began."""
         return read_journal(self.path).setup
 
     def replay(self) -> Replay:
@@ -141,8 +151,9 @@ def load_cluster(
 ) -> Setup:
     """Read a cluster file, or take a shorthand such as "20x8:V100": 20 nodes of 8 GPUs.
 
-    >>> load_cluster("2x4").cluster.gpu_count
-    8
+    Examples:
+        >>> load_cluster("2x4").cluster.gpu_count
+        8
     """
     path = Path(source)
     is_file = isinstance(source, Path) or path.suffix in (".yaml", ".yml") or path.exists()

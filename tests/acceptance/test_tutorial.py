@@ -57,7 +57,7 @@ def test_a_policy_that_sorts_by_the_ratio_alone_is_rejected_in_the_words_of_the_
 
 def test_the_commands_of_the_tutorial_run(site: Path) -> None:
     commands = [
-        line for block in re.findall(r"```\n(horae .*?)```", TUTORIAL, re.DOTALL) for line in block.splitlines()
+        line for block in re.findall(r"```sh\n(horae .*?)```", TUTORIAL, re.DOTALL) for line in block.splitlines()
     ]
     assert len(commands) == 4
     for command in commands:

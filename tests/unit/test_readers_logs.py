@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,8 @@ def sacct(folder: Path, *rows: str) -> Trace:
 
 def test_sacct_gives_who_when_and_how_long(tmp_path: Path) -> None:
     trace = sacct(tmp_path, job("7", submit=f"{DAY}T00:00:30"), job("8_1"))
-    assert trace.table.drop("line").rows(named=True) == [
+    assert column(trace, "limit") == [86400.0, 86400.0]
+    assert trace.table.drop("line", "limit").rows(named=True) == [
         {"id": "8_1", "submit": 0.0, "gpus": 2, "duration": 600.0, "user": "ann", "tenant": "nlp", "gpu_type": None},
         {"id": "7", "submit": 30.0, "gpus": 2, "duration": 600.0, "user": "ann", "tenant": "nlp", "gpu_type": None},
     ]
@@ -145,14 +147,79 @@ def test_what_is_wrong_in_sacct_is_listed_with_line_and_field(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("header", "want"),
     [
-        ("JobID|Start|End|AllocTRES", "no format that is known"),
-        ("JobID|Submit|Start|End", ":1: AllocTRES: is missing; add a column AllocTRES; there are JobID, Submit"),
-        ("JobID|Submit|Start|AllocTRES", ":1: ElapsedRaw: is missing; add a column ElapsedRaw; there are"),
+        ("JobID|Start|End|AllocTRES", "has no column Submit; make it with sacct -a -X -P -o JobID,User,Account,Submit"),
+        ("JobID|Submit|Start|End", "has no column AllocTRES; make it with sacct"),
+        ("JobID|Submit|Start|AllocTRES", "has no column ElapsedRaw; make it with sacct"),
+        (
+            "JobID|JobName|Partition|State",
+            "has no column Submit and no AllocTRES and no ElapsedRaw; make it with sacct",
+        ),
         ("JobID|Submit|Submit|AllocTRES", ":1: Submit: is a column twice; keep one of them"),
     ],
 )
 def test_sacct_without_a_column_that_is_needed_is_an_error(tmp_path: Path, header: str, want: str) -> None:
     assert want in complaint(lambda: read_trace(write(tmp_path, f"{header}\n1|2|3|4\n")))
+
+
+def test_earlier_runs_of_requeued_jobs_are_left_out(tmp_path: Path) -> None:
+    trace = sacct(
+        tmp_path, job("1", state="REQUEUED", elapsed="5"), job("2"), job("1", state="NODE_FAIL", elapsed="7"), job("1")
+    )
+    assert column(trace, "id") == ["2", "1"]
+    assert trace.left_out == {"is an earlier run of a requeued job": 2}
+    assert not trace.fault_count
+
+
+@pytest.mark.parametrize(
+    ("alloc", "requested", "gpus", "kind"),
+    [
+        ("gres/gpu:h100=4,gres/gpu=4", "gres/gpu=4", 4, None),  # asked for any type
+        ("gres/gpu:h100=4,gres/gpu=4", "gres/gpu:h100=4", 4, "h100"),
+        ("gres/gpu:h100=4", "", 4, "h100"),
+        ("billing=4,cpu=4", "gres/gpu=2,cpu=4", 2, None),
+        ("", "gres/gpu:a100=2", 2, "a100"),
+        ("cpu=4", "cpu=4,gres/gpu:a100=1", 1, "a100"),
+    ],
+)
+def test_gpus_and_types_of_allocation_and_request(
+    tmp_path: Path, alloc: str, requested: str, gpus: int, kind: str | None
+) -> None:
+    trace = sacct(tmp_path, job("1", alloc=alloc, requested=requested))
+    assert column(trace, "gpus") == [gpus]
+    assert column(trace, "gpu_type") == [kind]
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "kind"), [("gpu:8", 8, None), ("gpu:a100:4", 4, "a100"), ("gres:gpu:2", 2, None)]
+)
+def test_older_versions_have_gres(tmp_path: Path, text: str, gpus: int, kind: str | None) -> None:
+    line = f"JobID|Submit|Elapsed|ReqGRES\n1|{DAY}T00:00:00|1-00:00:01|{text}\n"
+    trace = read_trace(write(tmp_path, line))
+    assert (column(trace, "gpus"), column(trace, "gpu_type"), column(trace, "duration")) == ([gpus], [kind], [86401.0])
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("1-00:00:00", 86400.0),
+        ("02:30:00", 9000.0),
+        ("30:00", 1800.0),
+        ("30", 1800.0),
+        ("2-12", 216000.0),
+        ("1-02:30", 95400.0),
+        ("UNLIMITED", inf),
+        ("Partition_Limit", inf),
+        ("", inf),
+    ],
+)
+def test_time_limits(tmp_path: Path, text: str, limit: float) -> None:
+    line = f"JobID|Submit|ElapsedRaw|AllocTRES|Timelimit\n1|{DAY}T00:00:00|60|gres/gpu=1|{text}\n"
+    assert column(read_trace(write(tmp_path, line)), "limit") == [limit]
+
+
+def test_a_time_limit_that_is_none_is_a_fault(tmp_path: Path) -> None:
+    line = f"JobID|Submit|ElapsedRaw|AllocTRES|Timelimit\n1|{DAY}T00:00:00|60|gres/gpu=1|soon\n"
+    assert faults(read_trace(write(tmp_path, line))) == [(2, "Timelimit", "is 'soon'")]
 
 
 def test_a_quote_in_sacct_is_a_letter_like_others(tmp_path: Path) -> None:

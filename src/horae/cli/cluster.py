@@ -18,7 +18,7 @@ from horae.traces.clusters.file import read_cluster
 from horae.traces.clusters.hived import HivedConfig, is_hived, read_hived
 from horae.traces.clusters.hived_conversion import converted
 
-app = typer.Typer(no_args_is_help=True, help="Look at a cluster file.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at a cluster file.")
 
 
 @app.command("show")

@@ -13,7 +13,7 @@ from horae.cli.output import Data
 from horae.cli.sharing import SharingOption
 from horae.model.setup import Cadence
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 class CompareFormat(Enum):

@@ -17,7 +17,7 @@ from horae.model.errors import PolicyError
 from horae.model.view import Policy
 from horae.policies.registry import POLICIES, find_policy, installed, option_defaults
 
-app = typer.Typer(no_args_is_help=True, help="Which policies there are, and what they take.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Which policies there are, and what they take.")
 
 
 @app.command("ls")

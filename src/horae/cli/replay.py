@@ -9,7 +9,7 @@ import typer
 
 from horae.experiments.replay import replay_file
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

@@ -28,7 +28,7 @@ from horae.reports.cluster_tree import draw
 from horae.reports.metrics import Metrics, measure
 from horae.traces.jobs import read_jobs
 
-simulate_app, demo_app = typer.Typer(), typer.Typer()
+simulate_app, demo_app = typer.Typer(add_completion=False), typer.Typer(add_completion=False)
 REASONS_MAX = 10  # reported after a run
 # Preemptive policies act at the end of a round, the others on every event.
 DEMO = (("fifo", Cadence.EVENTS), ("sjf", Cadence.EVENTS), ("las", Cadence.ROUNDS), ("tiresias", Cadence.ROUNDS))
@@ -38,7 +38,9 @@ DEMO = (("fifo", Cadence.EVENTS), ("sjf", Cadence.EVENTS), ("las", Cadence.ROUND
 def simulate_command(
     cluster: Annotated[Path | None, typer.Option(help="A cluster file; the sample if nothing is said.")] = None,
     nodes: Annotated[list[str] | None, typer.Option(help="A quick cluster instead: 20x8, 20x8:V100, nlp=20x8.")] = None,
-    jobs: Annotated[Path, typer.Option(help="A job table (CSV, YAML or Parquet).")] = samples.JOBS,
+    jobs: Annotated[
+        Path, typer.Option(help="A job table (CSV, YAML or Parquet).", show_default="the sample")
+    ] = samples.JOBS,
     policy: Annotated[
         list[str] | None,
         typer.Option(help="A policy, with options as YAML: 'tiresias={limits: [1, 3]}'. Repeat for more."),

@@ -21,7 +21,9 @@ from horae.speed.published_speeds import SHIPPED
 from horae.speed.table import SpeedBook, TableSpeed
 from horae.traces import speed_tables
 
-app = typer.Typer(no_args_is_help=True, help="How fast models train, and where each number comes from.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="How fast models train, and where each number comes from."
+)
 
 TABLES: dict[str, Callable[[Path], Sequence[Measurement]]] = {
     "gavel": speed_tables.read_gavel_csv,

@@ -36,7 +36,7 @@ from horae.traces.clusters.file import SPARE
 from horae.traces.clusters.shorthand import parse_cluster
 from horae.traces.jobs import arrivals
 
-app = typer.Typer(no_args_is_help=True, help="Which cells to reserve for each tenant.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Which cells to reserve for each tenant.")
 BUDGETS = (0.6, 0.7, 0.8, 0.9, 1.0)  # parts of the cluster, for the trade-off
 
 

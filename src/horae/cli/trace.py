@@ -22,7 +22,9 @@ from horae.traces.generators.gavel import reference_speeds
 from horae.traces.summary import TraceSummary, run_seconds, summarise
 from horae.traces.trace import Trace, no_jobs
 
-app = typer.Typer(no_args_is_help=True, help="Look at a workload, convert it, make one up, draw it.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Look at a workload, convert it, make one up, draw it."
+)
 
 File = Annotated[Path, typer.Argument(help="A workload, of any format that is known.")]
 FormatName = Annotated[str | None, typer.Option("--format", help=f"Its format: {', '.join(FORMATS)}; else by content.")]

@@ -20,7 +20,7 @@ from horae.model.serialization import Plain, to_plain
 from horae.model.status import Status
 from horae.traces.units import seconds
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 NAMES_MAX = 5  # names that are listed
 STORY_MAX = 12
 

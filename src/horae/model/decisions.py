@@ -25,13 +25,13 @@ class Ranking(NamedTuple):
     A preemptive ranking names every job; a non-preemptive one may omit running jobs, which keep their GPUs.
     """
 
-    order: Ints
-    preemptive: bool = False
+    order: Ints  # rows, best first
+    preemptive: bool = False  # jobs of lower rank are stopped where a better one needs their GPUs
     blocking: bool = False  # no job may overtake the first one that does not fit
     tier: Ints | None = None  # by row: the queue the job is in, for explanations
     allowed: Bools | None = None  # by row and option: the shapes it may have now; None: all that it accepts
     promoted: Ints = _NO_ROWS  # rows whose attained service restarts from zero here
-    stands_until: float = inf
+    stands_until: float = inf  # when it may change although no event occurs
     memory: object = None  # plain data, returned to the policy as `view.memory`
 
 
@@ -68,10 +68,10 @@ class Pairs(NamedTuple):
 class Shares(NamedTuple):
     """By row and option: the fraction of time it should run there. A mechanism turns fractions into rounds."""
 
-    fraction: Floats  # alone
-    stands_until: float = inf
+    fraction: Floats  # by row and option: of its time, alone on its GPUs
+    stands_until: float = inf  # when they may change although no event occurs
     pairs: Pairs | None = None  # with a partner on the same GPUs
-    evidence: Evidence | None = None
+    evidence: Evidence | None = None  # value, bound and prices, for explanations
     isolated_speed: Floats | None = None  # by row: steps/s on an isolated share, accumulated as isolated seconds
     memory: object = None  # plain data, returned to the policy as `view.memory`
 
@@ -91,25 +91,27 @@ class Grants(NamedTuple):
     for two jobs on the same GPUs, in shapes of one accelerator and one number of GPUs; jobs in the rest never share.
     """
 
-    row: Ints
-    option: Ints
-    lease_seconds: Floats
-    rest: Ranking
+    row: Ints  # by grant: the job
+    option: Ints  # by grant: the option of that job, which names the shape
+    lease_seconds: Floats  # by grant: the length of its lease
+    rest: Ranking  # the order of all other jobs
     rest_lease_seconds: float = 0.0  # for jobs of the rest that run after this
     closed_apps: Ints = _NO_ROWS  # apps that may win no more GPUs
-    closed_until: float = -inf  # until then
-    notices: tuple[Notice, ...] = ()
+    closed_until: float = -inf  # until when they are closed
+    notices: tuple[Notice, ...] = ()  # what explanations should mention
     resizes: bool = False  # running jobs may be given other shapes although no job waits
     partner: Ints | None = None  # by grant: the row that shares the GPUs, -1 for none; None: no grant is shared
-    partner_option: Ints | None = None
+    partner_option: Ints | None = None  # by grant: the option of the partner
     memory: object = None  # plain data, returned to the policy as `view.memory`
 
     @property
     def leases(self) -> bool:
+        """Whether any job gets GPUs for a limited time."""
         return self.rest_lease_seconds > 0 or bool((self.lease_seconds > 0).any())
 
     @property
     def stands_until(self) -> float:
+        """When the grants may change although no event occurs."""
         return self.rest.stands_until
 
 

@@ -27,35 +27,35 @@ NONE = -1  # no lease, no option, no hold
 _INTS = (
     "serial",  # order of submission; the final tie-breaker
     "gpus",  # of the reference shape
-    "priority",
-    "app",
-    "tenant",
-    "user",
+    "priority",  # as the job was submitted with; negative: without a guarantee
+    "app",  # number of its app, an index into the columns of `View.app`
+    "tenant",  # index into `View.tenants`
+    "user",  # jobs of one user have the same number
     "demand",  # jobs with the same number have equal placement needs
-    "model",
-    "status",
-    "epoch",  # of the present lease
-    "option",  # held under it
-    "held_gpus",
+    "model",  # index into `View.models`
+    "status",  # a `horae.model.status.Status`
+    "epoch",  # of the present lease; -1: none
+    "option",  # held under the present lease; -1: none
+    "held_gpus",  # under the present lease
     "runs",  # leases that the engine has confirmed; a job with any of them resumes from a checkpoint
 )
 # Reals, one per job. The first of them are known when a job is submitted.
 _FLOATS = (
-    "submitted_at",
-    "weight",
+    "submitted_at",  # seconds
+    "weight",  # as the job was submitted with
     "steps_total",  # nan: unknown
-    "deadline_at",
-    "restart_seconds",
-    "preemptions_left",
-    "limit_seconds",  # of run time; inf: none
-    "cpus",  # of the gang in its reference shape; memory likewise
-    "memory_bytes",
+    "deadline_at",  # inf: none
+    "restart_seconds",  # cost of resuming from a checkpoint
+    "preemptions_left",  # inf: no limit
+    "limit_seconds",  # the run time that its user asked for at most; inf: none
+    "cpus",  # of the gang in its reference shape
+    "memory_bytes",  # of the gang in its reference shape
     "queued_at",  # when it last became pending
-    "app_submitted_at",
+    "app_submitted_at",  # submission of the first job of its app
     "app_integral",  # integral of the number of apps up to the app's first job
     "curve_rate",  # its loss is estimated as 1 / (rate x step + start) + floor; nan: unknown
-    "curve_start",
-    "curve_floor",
+    "curve_start",  # see `curve_rate`
+    "curve_floor",  # see `curve_rate`
     "steps_base",  # saved steps at the last report
     "since",  # start of the present lease
     "confirmed_at",  # when the engine began to run it; inf: not confirmed yet
@@ -73,7 +73,9 @@ _FLOATS = (
 )
 _FLOATS_AT_START = _FLOATS.index("steps_base")
 # One for each option of a job. The shape is its number in the interning table, NONE beyond the last option.
-_OPTION_INTS = ("shape",)
+_OPTION_INTS = (
+    "shape",  # index into `View.shapes`; -1 beyond the last option
+)
 _OPTION_FLOATS = (
     "speed",  # estimated steps per second
     "received_base",  # seconds held before this lease
@@ -188,6 +190,7 @@ class JobColumns:
 
     @_Lazy
     def pending(self) -> Bools:
+        """By job: whether it is in the queue, without GPUs and without a hold."""
         return self.status == PENDING
 
     @_Lazy
@@ -197,6 +200,7 @@ class JobColumns:
 
     @_Lazy
     def on_gpus(self) -> Bools:
+        """By job: whether it has a lease."""
         return self.epoch != NONE
 
     @_Lazy
@@ -233,6 +237,7 @@ class JobColumns:
 
     @_Lazy
     def run_seconds(self) -> Floats:
+        """Seconds on GPUs over the job's life."""
         return self.run_base + self.lease_seconds
 
     @_Lazy
@@ -242,6 +247,7 @@ class JobColumns:
 
     @_Lazy
     def service_since_promotion(self) -> Floats:
+        """Attained service since the job was last promoted."""
         return self.service_gpu_seconds - self.service_mark
 
     @_Lazy
@@ -259,6 +265,7 @@ class JobColumns:
 
     @_Lazy
     def reference_speed(self) -> Floats:
+        """Estimated steps per second in the first shape that the job accepts."""
         return self.speed[:, 0]
 
     @_Lazy
@@ -290,6 +297,7 @@ class JobColumns:
 
     @_Lazy
     def seconds_left(self) -> Floats:
+        """Estimated run time left in the reference shape; inf where unknown."""
         return _or_endless(self.steps_left / self.reference_speed)
 
 

@@ -28,21 +28,21 @@ class AppColumns(NamedTuple):
 class View(NamedTuple):
     """All that a policy may know of one pool: its capacity, its jobs as columns, and the estimates of their speeds."""
 
-    now: float
-    seed: int
-    round_seconds: float
-    accelerators: tuple[str, ...]
+    now: float  # seconds from the origin of the log
+    seed: int  # for policies that draw lots; the only source of chance
+    round_seconds: float  # length of a round of this pool
+    accelerators: tuple[str, ...]  # the GPU types of the pool
     capacity: Ints  # by accelerator: usable GPUs of the pool
-    cpus: float  # of the pool; inf where a node does not specify its CPUs; memory likewise
-    memory_bytes: float
+    cpus: float  # of the pool; inf where a node does not specify its CPUs
+    memory_bytes: float  # of the pool; inf where a node does not specify its memory
     shapes: tuple[Shape, ...]  # indexed by the numbers in `jobs.shape`
     shape_accelerator: Ints  # by shape: its accelerator
-    shape_gpus: Ints
-    shape_level: Ints  # indices into `levels`
+    shape_gpus: Ints  # by shape: the GPUs of the gang
+    shape_level: Ints  # by shape: its level, as an index into `levels`
     levels: tuple[str, ...]  # of cells, finest first
-    jobs: JobColumns
+    jobs: JobColumns  # the live jobs of the pool, one entry per job in each column
     tenants: tuple[str, ...]  # indexed by the numbers in `jobs.tenant`
-    tenant_weight: Floats
+    tenant_weight: Floats  # by tenant
     apps: int  # contending now
     app_seconds: float  # integral of the number of apps over time
     fit: Callable[[str, int], str | None]  # the level at which that many GPUs would fit now
@@ -51,11 +51,12 @@ class View(NamedTuple):
     # By model, partner's model and shape: the fraction of its speed that a job keeps beside the other on the same GPUs.
     # 0: the two do not fit. Without any rows: no jobs may share GPUs.
     kept: Floats = np.empty((0, 0, 0))
+    # What is known about apps as a whole, by the numbers in `jobs.app`.
     app: AppColumns = AppColumns(
         np.empty(0), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0), np.empty(0), np.empty(0)
     )
-    asked: Ints = np.empty(0, dtype=np.int64)  # apps whose agents were called for bids,
-    bids: Mapping[int, tuple[tuple[int, ...], tuple[float, ...]]] = MappingProxyType({})  # and their bids: GPUs and rho
+    asked: Ints = np.empty(0, dtype=np.int64)  # apps whose agents were called for bids
+    bids: Mapping[int, tuple[tuple[int, ...], tuple[float, ...]]] = MappingProxyType({})  # by such app: GPUs and rho
     # The levels that gangs of a GPU type would get one after the other, if these rows had ended: -1 where none is left.
     trial: Callable[[Bools, str, Ints], Ints] = lambda gone, accelerator, gangs: np.full(len(gangs), -1)
     memory: object = None  # plain data that the last decision stored; None: none yet
@@ -86,4 +87,6 @@ class Policy(Protocol):
 
     name: ClassVar[str]
 
-    def decide(self, view: View) -> Decision: ...
+    def decide(self, view: View) -> Decision:
+        """Which jobs of the pool should have GPUs: a `Ranking`, `Shares` or `Grants` over the rows of the view."""
+        ...

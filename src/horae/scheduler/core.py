@@ -396,11 +396,13 @@ class Scheduler:
 
     @property
     def awaits_survey(self) -> bool:
+        """Whether a survey was requested that has not arrived yet."""
         return self.surveys.awaited
 
     # Queries
 
     def status(self, job_id: str) -> Status | None:
+        """The status of a job; None for one that is unknown."""
         return self.jobs.status_of(job_id)
 
     def why(self, job_id: str) -> Reason | None:

@@ -37,7 +37,7 @@ class TraceFormat(NamedTuple):
 # In the order in which they are tried.
 FORMATS: Mapping[str, TraceFormat] = {
     "horae": TraceFormat(native.read, ",", (frozenset({"submit", "gpus"}),), "our own: CSV, YAML or Parquet"),
-    "slurm": TraceFormat(slurm.read, "|", (frozenset({"jobid", "submit"}),), "sacct -a -X -P"),
+    "slurm": TraceFormat(slurm.read, "|", (frozenset({"jobid"}),), "sacct -a -X -P"),
     "philly": TraceFormat(philly.read, "", (), "cluster_job_log of Microsoft's Philly (JSON)"),
     "helios": TraceFormat(
         helios.read, ",", (frozenset({"gpu_num", "submit_time"}),), "cluster_log.csv of SenseTime's Helios"

@@ -42,14 +42,14 @@ def arrivals(
     made: list[Arrival] = []
     faults: list[Fault] = []
     rows = zip(
-        _group(table, {"line": 0, "id": "", "submit": 0.0, "steps": None, "duration": None}),
+        _group(table, {"line": 0, "id": "", "submit": 0.0, "steps": None, "duration": None, "limit": inf}),
         _group(table, dict.fromkeys(RequestedShapes._fields)),
         _group(table, _LABELS),
         _group(table, _LIMITS | {"restart": cluster.restart_seconds}),
         _group(table, _NEEDS),
         strict=False,  # groups without columns in the table are infinite
     )
-    for (line, name, submit, steps, duration), wish, labels, limits, needs in rows:
+    for (line, name, submit, steps, duration, limit), wish, labels, limits, needs in rows:
         found = known.get(wish)
         if found is None:
             found = known[wish] = _shapes(RequestedShapes(*wish), cluster, speeds, whole_nodes, types)
@@ -62,7 +62,7 @@ def arrivals(
                 raise _unknown(unknown_model)
             work = _work(steps, duration, believed[0].steps_per_second)
             fields: tuple[Any, ...] = (name, submit, believed, *labels, work, *limits, member_gpus, members, nodes)
-            job = Job(*fields, *needs)
+            job = Job(*fields, *needs, limit_seconds=limit)
             if true is not believed:
                 work = _work(steps, duration, true[0].steps_per_second)
             made.append(Arrival(job, Truth(work, true)))

@@ -43,6 +43,7 @@ SCHEMA: Mapping[str, pl.DataType] = {
     "weight": pl.Float64(),
     "priority": pl.Int64(),
     "deadline": pl.Float64(),
+    "limit": pl.Float64(),
     "restart": pl.Float64(),
     "min_runtime": pl.Float64(),
     "grace": pl.Float64(),

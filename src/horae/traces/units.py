@@ -13,10 +13,16 @@ _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0
 _BYTES = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
 _BYTES |= {"kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40}
 _AMOUNT = re.compile(r"\s*([0-9.+\-eE]+?)\s*([a-zA-Z]*)\s*")
+_CLOCK = re.compile(r"\s*(?:(\d{1,4})-)?(?:(\d{1,4}):)?(\d{1,5}):(\d{1,2}(?:\.\d+)?)\s*")  # 1-02:03:04, 02:03:04, 03:04
 
 
 def seconds(value: object) -> float:
-    return _amount(value, _SECONDS, "time", "give seconds, or a number with s, m, h or d")
+    """A number of seconds, an amount with a unit, or a time as Slurm prints it: `1-02:03:04`, `02:03:04`, `03:04`."""
+    clock = _CLOCK.fullmatch(value) if isinstance(value, str) else None
+    if clock is not None and (clock[1] is None or clock[2] is not None):
+        days, hours, minutes, rest = (float(part or 0) for part in clock.groups())
+        return 86400.0 * days + 3600.0 * hours + 60.0 * minutes + rest
+    return _amount(value, _SECONDS, "time", "give seconds, a number with s, m, h or d, or 01:30:00")
 
 
 def memory_bytes(value: object) -> float:

@@ -21,7 +21,7 @@ from horae_evaluation.cli.pollux import pollux_command
 from horae_evaluation.cli.themis import themis_command
 from horae_evaluation.philly import data as philly
 
-app = typer.Typer(no_args_is_help=True, help="Published results, run again.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Published results, run again.")
 app.command("gavel")(gavel_command)
 app.command("hived")(hived_command)
 app.command("pollux")(pollux_command)

@@ -42,6 +42,7 @@ PLAIN: Mapping[str, Plain] = {
     "weight": _POSITIVE,
     "priority": Plain(-PRIORITY_MAX, PRIORITY_MAX),
     "deadline": _TIME,
+    "limit": Plain(0, SECONDS_MAX, above_least=True),
     "restart": _TIME,
     "min_runtime": _TIME,
     "grace": _TIME,
