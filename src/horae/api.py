@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from horae.experiments.compare.formats import as_csv, as_json, as_markdown
-from horae.experiments.compare.generated_workload import jobs_of
 from horae.experiments.compare.run import outcomes
 from horae.experiments.compare.run_spec import NO_FAILURES, Failures, PolicyChoice, run_specs, with_policy
 from horae.experiments.compare.table import Comparison, tabulate
@@ -36,7 +35,9 @@ from horae.policies.registry import register_policy
 from horae.reports.frames import apps_frame, jobs_frame, leases_frame
 from horae.reports.metrics import Metrics, measure
 from horae.reports.run_log import RunLog
+from horae.traces import BROKEN_MAX
 from horae.traces.formats import read_trace
+from horae.traces.jobs import JobRules, jobs_of
 from horae.traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -170,16 +171,23 @@ def load_jobs(
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
     where: Mapping[str, str] | None = None,
-    whole_nodes: bool = False,
+    types: Mapping[str, str] | None = None,
+    whole_nodes: bool = True,
     strict: bool = True,
+    broken_max: float = BROKEN_MAX,
 ) -> Jobs:
     """Read the jobs of any trace whose format is known; `columns` names the columns of one that is not.
 
     With `strict` a row that cannot be a job of this cluster is an error; otherwise it is in `Jobs.trace.faults`.
     """
-    trace, arrivals = jobs_of(
-        read_trace(Path(source), format, columns, where), cluster.cluster, None, whole_nodes, strict
+    rules = JobRules(
+        whole_nodes=whole_nodes,
+        types=types or {},
+        tenants=tuple(tenant for pool in cluster.pools for tenant in pool.tenants),
+        strict=strict,
+        broken_max=broken_max,
     )
+    trace, arrivals = jobs_of(read_trace(Path(source), format, columns, where), cluster.cluster, rules)
     return Jobs(tuple(arrivals), trace)
 
 

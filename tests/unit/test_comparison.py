@@ -36,6 +36,7 @@ from horae.reports.run_log import RunLog
 from horae.speed.published_speeds import SHIPPED
 from horae.speed.table import SpeedBook
 from horae.traces.generators import HeavyTail, Poisson
+from horae.traces.jobs import JobRules
 
 SETUP = Setup(cluster(2), (PoolSpec("all"),))
 FAILURES = Failures(days_between_failures=0.2, repair_seconds=600.0)
@@ -155,8 +156,8 @@ RECIPES = {
     "other options": replace(POISSON, generator=Poisson(jobs=31, cluster_gpus=8)),
     "another generator": replace(POISSON, generator=HeavyTail(jobs=30)),
     "another cluster": replace(POISSON, cluster=cluster(3)),
-    "speeds": replace(POISSON, speeds=SpeedBook.of(SHIPPED)),
-    "gangs of any nodes": replace(POISSON, whole_nodes=False),
+    "speeds": replace(POISSON, rules=JobRules(speeds=SpeedBook.of(SHIPPED))),
+    "gangs of any nodes": replace(POISSON, rules=JobRules(whole_nodes=False)),
 }
 
 

@@ -17,7 +17,7 @@ from horae.model.jobs import Arrival
 from horae.model.shapes import Option, Shape
 
 HOUR = 3600.0
-FIFO = {"size_weight": 0.0, "fair_share_weight": 0.0, "interval_seconds": 1e6, "age_max_seconds": 1e9}
+FIFO: dict[str, Any] = {"size_weight": 0.0, "fair_share_weight": 0.0, "interval_seconds": 1e6, "age_max_seconds": 1e9}
 
 
 def starts(jobs: list[Arrival], gpus: int, **options: Any) -> dict[str, float]:
@@ -74,8 +74,7 @@ def test_who_has_used_less_goes_first() -> None:
         arrival("two", 1.0, 1, HOUR, user="ada"),
         arrival("three", 2.0, 1, HOUR, user="bob"),
     ]
-    options = {"size_weight": 0.0}
-    records = simulate(cluster(nodes=1, gpus=1), jobs, "slurm", **options).records()
+    records = simulate(cluster(nodes=1, gpus=1), jobs, "slurm", size_weight=0.0).records()
     assert [record.job_id for record in sorted(records, key=lambda each: each.started_at)] == ["one", "three", "two"]
 
 

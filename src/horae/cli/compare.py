@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,19 @@ import typer
 
 from horae.cli.output import Data
 from horae.cli.sharing import SharingOption
+from horae.cli.workload_options import (
+    BrokenMax,
+    Map,
+    Speeds,
+    Strict,
+    TraceFormat,
+    Types,
+    Where,
+    WholeNodes,
+    WorkloadOptions,
+)
 from horae.model.setup import Cadence
+from horae.traces import BROKEN_MAX
 
 app = typer.Typer(add_completion=False)
 
@@ -44,14 +56,8 @@ class Request:
     days_between_failures: float | None = None
     repair_seconds: float = 3600.0
     checkpoint_seconds: float = 0.0
-    format: str | None = None
-    mapping: str | None = None
-    where: str | None = None
-    whole_nodes: bool = True
-    speeds: tuple[str, ...] = ()  # tables; none: run times as the trace has them
+    workload: WorkloadOptions = field(default_factory=WorkloadOptions)
     sharing: Path | None = None  # a table of pairs; none: no jobs share GPUs
-    data: Path | None = None
-    strict: bool = False
     workers: int | None = None
     cache: Path | None = None
     no_cache: bool = False
@@ -90,15 +96,6 @@ RepairSeconds = Annotated[float, typer.Option(help="How long a failed node is aw
 CheckpointSeconds = Annotated[
     float, typer.Option(help="A failed node takes with it what was done since the last checkpoint; 0: nothing.")
 ]
-TraceFormat = Annotated[str | None, typer.Option("--format", help="Of the trace; found out by default.")]
-Map = Annotated[str | None, typer.Option("--map", help="Its columns by our names: submit=Start,gpus=n,duration=run.")]
-Where = Annotated[str | None, typer.Option(help="Only the rows with these cells: vc=ee9e8c.")]
-WholeNodes = Annotated[bool, typer.Option(help="Gangs larger than a node take whole nodes.")]
-Speeds = Annotated[
-    list[str] | None,
-    typer.Option(help="Speeds by model from: shipped, gavel, itp, pollux, or a throughputs file of Gavel (JSON)."),
-]
-Strict = Annotated[bool, typer.Option(help="A broken row of the trace is an error.")]
 Workers = Annotated[int | None, typer.Option(min=1, max=1024, help="Processes; as many as there are cores by default.")]
 CacheOption = Annotated[Path | None, typer.Option("--cache", help="Where results are kept; ~/.cache/horae by default.")]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Run everything anew, and keep nothing.")]
@@ -126,11 +123,13 @@ def compare_command(
     trace_format: TraceFormat = None,
     map_: Map = None,
     where: Where = None,
+    types: Types = None,
     whole_nodes: WholeNodes = True,
     speeds: Speeds = None,
     sharing: SharingOption = None,
     data: Data = None,
     strict: Strict = False,
+    broken_max: BrokenMax = BROKEN_MAX,
     workers: Workers = None,
     cache: CacheOption = None,
     no_cache: NoCache = False,
@@ -161,14 +160,18 @@ def compare_command(
             days_between_failures=days_between_failures,
             repair_seconds=repair_seconds,
             checkpoint_seconds=checkpoint_seconds,
-            format=trace_format,
-            mapping=map_,
-            where=where,
-            whole_nodes=whole_nodes,
-            speeds=tuple(speeds or ()),
+            workload=WorkloadOptions(
+                format=trace_format,
+                mapping=map_,
+                where=where,
+                types=types,
+                whole_nodes=whole_nodes,
+                speeds=tuple(speeds or ()),
+                data=data,
+                strict=strict,
+                broken_max=broken_max,
+            ),
             sharing=sharing,
-            data=data,
-            strict=strict,
             workers=workers,
             cache=cache,
             no_cache=no_cache,

@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import FrameType
@@ -21,21 +21,18 @@ from horae import __version__
 from horae.cli.compare import CompareFormat, Request
 from horae.cli.compile_notice import tell_of_compiling
 from horae.cli.progress import ProgressBars, ProgressLines
-from horae.cli.rows import Tell, tell_rows
+from horae.cli.rows import Tell
 from horae.cli.sharing import with_sharing
-from horae.cli.speed import speed_book
-from horae.cli.trace import generator_of
+from horae.cli.workload import TraceInput, read_workload
 from horae.experiments.compare.formats import as_csv, as_json, as_markdown
-from horae.experiments.compare.generated_workload import GeneratedWorkload, jobs_of
 from horae.experiments.compare.run import outcomes
 from horae.experiments.compare.run_spec import Failures, PolicyChoice, RunSpec, run_specs
 from horae.experiments.compare.table import Comparison, tabulate
 from horae.experiments.compare.terminal import print_tables
-from horae.experiments.compare.workload import Recorded, Workload
-from horae.experiments.inputs import choose_policies, choose_setup, not_negative, pairs, positive
+from horae.experiments.compare.workload import Workload
+from horae.experiments.inputs import choose_policies, choose_setup, not_negative, positive
 from horae.experiments.result_store import ResultStore, default_folder, sources_digest
 from horae.experiments.workers import RunLost
-from horae.model.cluster import Cluster
 from horae.model.errors import InputError, PolicyError
 from horae.model.events import JobSubmitted
 from horae.model.reasons import Reason
@@ -43,8 +40,6 @@ from horae.model.serialization import Plain, to_plain
 from horae.model.setup import Setup
 from horae.reports.run_log import REFUSED
 from horae.scheduler import Scheduler
-from horae.traces.formats import read_trace
-from horae.traces.generators import GENERATORS
 
 POLICIES_DEFAULT = ("fifo", "sjf", "srtf", "las", "tiresias", "drf")
 LISTED_MAX = 10
@@ -174,8 +169,8 @@ def _parameters(request: Request, what: Wanted) -> dict[str, Plain]:
         "sources": sources_digest(),
         "trace": what.trace.plain(),
         "workload": what.trace.workload.digest(0),
-        "whole_nodes": request.whole_nodes,
-        "speeds": list(request.speeds),
+        "whole_nodes": request.workload.whole_nodes,
+        "speeds": list(request.workload.speeds),
         "setup": to_plain(what.setup),
         "policies": [{"label": label, **to_plain(choice)} for label, choice in what.policies.items()],
         "seeds": request.seeds,
@@ -184,27 +179,6 @@ def _parameters(request: Request, what: Wanted) -> dict[str, Plain]:
 
 
 # The input
-
-
-@dataclass(frozen=True)
-class TraceInput:
-    """A workload, and the statistics of the rows of its file."""
-
-    source: str
-    workload: Workload
-    jobs: int  # of seed 0
-    rows_broken: int = 0
-    left_out: Mapping[str, int] = field(default_factory=dict)
-    changed: Mapping[str, int] = field(default_factory=dict)
-
-    def plain(self) -> dict[str, Plain]:
-        return {
-            "source": self.source,
-            "jobs": self.jobs,
-            "rows_broken": self.rows_broken,
-            "rows_left_out": dict(self.left_out),
-            "rows_changed": dict(self.changed),
-        }
 
 
 @dataclass(frozen=True)
@@ -226,32 +200,7 @@ def wanted(request: Request, tell: Tell) -> Wanted:
     policies = choose_policies(request.policies or POLICIES_DEFAULT)
     baseline = choose_baseline(request.baseline, list(policies))
     failures = choose_failures(request)
-    return Wanted(setup, policies, baseline, failures, read_workload(request, setup.cluster, tell))
-
-
-def read_workload(request: Request, cluster: Cluster, tell: Tell) -> TraceInput:
-    """The jobs of a file for this cluster, or those that a generator draws, seed by seed."""
-    speeds = speed_book(request.speeds, request.data, "--speeds") if request.speeds else None
-    how = (cluster, speeds, request.whole_nodes, request.strict)
-    if request.jobs.partition("=")[0] not in GENERATORS or Path(request.jobs).exists():
-        mapping, where = pairs(request.mapping, "--map"), pairs(request.where, "--where")
-        trace, jobs = jobs_of(read_trace(Path(request.jobs), request.format, mapping, where), *how)
-        workload: Workload = Recorded(tuple(jobs))
-    else:
-        _refuse_file_options(request)
-        generator = generator_of(request.jobs, request.data, "JOBS")
-        trace, jobs = jobs_of(generator.trace(0), *how)
-        workload = GeneratedWorkload(generator, *how)
-    tell_rows(trace, tell)
-    return TraceInput(request.jobs, workload, len(jobs), trace.fault_count, trace.left_out, trace.changed)
-
-
-def _refuse_file_options(request: Request) -> None:
-    """Rejects options for reading a file when the workload is a generator."""
-    for option, value in (("--format", request.format), ("--map", request.mapping), ("--where", request.where)):
-        if value is not None:
-            name = request.jobs.partition("=")[0]
-            raise InputError(f"is for files, and {name} is a generator", field=option, remedy="leave it out")
+    return Wanted(setup, policies, baseline, failures, read_workload(request.jobs, setup, request.workload, tell))
 
 
 def choose_failures(request: Request) -> Failures:

@@ -14,8 +14,20 @@ from rich.table import Table
 
 from horae import samples
 from horae.cli.compile_notice import tell_of_compiling
-from horae.cli.output import Output, OutputFormat, console, printable, right
+from horae.cli.output import Data, Output, OutputFormat, console, printable, right
 from horae.cli.sharing import SharingOption, with_sharing
+from horae.cli.workload import read_workload
+from horae.cli.workload_options import (
+    BrokenMax,
+    Map,
+    Speeds,
+    Strict,
+    TraceFormat,
+    Types,
+    Where,
+    WholeNodes,
+    WorkloadOptions,
+)
 from horae.engines.random_failures import fault_plan
 from horae.engines.search.engine import first_jobs
 from horae.experiments.compare.run_spec import with_policy
@@ -26,6 +38,7 @@ from horae.model.searches import Method, searches_of
 from horae.model.setup import Cadence, Setup
 from horae.reports.cluster_tree import draw
 from horae.reports.metrics import Metrics, measure
+from horae.traces import BROKEN_MAX
 from horae.traces.jobs import read_jobs
 
 simulate_app, demo_app = typer.Typer(add_completion=False), typer.Typer(add_completion=False)
@@ -39,8 +52,9 @@ def simulate_command(
     cluster: Annotated[Path | None, typer.Option(help="A cluster file; the sample if nothing is said.")] = None,
     nodes: Annotated[list[str] | None, typer.Option(help="A quick cluster instead: 20x8, 20x8:V100, nlp=20x8.")] = None,
     jobs: Annotated[
-        Path, typer.Option(help="A job table (CSV, YAML or Parquet).", show_default="the sample")
-    ] = samples.JOBS,
+        str,
+        typer.Option(help="A trace, or a generator: 'poisson={jobs: 500}'.", show_default="the sample"),
+    ] = str(samples.JOBS),
     policy: Annotated[
         list[str] | None,
         typer.Option(help="A policy, with options as YAML: 'tiresias={limits: [1, 3]}'. Repeat for more."),
@@ -50,8 +64,16 @@ def simulate_command(
     ] = None,
     round_seconds: Annotated[float | None, typer.Option(help="Length of a round.")] = None,
     seed: Annotated[int, typer.Option(help="For failures, and policies that draw lots.")] = 0,
-    whole_nodes: Annotated[bool, typer.Option(help="Gangs larger than a node take whole nodes.")] = False,
+    trace_format: TraceFormat = None,
+    map_: Map = None,
+    where: Where = None,
+    types: Types = None,
+    whole_nodes: WholeNodes = True,
+    speeds: Speeds = None,
     sharing: SharingOption = None,
+    data: Data = None,
+    strict: Strict = False,
+    broken_max: BrokenMax = BROKEN_MAX,
     days_between_failures: Annotated[
         float | None, typer.Option(help="Let every node fail at random, on average once in so many days.")
     ] = None,
@@ -79,7 +101,18 @@ def simulate_command(
     not_negative("--repair-seconds", repair_seconds)
     if days_between_failures is not None:
         positive("--days-between-failures", days_between_failures)
-    arrivals = read_jobs(jobs, setup.cluster, whole_nodes=whole_nodes)
+    options = WorkloadOptions(
+        format=trace_format,
+        mapping=map_,
+        where=where,
+        types=types,
+        whole_nodes=whole_nodes,
+        speeds=tuple(speeds or ()),
+        data=data,
+        strict=strict,
+        broken_max=broken_max,
+    )
+    arrivals = read_workload(jobs, setup, options, lambda line: print(printable(line), file=sys.stderr)).workload(seed)
     searches = () if search is None else searches_of(arrivals, search, seed)
     if searches:
         firsts = (first for each in searches for first in first_jobs(each))

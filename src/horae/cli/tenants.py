@@ -14,8 +14,17 @@ import yaml
 from rich.table import Table
 
 from horae.cli.output import Output, OutputFormat, console, printable, right
-from horae.cli.trace import FormatName, Strict, Where, read
-from horae.cli.trace import Mapping as ColumnMapping
+from horae.cli.workload import read_workload
+from horae.cli.workload_options import (
+    BrokenMax,
+    Map,
+    Strict,
+    TraceFormat,
+    Types,
+    Where,
+    WholeNodes,
+    WorkloadOptions,
+)
 from horae.experiments.capacity_planning import (
     PlanningSite,
     PlanOutcome,
@@ -32,9 +41,9 @@ from horae.experiments.inputs import choose_policies, pairs, positive
 from horae.model.errors import InputError
 from horae.model.jobs import Arrival
 from horae.model.setup import Cadence, PoolSpec
+from horae.traces import BROKEN_MAX
 from horae.traces.clusters.file import SPARE
 from horae.traces.clusters.shorthand import parse_cluster
-from horae.traces.jobs import arrivals
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Which cells to reserve for each tenant.")
 BUDGETS = (0.6, 0.7, 0.8, 0.9, 1.0)  # parts of the cluster, for the trade-off
@@ -59,16 +68,28 @@ def plan(
     ] = 0.6,
     caution: Annotated[float, typer.Option(help="Standard deviations over weeks to allow for.")] = 0.5,
     policy: Annotated[str, typer.Option(help="By which tenants schedule their cells.")] = "fifo",
-    format_name: FormatName = None,
-    mapping: ColumnMapping = None,
+    trace_format: TraceFormat = None,
+    map_: Map = None,
     where: Where = None,
+    types: Types = None,
+    whole_nodes: WholeNodes = True,
     strict: Strict = False,
+    broken_max: BrokenMax = BROKEN_MAX,
     write: Annotated[Path | None, typer.Option(help="Write the cluster file here instead of printing it.")] = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Propose cells for each tenant, show what more or less would change, and test it on weeks it has not seen."""
     site = _site(nodes)
-    made = _jobs(file, site, format_name, mapping, where, strict)
+    options = WorkloadOptions(
+        format=trace_format,
+        mapping=map_,
+        where=where,
+        types=types,
+        whole_nodes=whole_nodes,
+        strict=strict,
+        broken_max=broken_max,
+    )
+    made = _jobs(file, site, options)
     pool = _pool(policy)
     if not 0 < seen < 1:
         raise InputError(f"is {seen}", field="--seen", remedy="give a part between 0 and 1")
@@ -115,15 +136,19 @@ def _site(nodes: str) -> PlanningSite:
     return PlanningSite(cluster.nodes[0], len(cluster.nodes))
 
 
-def _jobs(
-    file: Path, site: PlanningSite, format_name: str | None, mapping: str | None, where: str | None, strict: bool
-) -> list[Arrival]:
-    cluster = parse_cluster([f"{site.nodes}x{site.node.gpus}:{site.node.accelerator}"]).cluster
-    made, _ = arrivals(read(file, format_name, mapping, where, strict), cluster, whole_nodes=True)
-    made = [each for each in made if each.job.gpus <= site.gpus]
-    if not made:
+def _jobs(file: Path, site: PlanningSite, options: WorkloadOptions) -> list[Arrival]:
+    setup = parse_cluster([f"{site.nodes}x{site.node.gpus}:{site.node.accelerator}"])
+    made = read_workload(str(file), setup, options, _tell).workload(0)
+    fitting = [each for each in made if each.job.gpus <= site.gpus]
+    if len(fitting) < len(made):
+        _tell(f"{file}: {len(made) - len(fitting):,} jobs left out: they are larger than the cluster")
+    if not fitting:
         raise InputError("has no job that fits the cluster", file=str(file), remedy="give a larger --nodes")
-    return sorted(made, key=lambda each: each.job.submitted_at)
+    return sorted(fitting, key=lambda each: each.job.submitted_at)
+
+
+def _tell(line: str) -> None:
+    print(printable(line), file=sys.stderr)
 
 
 def _pool(policy: str) -> PoolSpec:

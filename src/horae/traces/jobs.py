@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import repeat
-from math import inf
+from math import ceil, inf
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import polars as pl
 from horae.model.cluster import Cluster
 from horae.model.errors import JobError
 from horae.model.jobs import Arrival, Job, Truth
+from horae.traces import BROKEN_MAX
+from horae.traces.gpu_names import find_types
 from horae.traces.job_row import JobRow
 from horae.traces.job_shapes import JobShapes, RequestedShapes, Speeds, shapes
 from horae.traces.readers import native
@@ -62,7 +65,9 @@ def arrivals(
                 raise _unknown(unknown_model)
             work = _work(steps, duration, believed[0].steps_per_second)
             fields: tuple[Any, ...] = (name, submit, believed, *labels, work, *limits, member_gpus, members, nodes)
-            job = Job(*fields, *needs, limit_seconds=limit)
+            job = Job(*fields, *needs)
+            if limit < inf:
+                job = replace(job, limit_seconds=limit)
             if true is not believed:
                 work = _work(steps, duration, true[0].steps_per_second)
             made.append(Arrival(job, Truth(work, true)))
@@ -120,12 +125,80 @@ def _column(table: pl.DataFrame, name: str, default: Any) -> Iterable[Any]:
     return (column if default is None else column.fill_null(default)).to_list()
 
 
+# How every command reads a workload: which rows count, and how many may be broken
+
+
+@dataclass(frozen=True)
+class JobRules:
+    """How the rows of a trace become jobs of a cluster."""
+
+    speeds: Speeds | None = None  # None: run times as the trace has them
+    whole_nodes: bool = True  # gangs larger than a node take whole nodes
+    types: Mapping[str, str] = field(default_factory=dict)  # by name of a GPU type in the trace: that of the cluster
+    tenants: tuple[str, ...] = ()  # of the cluster; names in the trace may differ in case
+    strict: bool = False  # a broken row is an error
+    broken_max: float = BROKEN_MAX  # a larger fraction of broken rows is an error
+
+
+def jobs_of(trace: Trace, cluster: Cluster, rules: JobRules | None = None) -> tuple[Trace, list[Arrival]]:
+    """The jobs, and the trace with the rows that cannot be jobs of this cluster among its faults."""
+    rules = rules or JobRules()
+    trace = _with_tenants(trace, rules.tenants)
+    jobs, faults = arrivals(trace, cluster, rules.speeds, whole_nodes=rules.whole_nodes, types=rules.types)
+    trace = _with_types_told(trace.without(faults), cluster, rules.types)
+    if rules.strict:
+        trace.strict()
+    if not jobs:
+        raise trace.faults[0].error(trace.source) if trace.faults else no_jobs(trace.source)
+    broken = trace.fault_count / (len(jobs) + trace.fault_count)
+    if broken > rules.broken_max:
+        first = trace.faults[0]
+        raise JobError(
+            f"{trace.fault_count:,} of {len(jobs) + trace.fault_count:,} rows are broken; the first: "
+            f"line {first.line}, {first.field}: {first.problem}; {first.remedy}",
+            file=trace.source,
+            remedy=f"name types with --types, or allow it with --broken-max {ceil(100 * broken) / 100:g}",
+        )
+    return trace, jobs
+
+
+def _with_tenants(trace: Trace, tenants: Sequence[str]) -> Trace:
+    """The trace with tenants named as the cluster names them, where only the case differs."""
+    if not tenants or "tenant" not in trace.table.columns:
+        return trace
+    here = {name.casefold(): name for name in tenants}
+    given = trace.table["tenant"].drop_nulls().unique().to_list()
+    renamed = {name: here[name.casefold()] for name in given if name not in tenants and name.casefold() in here}
+    if not renamed:
+        return trace
+    counts = {
+        f"tenant {name!r} is {own!r} in the cluster": int((trace.table["tenant"] == name).sum())
+        for name, own in sorted(renamed.items())
+    }
+    table = trace.table.with_columns(pl.col("tenant").replace(renamed))
+    return replace(trace, table=table, changed={**trace.changed, **counts})
+
+
+def _with_types_told(trace: Trace, cluster: Cluster, types: Mapping[str, str]) -> Trace:
+    """The trace with a note on GPU types that the cluster names differently."""
+    if "gpu_type" not in trace.table.columns:
+        return trace
+    counts: dict[str, int] = {}
+    for text, count in trace.table["gpu_type"].drop_nulls().value_counts().sort("gpu_type").iter_rows():
+        for name in (part.strip() for part in text.split("|")):
+            found = find_types(name, cluster.accelerators, types)
+            if found and found != (name,):
+                note = f"GPU type {name!r} is {' or '.join(found)} in the cluster"
+                counts[note] = counts.get(note, 0) + count
+    return replace(trace, changed={**trace.changed, **counts}) if counts else trace
+
+
 # A user's job table for one cluster; the first invalid row is an error
 
-__all__ = ["JobRow", "read_jobs"]
+__all__ = ["JobRow", "JobRules", "arrivals", "jobs_of", "read_jobs"]
 
 
-def read_jobs(path: Path, cluster: Cluster, *, whole_nodes: bool = False) -> list[Arrival]:
+def read_jobs(path: Path, cluster: Cluster, *, whole_nodes: bool = True) -> list[Arrival]:
     """All jobs of a file, in the order of submission."""
     try:
         trace = native.read(path).strict()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
@@ -17,17 +17,14 @@ from horae.model.jobs import Arrival
 from horae.model.serialization import to_plain
 from horae.speed.table import SpeedBook
 from horae.traces.generators import Generator
-from horae.traces.jobs import arrivals
-from horae.traces.trace import Trace, no_jobs
+from horae.traces.jobs import JobRules, jobs_of
 
 
 @dataclass(frozen=True)
 class GeneratedWorkload:
     generator: Generator
     cluster: Cluster
-    speeds: SpeedBook | None = None
-    whole_nodes: bool = True
-    strict: bool = False
+    rules: JobRules = field(default_factory=JobRules)
     is_recorded: ClassVar[bool] = False
 
     def digest(self, seed: int) -> str:
@@ -41,21 +38,15 @@ class GeneratedWorkload:
 
     @property
     def _facts(self) -> dict[str, object]:
-        measured = None if self.speeds is None else self.speeds.measurements
-        return {"options": self.generator, "cluster": self.cluster, "speeds": measured, "whole_nodes": self.whole_nodes}
+        measured = self.rules.speeds.measurements if isinstance(self.rules.speeds, SpeedBook) else None
+        return {
+            "options": self.generator,
+            "cluster": self.cluster,
+            "speeds": measured,
+            "whole_nodes": self.rules.whole_nodes,
+            "types": dict(self.rules.types),
+            "tenants": list(self.rules.tenants),
+        }
 
     def __call__(self, seed: int) -> list[Arrival]:
-        return jobs_of(self.generator.trace(seed), self.cluster, self.speeds, self.whole_nodes, self.strict)[1]
-
-
-def jobs_of(
-    trace: Trace, cluster: Cluster, speeds: SpeedBook | None, whole_nodes: bool, strict: bool
-) -> tuple[Trace, list[Arrival]]:
-    """The jobs, and the trace with the rows that cannot be jobs of this cluster among its faults."""
-    jobs, faults = arrivals(trace, cluster, speeds, whole_nodes=whole_nodes)
-    trace = trace.without(faults)
-    if strict:
-        trace.strict()
-    if not jobs:
-        raise trace.faults[0].error(trace.source) if trace.faults else no_jobs(trace.source)
-    return trace, jobs
+        return jobs_of(self.generator.trace(seed), self.cluster, self.rules)[1]

@@ -39,7 +39,8 @@ def read(path: Path, where: Where | None = None) -> Trace:
     raw = _canonical(read_raw(path, "|", quotes=False)).where(where)
     tres = [name for name in (*ALLOCATED, *REQUESTED) if name in raw.columns]
     run = next((name for name in ("ElapsedRaw", "Elapsed") if name in raw.columns), "")
-    clock = Clock("Submit", *(name if name in raw.columns else "" for name in ("Start", "End")), run)
+    start, end = (name if name in raw.columns else "" for name in ("Start", "End"))
+    clock = Clock("Submit", start, end, run)
     has_time = run or (clock.start and clock.end)
     if not (tres and has_time and {"JobID", "Submit"} <= set(raw.columns)):
         missing = [name for name in ("JobID", "Submit") if name not in raw.columns]

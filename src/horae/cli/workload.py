@@ -1,0 +1,97 @@
+"""Reads the workload of a command, in the same way for every command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from horae.cli.rows import Tell, tell_rows
+from horae.cli.speed import speed_book
+from horae.cli.trace import generator_of
+from horae.cli.workload_options import WorkloadOptions
+from horae.experiments.compare.generated_workload import GeneratedWorkload
+from horae.experiments.compare.workload import Recorded, Workload
+from horae.experiments.inputs import pairs
+from horae.model.errors import InputError
+from horae.model.serialization import Plain
+from horae.model.setup import Setup
+from horae.traces.formats import read_trace
+from horae.traces.generators import GENERATORS
+from horae.traces.jobs import JobRules, jobs_of
+
+
+@dataclass(frozen=True)
+class TraceInput:
+    """A workload, and the statistics of the rows of its file."""
+
+    source: str
+    workload: Workload
+    jobs: int  # of seed 0
+    rows_broken: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    changed: Mapping[str, int] = field(default_factory=dict)
+
+    def plain(self) -> dict[str, Plain]:
+        return {
+            "source": self.source,
+            "jobs": self.jobs,
+            "rows_broken": self.rows_broken,
+            "rows_left_out": dict(self.left_out),
+            "rows_changed": dict(self.changed),
+        }
+
+
+def read_workload(source: str, setup: Setup, options: WorkloadOptions, tell: Tell) -> TraceInput:
+    """The jobs of a file for this cluster, or those that a generator draws, seed by seed."""
+    rules = JobRules(
+        speeds=speed_book(options.speeds, options.data, "--speeds") if options.speeds else None,
+        whole_nodes=options.whole_nodes,
+        types=pairs(options.types, "--types") or {},
+        tenants=tuple(tenant for pool in setup.pools for tenant in pool.tenants),
+        strict=options.strict,
+        broken_max=options.broken_max,
+    )
+    _check_types(rules.types, setup)
+    if source.partition("=")[0] not in GENERATORS or Path(source).exists():
+        mapping, where = pairs(options.mapping, "--map"), pairs(options.where, "--where")
+        trace, jobs = jobs_of(read_trace(Path(source), options.format, mapping, where), setup.cluster, rules)
+        workload: Workload = Recorded(tuple(jobs))
+    else:
+        _refuse_file_options(source, options)
+        generator = generator_of(source, options.data, "JOBS")
+        trace, jobs = jobs_of(generator.trace(0), setup.cluster, rules)
+        workload = GeneratedWorkload(generator, setup.cluster, rules)
+    tell_rows(trace, tell)
+    _tell_tenants(setup, {arrival.job.tenant for arrival in jobs}, tell)
+    return TraceInput(source, workload, len(jobs), trace.fault_count, trace.left_out, trace.changed)
+
+
+def _check_types(types: Mapping[str, str], setup: Setup) -> None:
+    for name, kind in types.items():
+        if kind not in setup.cluster.accelerators:
+            known = ", ".join(setup.cluster.accelerators)
+            raise InputError(
+                f"{name} is to be {kind!r}, which the cluster lacks", field="--types", remedy=f"use {known}"
+            )
+
+
+def _refuse_file_options(source: str, options: WorkloadOptions) -> None:
+    """Rejects options for reading a file when the workload is a generator."""
+    for option, value in (("--format", options.format), ("--map", options.mapping), ("--where", options.where)):
+        if value is not None:
+            name = source.partition("=")[0]
+            raise InputError(f"is for files, and {name} is a generator", field=option, remedy="leave it out")
+
+
+def _tell_tenants(setup: Setup, there: set[str], tell: Tell) -> None:
+    """Reports tenants of the cluster without jobs, and tenants of jobs that the cluster does not name."""
+    named = {tenant for pool in setup.pools for tenant in pool.tenants}
+    if not named:
+        return
+    idle, unknown = sorted(named - there), sorted(there - named)
+    if idle:
+        tell(f"no jobs of {'tenant' if len(idle) == 1 else 'tenants'} {', '.join(idle)} in the trace")
+    if unknown:
+        shown = ", ".join(unknown[:8]) + (", ..." if len(unknown) > 8 else "")
+        tell(f"{len(unknown)} of the trace's tenants are not in the cluster: {shown}")
