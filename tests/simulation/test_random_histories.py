@@ -27,7 +27,7 @@ from horae.model.setup import PoolSpec
 from horae.model.shapes import Demand, Shape
 from horae.placement.fit import place
 from horae.policies.registry import POLICIES
-from horae.scheduler import Scheduler, core, dump
+from horae.scheduler import Scheduler, accounting, core, dump
 from horae.scheduler.execution import Execution
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.scheduler.holds import Holds
@@ -151,7 +151,7 @@ MUTATIONS: dict[str, tuple[object, str, object, tuple[str, ...]]] = {
     "jobs are evicted for no job": (core, "admit", evict_for_no_job, (REJECTED,)),
     "a gang is cut": (Placer, "place", place_one_too_few, (REJECTED,)),
     "a failed node is used": (GpuLedger, "set_health", nothing, ("on a node that is",)),
-    "progress is forgotten": (Pool, "report", nothing, ("no reported progress",)),
+    "progress is forgotten": (accounting, "report", nothing, ("no reported progress",)),
     "a pool takes what is not its own": (PoolLayout, "__init__", own_everything, ("use only their own", TWICE)),
     "a waiting job has no reason": (core, "blocker", nothing, ("every pending job has a reason",)),
     "CPUs are given away twice": (_Pass, "_load", nothing, (REJECTED, "no node carries more")),
