@@ -32,6 +32,7 @@ from horae.solvers.solution import Unsolved
 @dataclass(frozen=True)
 class Allox:
     name: ClassVar[str] = "allox"
+    uses_lengths: ClassVar[bool] = True
     oldest: float = 1.0  # only this fraction of the waiting jobs is matched, oldest first, at least one per free GPU
 
     def __post_init__(self) -> None:

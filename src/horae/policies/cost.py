@@ -79,6 +79,7 @@ class MinCost:
     """
 
     name: ClassVar[str] = "min-cost"
+    uses_lengths: ClassVar[bool] = True
     sharing: bool = False  # let two jobs share GPUs where that adds value; deadlines are dropped without regard to it
 
     def decide(self, view: View) -> Shares:

@@ -44,6 +44,7 @@ class SjfOnFastest:
     """
 
     name: ClassVar[str] = "sjf-on-fastest"
+    uses_lengths: ClassVar[bool] = True
     aware: bool = True  # as above
     sharing: bool = False
     packing_min: float = 1.5

@@ -22,6 +22,7 @@ from horae.solvers.type_blind import speeds_of, spread_evenly
 @dataclass(frozen=True)
 class FinishTimeFairness:
     name: ClassVar[str] = "finish-time-fairness"
+    uses_lengths: ClassVar[bool] = True
     aware: bool = True  # uses the speed of each model by GPU type
     reference: str = ""  # if not aware: the type whose speeds stand for all; empty: that of a job's first option
     sharing: bool = False  # let two jobs share GPUs where both gain by it

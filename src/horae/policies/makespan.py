@@ -17,6 +17,7 @@ from horae.solvers.type_blind import speeds_of, spread_evenly
 @dataclass(frozen=True)
 class Makespan:
     name: ClassVar[str] = "makespan"
+    uses_lengths: ClassVar[bool] = True
     aware: bool = True  # uses the speed of each model by GPU type
     reference: str = ""  # if not aware: the type whose speeds stand for all; empty: that of a job's first option
     sharing: bool = False  # let two jobs share GPUs where both gain by it

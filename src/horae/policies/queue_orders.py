@@ -29,6 +29,7 @@ class Sjf:
     """Shortest job first, by the estimated run time in the job's reference shape; never preempts."""
 
     name: ClassVar[str] = "sjf"
+    uses_lengths: ClassVar[bool] = True
     backfill: bool = False  # let longer jobs pass a head that does not fit
 
     def decide(self, view: View) -> Ranking:
@@ -43,6 +44,7 @@ class Srtf:
     """Shortest remaining time first, by the estimated time left in the job's reference shape; preempts."""
 
     name: ClassVar[str] = "srtf"
+    uses_lengths: ClassVar[bool] = True
     backfill: bool = True  # let longer jobs pass a head that does not fit
 
     def decide(self, view: View) -> Ranking:
@@ -57,6 +59,7 @@ class Srsf:
     """Shortest remaining service first: the estimated time left times the GPUs of the gang; preempts."""
 
     name: ClassVar[str] = "srsf"
+    uses_lengths: ClassVar[bool] = True
     backfill: bool = True  # let larger jobs pass a head that does not fit
 
     def decide(self, view: View) -> Ranking:

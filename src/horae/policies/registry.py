@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -131,8 +132,11 @@ def find_policy(name: str) -> type[Policy]:
                 f"policy {name!r} is not installed", field="policy", remedy=f"install the package {EVALUATION}"
             )
         if found is None:
-            known = ", ".join([*POLICIES, *(point.name for point in installed())])
-            raise PolicyError(f"there is no policy {name!r}", field="policy", remedy=f"choose one of {known}")
+            known = [*POLICIES, *(point.name for point in installed())]
+            close = get_close_matches(name.lower().replace("_", "-"), known, n=2, cutoff=0.6)
+            meant = f"did you mean {' or '.join(close)}? " if close else ""
+            remedy = f"{meant}choose one of {', '.join(known)}"
+            raise PolicyError(f"there is no policy {name!r}", field="policy", remedy=remedy)
         _LOADED[name] = _load(found)
     return _LOADED[name]
 
@@ -147,6 +151,11 @@ def register_policy(kind: type[Policy]) -> None:
         raise PolicyError(f"there is a policy {name!r} already", field="policy", remedy="give the class another name")
     check_policy(kind)
     POLICIES[name] = kind  # a class that is defined again, as in a notebook, replaces the former one
+
+
+def uses_lengths(name: str) -> bool:
+    """Whether a policy decides by how long jobs will run, which a real cluster does not know in advance."""
+    return bool(getattr(find_policy(name), "uses_lengths", False))
 
 
 def installed() -> list[EntryPoint]:

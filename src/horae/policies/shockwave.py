@@ -48,6 +48,7 @@ _HAIR = 1e-9  # of a round
 @dataclass(frozen=True)
 class Shockwave:
     name: ClassVar[str] = "shockwave"
+    uses_lengths: ClassVar[bool] = True
     rounds: int = 20  # per window
     interval_seconds: float = 120.0  # length of a round: jobs change at multiples of this
     makespan_weight: float = 0.001  # per second of the makespan, against the mean utility per round

@@ -15,6 +15,7 @@ from horae.model.serialization import Plain
 from horae.reports.statistics import Difference
 
 NOTHING = "-"
+MARK = "*"  # of a policy that knows run times in advance, which a real cluster does not
 
 
 class TableColumn(NamedTuple):
@@ -49,7 +50,7 @@ GROUP_COLUMNS = (
     TableColumn("completion: mean", 0, _hours("completion_mean_seconds")),
     TableColumn("median", 2, _hours("completion_median_seconds")),
     TableColumn("p99", 1, _hours("completion_p99_seconds")),
-    TableColumn("queueing: mean", 3, _hours("queueing_mean_seconds")),
+    TableColumn("waiting: mean", 3, _hours("waiting_mean_seconds")),
     TableColumn("preemptions", 4, _number_column("preemptions", ",.0f")),
     TableColumn("rho max", 3, _number_column("rho_paper.max", ",.2f")),
     TableColumn("rho > 1", 3, _percent("rho_paper.unfair_share")),
@@ -78,7 +79,7 @@ def page(comparison: Comparison) -> Page:
     ranks = [column.rank for column in COLUMNS]
     headings.insert(VERSUS_AFTER, f"vs {comparison.baseline}")
     ranks.insert(VERSUS_AFTER, 1)
-    lines = [(row.label, *_line(row.estimate, _versus_text(row))) for row in comparison.rows]
+    lines = [(marked(row), *_line(row.estimate, _versus_text(row))) for row in comparison.rows]
     lines.append(("lower bound", *_line(comparison.lower_bound, "")))
     return Page(("policy", *headings), (0, *ranks), tuple(lines), left=1)
 
@@ -87,6 +88,11 @@ def group_page(comparison: Comparison) -> Page:
     """A table with one row per policy and tenant or user."""
     headings = ("policy", comparison.by.removesuffix("s"), *(column.heading for column in GROUP_COLUMNS))
     return Page(headings, (0, 0, *(column.rank for column in GROUP_COLUMNS)), tuple(_group_lines(comparison)), left=2)
+
+
+def marked(row: ComparisonRow) -> str:
+    """The label of a policy, with a mark if it knows run times in advance."""
+    return f"{row.label} {MARK}" if row.uses_lengths else row.label
 
 
 def _line(numbers: Numbers, versus: str) -> list[str]:
@@ -98,7 +104,7 @@ def _line(numbers: Numbers, versus: str) -> list[str]:
 def _group_lines(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     for row in comparison.rows:
         for name, numbers in row.groups.items():
-            yield (row.label, name, *(column.text(numbers) for column in GROUP_COLUMNS))
+            yield (marked(row), name, *(column.text(numbers) for column in GROUP_COLUMNS))
 
 
 def _versus_text(row: ComparisonRow) -> str:
@@ -109,9 +115,10 @@ def difference_text(versus: Versus) -> str:
     middle, low, high, _ = versus.relative
     if isnan(middle):
         return NOTHING
+    among = f" on {versus.jobs:,} of {versus.jobs + versus.unpaired:,} jobs" if versus.unpaired else ""
     if not (isfinite(low) and isfinite(high)):
-        return f"{middle:+.1%}"  # one sample has no interval
-    return f"{middle:+.1%} ({low:+.1%} to {high:+.1%})"
+        return f"{middle:+.1%}{among}"  # one sample has no interval
+    return f"{middle:+.1%} ({low:+.1%} to {high:+.1%}){among}"
 
 
 # A comparison for other programs and for papers: equal input gives equal bytes, however many processes ran it
@@ -153,6 +160,7 @@ def _policy(row: ComparisonRow, by: str) -> dict[str, Plain]:
         seeds.append({"seed": seed, **_plain(numbers), **inside})
     return {
         "policy": row.label,
+        "uses_lengths": row.uses_lengths,
         "estimate": _plain(row.estimate),
         "versus_baseline": None if row.versus is None else _versus(row.versus),
         "seeds": seeds,
@@ -164,6 +172,7 @@ def _versus(versus: Versus) -> dict[str, Plain]:
     return {
         "metric": "completion_mean_seconds",
         "jobs_paired": versus.jobs,
+        "jobs_unpaired": versus.unpaired,
         "baseline_mean_seconds": _number(versus.baseline_mean_seconds),
         "difference_seconds": _interval(seconds),
         "difference_relative": _interval(relative),

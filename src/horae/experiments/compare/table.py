@@ -18,6 +18,7 @@ from horae.experiments.compare.baseline_difference import (
     over_seeds,
 )
 from horae.experiments.compare.run import ComparedRun
+from horae.policies.registry import uses_lengths
 from horae.reports.bounds import bounds
 from horae.reports.metrics import GroupMetrics, Metrics, measure
 from horae.reports.run_log import RunLog
@@ -34,6 +35,7 @@ class ComparisonRow:
     by_seed: tuple[Numbers, ...]
     groups_by_seed: tuple[Mapping[str, Numbers], ...]
     versus: Versus | None  # None for the baseline itself
+    uses_lengths: bool = False  # the policy knows run times in advance
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Tally:
         self.means: dict[tuple[str, int], Means] = {}
         self.bounds: dict[int, Numbers] = {}
         self.first: dict[str, RunLog] = {}
+        self.uses_lengths: dict[str, bool] = {}
         self.pairs: dict[str, Common] = {}  # of seed 0
         self._open: dict[int, dict[str, RunLog]] = {}
 
@@ -67,9 +70,11 @@ class Tally:
         return sorted(self.bounds)
 
     def add(self, outcome: ComparedRun) -> None:
-        seed = outcome.task.seed
+        seed, label = outcome.task.seed, outcome.task.label
+        if label not in self.uses_lengths:
+            self.uses_lengths[label] = any(uses_lengths(pool.policy) for pool in outcome.task.setup.pools)
         logs = self._open.setdefault(seed, {})
-        logs[outcome.task.label] = outcome.log
+        logs[label] = outcome.log
         if len(logs) == len(self.labels):
             self._close(seed, self._open.pop(seed))
 
@@ -109,6 +114,7 @@ def _row(tally: Tally, label: str, shown: Sequence[int], is_recorded: bool) -> C
         tuple(tally.numbers[label, seed] for seed in tally.seeds),
         tuple(tally.groups[label, seed] for seed in tally.seeds),
         None if label == tally.baseline else _versus(tally, label, is_recorded),
+        tally.uses_lengths[label],
     )
 
 

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from horae.experiments.compare.baseline_difference import CONFIDENCE
-from horae.experiments.compare.formats import Page, group_page, page
+from horae.experiments.compare.formats import MARK, Page, group_page, page
 from horae.experiments.compare.table import Comparison
 from horae.reports.labels import short_labels
 
@@ -40,6 +40,8 @@ def _legend(comparison: Comparison) -> str:
     seeds = len(comparison.rows[0].by_seed)
     shown = "all numbers are of the trace as it is, seed 0" if comparison.is_recorded else f"means over {seeds} seeds"
     parts = [f"vs {comparison.baseline}: mean completion time of the same jobs{over}", "rho as Themis defines it"]
+    if any(row.uses_lengths for row in comparison.rows):
+        parts.append(f"{MARK} knows run times in advance")
     return "; ".join([*parts, shown] if seeds > 1 else parts)
 
 

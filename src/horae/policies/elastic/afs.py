@@ -37,6 +37,7 @@ _AHEAD_SECONDS = 900.0  # minimum remaining time assumed for a job of unknown le
 @dataclass(frozen=True)
 class Afs:
     name: ClassVar[str] = "afs"
+    uses_lengths: ClassVar[bool] = True
     damping: float = 1.0  # a running job grows only to save more than this many restarts
 
     def __post_init__(self) -> None:

@@ -43,6 +43,7 @@ from horae.policies.elastic.sizes import (
 @dataclass(frozen=True)
 class Optimus:
     name: ClassVar[str] = "optimus"
+    uses_lengths: ClassVar[bool] = True
     interval_seconds: float = 600.0  # sizes change at multiples of this
     convergence: float = 0.05  # of the way from its first loss to its floor: a job with a curve has converged there
     damping: float = 1.0  # a running job grows only to save more than this many restarts

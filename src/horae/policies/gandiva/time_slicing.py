@@ -58,6 +58,7 @@ _KEEPS, _SHRINKS, _WAITS, _HAD_ITS_SLICE, _PARTS, _MIGRATES, _GROWS = range(7)
 @dataclass(frozen=True)
 class GandivaTimeSlicing:
     name: ClassVar[str] = "gandiva-time-slicing"
+    uses_lengths: ClassVar[bool] = True
     packing_min: float = 1.0  # two jobs share while the fractions of their speeds that they keep add up to this
     slice_seconds: float = 60.0  # the length of a turn
     horizon_seconds: float = 3600.0  # a restart must have paid off by then

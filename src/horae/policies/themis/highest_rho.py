@@ -21,6 +21,7 @@ from horae.model.view import View
 @dataclass(frozen=True)
 class HighestRho:
     name: ClassVar[str] = "highest-rho"
+    uses_lengths: ClassVar[bool] = True
     lease_seconds: float = 1200.0
 
     def __post_init__(self) -> None:

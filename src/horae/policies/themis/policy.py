@@ -52,6 +52,7 @@ class _Hall(NamedTuple):
 @dataclass(frozen=True)
 class Themis:
     name: ClassVar[str] = "themis"
+    uses_lengths: ClassVar[bool] = True
     f: float = HIDDEN_SHARE  # the worst (1 - f) of the apps receive an offer
     lease_seconds: float = 1200.0
     payments: bool = True  # if not, every winner keeps its whole lease

@@ -1,0 +1,37 @@
+"""Policies that know run times in advance are marked, and only these."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from horae.model.decisions import Grants
+from horae.model.view import Policy
+from horae.policies.example_views import ExampleView, cases
+from horae.policies.registry import POLICIES, make_policy, uses_lengths
+
+
+def with_other_lengths(case: ExampleView) -> ExampleView:
+    """The same jobs; those of known length are longer, the later ones by more."""
+    jobs = [
+        (job if job.steps_total is None else replace(job, steps_total=job.steps_total * (1 + 7 * (index % 3))), runs)
+        for index, (job, runs) in enumerate(case.jobs)
+    ]
+    return replace(case, jobs=tuple(jobs))
+
+
+def plain(policy: Policy, case: ExampleView) -> list[object]:
+    decision = policy.decide(case.view())
+    numbers = [part for part in decision if isinstance(part, np.ndarray)]
+    if isinstance(decision, Grants):
+        numbers.append(decision.rest.order)
+    return [np.round(part, 9).tolist() for part in numbers]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_mark_says_whether_lengths_matter(name: str) -> None:
+    policy = make_policy(name)
+    matter = any(plain(policy, case) != plain(policy, with_other_lengths(case)) for case in cases(crowds=12))
+    assert matter == uses_lengths(name)
