@@ -22,7 +22,7 @@ from horae.cli.compare import CompareFormat, Request
 from horae.cli.compile_notice import tell_of_compiling
 from horae.cli.progress import ProgressBars, ProgressLines
 from horae.cli.rows import Tell
-from horae.cli.sharing import with_sharing
+from horae.cli.sharing import tell_of_sharing, with_sharing
 from horae.cli.workload import TraceInput, read_workload
 from horae.experiments.compare.formats import as_csv, as_json, as_markdown
 from horae.experiments.compare.run import outcomes
@@ -30,7 +30,7 @@ from horae.experiments.compare.run_spec import Failures, PolicyChoice, RunSpec, 
 from horae.experiments.compare.table import Comparison, tabulate
 from horae.experiments.compare.terminal import print_tables
 from horae.experiments.compare.workload import Workload
-from horae.experiments.inputs import choose_policies, choose_setup, not_negative, positive
+from horae.experiments.inputs import check_failures, choose_policies, choose_setup
 from horae.experiments.result_store import ResultStore, default_folder, sources_digest
 from horae.experiments.workers import RunLost
 from horae.model.errors import InputError, PolicyError
@@ -44,6 +44,7 @@ from horae.scheduler import Scheduler
 POLICIES_DEFAULT = ("fifo", "sjf", "srtf", "las", "tiresias", "drf")
 LISTED_MAX = 10
 
+NOTHING_RAN = 1  # all jobs were refused
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # as shells have it
 
 
@@ -57,7 +58,8 @@ def run_comparison(request: Request) -> int:
     cache = None if request.no_cache else ResultStore(request.cache or default_folder(), tell)
     try:
         with _heeding_termination():
-            _compare(request, cache, tell)
+            if not _compare(request, cache, tell):
+                return NOTHING_RAN
     except RunLost as error:
         raise InputError(error.problem, remedy=f"{error.remedy}; {_what_is_kept(cache)}") from None
     except Terminated:
@@ -85,7 +87,8 @@ def _heeding_termination() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _compare(request: Request, cache: ResultStore | None, tell: Tell) -> None:
+def _compare(request: Request, cache: ResultStore | None, tell: Tell) -> bool:
+    """Runs, measures and prints; returns whether any job could run at all."""
     if request.plots is not None:
         _make_folder(request.plots)
     what = wanted(request, tell)
@@ -102,6 +105,7 @@ def _compare(request: Request, cache: ResultStore | None, tell: Tell) -> None:
     _print(comparison, request, what)
     if request.plots is not None:
         _draw(comparison, request.plots, tell)
+    return any(row.estimate["refused"] < row.estimate["jobs"] for row in comparison.rows)
 
 
 def _make_folder(folder: Path) -> None:
@@ -198,16 +202,14 @@ def wanted(request: Request, tell: Tell) -> Wanted:
     )
     setup = with_sharing(setup, request.sharing)
     policies = choose_policies(request.policies or POLICIES_DEFAULT)
+    tell_of_sharing(setup, policies.values(), tell)
     baseline = choose_baseline(request.baseline, list(policies))
     failures = choose_failures(request)
     return Wanted(setup, policies, baseline, failures, read_workload(request.jobs, setup, request.workload, tell))
 
 
 def choose_failures(request: Request) -> Failures:
-    if request.days_between_failures is not None:
-        positive("--days-between-failures", request.days_between_failures)
-    not_negative("--repair-seconds", request.repair_seconds)
-    not_negative("--checkpoint-seconds", request.checkpoint_seconds)
+    check_failures(request.days_between_failures, request.repair_seconds, request.checkpoint_seconds)
     return Failures(request.days_between_failures, request.repair_seconds, request.checkpoint_seconds)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from horae.experiments.compare.run_spec import PolicyChoice
 from horae.model.setup import Setup
 from horae.model.speeds import Sharing
 from horae.traces.sharing_table import on_types, read_sharing, sharing_rows
@@ -28,6 +30,14 @@ def with_sharing(setup: Setup, path: Path | None) -> Setup:
     if path is None:
         return setup
     return replace(setup, sharing=on_types(_rows(path), setup.cluster.accelerators, path))
+
+
+def tell_of_sharing(setup: Setup, policies: Iterable[PolicyChoice], tell: Callable[[str], None]) -> None:
+    """Reports policies that may share GPUs, where no table says which jobs can."""
+    if not setup.sharing:
+        for choice in policies:
+            if choice.options.get("sharing") is True:
+                tell(f"{choice.name}: sharing changes nothing without a table of pairs; give one with --sharing")
 
 
 def _rows(path: Path) -> tuple[Sharing, ...]:

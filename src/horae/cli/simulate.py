@@ -15,7 +15,7 @@ from rich.table import Table
 from horae import samples
 from horae.cli.compile_notice import tell_of_compiling
 from horae.cli.output import Data, Output, OutputFormat, console, printable, right
-from horae.cli.sharing import SharingOption, with_sharing
+from horae.cli.sharing import SharingOption, tell_of_sharing, with_sharing
 from horae.cli.workload import read_workload
 from horae.cli.workload_options import (
     BrokenMax,
@@ -31,7 +31,7 @@ from horae.cli.workload_options import (
 from horae.engines.random_failures import fault_plan
 from horae.engines.search.engine import first_jobs
 from horae.experiments.compare.run_spec import with_policy
-from horae.experiments.inputs import choose_policies, choose_setup, not_negative, positive
+from horae.experiments.inputs import check_failures, choose_policies, choose_setup
 from horae.experiments.simulate import Run, simulate
 from horae.model.errors import InputError
 from horae.model.searches import Method, searches_of
@@ -97,10 +97,8 @@ def simulate_command(
         setups = {text: with_policy(setup, choice) for text, choice in choose_policies(policy).items()}
     if journal is not None and len(setups) > 1:
         raise InputError("one journal cannot hold several runs", field="--journal", remedy="give one --policy")
-    not_negative("--checkpoint-seconds", checkpoint_seconds)
-    not_negative("--repair-seconds", repair_seconds)
-    if days_between_failures is not None:
-        positive("--days-between-failures", days_between_failures)
+    check_failures(days_between_failures, repair_seconds, checkpoint_seconds)
+    tell_of_sharing(setup, choose_policies(policy or ()).values(), _tell)
     options = WorkloadOptions(
         format=trace_format,
         mapping=map_,
@@ -112,8 +110,10 @@ def simulate_command(
         strict=strict,
         broken_max=broken_max,
     )
-    arrivals = read_workload(jobs, setup, options, lambda line: print(printable(line), file=sys.stderr)).workload(seed)
+    arrivals = read_workload(jobs, setup, options, _tell).workload(seed)
     searches = () if search is None else searches_of(arrivals, search, seed)
+    if search is not None and not searches:
+        raise InputError("no app of the workload has several jobs", field="--search", remedy="add a column app")
     if searches:
         firsts = (first for each in searches for first in first_jobs(each))
         arrivals = sorted(firsts, key=lambda each: each.job.submitted_at)
@@ -122,7 +122,7 @@ def simulate_command(
         until = 2 * arrivals[-1].job.submitted_at
         faults = fault_plan(setup.cluster, seed, days_between_failures, repair_seconds, until)
     names = [pool.policy for each in setups.values() for pool in each.pools]
-    tell_of_compiling(names, lambda line: print(line, file=sys.stderr))
+    tell_of_compiling(names, _tell)
     results = {
         name: _result(
             simulate(each, arrivals, faults, checkpoint_seconds=checkpoint_seconds, journal=journal, searches=searches)
@@ -130,6 +130,12 @@ def simulate_command(
         for name, each in setups.items()
     }
     _print_results(results, output)
+    if all(result.metrics.refused == result.metrics.jobs for result in results.values()):
+        raise typer.Exit(1)
+
+
+def _tell(line: str) -> None:
+    print(printable(line), file=sys.stderr)
 
 
 @demo_app.command()

@@ -54,7 +54,7 @@ def plan(
     file: Annotated[
         Path, typer.Argument(metavar="TRACE", help="A workload with tenants, of any format that is known.")
     ],
-    nodes: Annotated[str, typer.Option(help="The cluster, nodes all alike: 144x8, or 36x8:A100.")],
+    nodes: Annotated[list[str], typer.Option(help="The cluster, nodes all alike: 144x8, or 36x8:A100.")],
     goal: Annotated[float, typer.Option(help="Mean queueing seconds that tenants should not exceed.")] = 600.0,
     goals: Annotated[str | None, typer.Option(help="The same for some of them: nlp=300,vision=3600.")] = None,
     weights: Annotated[str | None, typer.Option(help="How much tenants matter: nlp=3; 1 for those not named.")] = None,
@@ -131,8 +131,10 @@ def plan(
         print(text, end="")
 
 
-def _site(nodes: str) -> PlanningSite:
-    cluster = parse_cluster([nodes]).cluster
+def _site(nodes: Sequence[str]) -> PlanningSite:
+    if len(nodes) != 1:
+        raise InputError("is given several times", field="--nodes", remedy="give one group: nodes are all alike")
+    cluster = parse_cluster(nodes).cluster
     return PlanningSite(cluster.nodes[0], len(cluster.nodes))
 
 

@@ -21,6 +21,8 @@ from horae.traces.clusters.shorthand import parse_cluster
 from horae.traces.formats import parse_mapping
 from horae.traces.yaml_files import load
 
+DAY_SECONDS = 86400.0
+
 
 def choose_setup(
     cluster: Path | None,
@@ -59,6 +61,22 @@ def _policy(text: str) -> PolicyChoice:
     except InputError as error:
         raise PolicyError(error.problem, field="--policy", remedy=error.remedy) from None
     return PolicyChoice(name, options)
+
+
+def check_failures(days_between: float | None, repair_seconds: float, checkpoint_seconds: float) -> None:
+    """Checks the options for random failures; nodes that are broken most of the time are a typing error."""
+    not_negative("--repair-seconds", repair_seconds)
+    not_negative("--checkpoint-seconds", checkpoint_seconds)
+    if days_between is None:
+        return
+    positive("--days-between-failures", days_between)
+    if days_between * DAY_SECONDS < repair_seconds:
+        raise InputError(
+            f"is {days_between:g}: a node would fail every {days_between * DAY_SECONDS:,.0f} s, and is away for "
+            f"{repair_seconds:,.0f} s",
+            field="--days-between-failures",
+            remedy="give more days, or fewer --repair-seconds",
+        )
 
 
 def positive(field: str, value: float) -> None:

@@ -128,6 +128,9 @@ def _column(table: pl.DataFrame, name: str, default: Any) -> Iterable[Any]:
 # How every command reads a workload: which rows count, and how many may be broken
 
 
+PAST_DEADLINE = "has a deadline before its submission, which it misses"
+
+
 @dataclass(frozen=True)
 class JobRules:
     """How the rows of a trace become jobs of a cluster."""
@@ -145,7 +148,7 @@ def jobs_of(trace: Trace, cluster: Cluster, rules: JobRules | None = None) -> tu
     rules = rules or JobRules()
     trace = _with_tenants(trace, rules.tenants)
     jobs, faults = arrivals(trace, cluster, rules.speeds, whole_nodes=rules.whole_nodes, types=rules.types)
-    trace = _with_types_told(trace.without(faults), cluster, rules.types)
+    trace = _with_types_told(_with_deadlines_told(trace.without(faults)), cluster, rules.types)
     if rules.strict:
         trace.strict()
     if not jobs:
@@ -177,6 +180,13 @@ def _with_tenants(trace: Trace, tenants: Sequence[str]) -> Trace:
     }
     table = trace.table.with_columns(pl.col("tenant").replace(renamed))
     return replace(trace, table=table, changed={**trace.changed, **counts})
+
+
+def _with_deadlines_told(trace: Trace) -> Trace:
+    if "deadline" not in trace.table.columns:
+        return trace
+    late = int((trace.table["deadline"] < trace.table["submit"]).fill_null(False).sum())
+    return replace(trace, changed={**trace.changed, PAST_DEADLINE: late}) if late else trace
 
 
 def _with_types_told(trace: Trace, cluster: Cluster, types: Mapping[str, str]) -> Trace:
