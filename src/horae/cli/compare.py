@@ -78,9 +78,9 @@ Nodes = Annotated[
 ]
 Policy = Annotated[
     list[str] | None,
-    typer.Option(help="A policy, with options as YAML: 'tiresias={limits: [1, 3]}'. Repeat for more; six by default."),
+    typer.Option(help="A policy, with options as YAML: 'tiresias={limits: [1, 3]}'. Repeat for more; seven by default."),
 ]
-Baseline = Annotated[str | None, typer.Option(help="The policy that others are compared with; the first by default.")]
+Baseline = Annotated[str | None, typer.Option(help="The policy that others are compared with; slurm by default, or the first.")]
 CadenceOption = Annotated[
     Cadence | None, typer.Option("--cadence", help="When policies are asked; else as the cluster file says.")
 ]

@@ -41,7 +41,8 @@ from horae.model.setup import Setup
 from horae.reports.run_log import REFUSED
 from horae.scheduler import Scheduler
 
-POLICIES_DEFAULT = ("fifo", "sjf", "srtf", "las", "tiresias", "drf")
+BASELINE = "slurm"  # what most clusters run; the default where it is compared
+POLICIES_DEFAULT = (BASELINE, "fifo", "sjf", "srtf", "las", "tiresias", "drf")
 LISTED_MAX = 10
 
 NOTHING_RAN = 1  # all jobs were refused
@@ -215,7 +216,7 @@ def choose_failures(request: Request) -> Failures:
 
 def choose_baseline(baseline: str | None, labels: Sequence[str]) -> str:
     if baseline is None:
-        return labels[0]
+        return BASELINE if BASELINE in labels else labels[0]
     if baseline not in labels:
         known = ", ".join(labels)
         raise PolicyError(f"{baseline!r} is not compared", field="--baseline", remedy=f"choose one of {known}")
