@@ -78,9 +78,13 @@ Nodes = Annotated[
 ]
 Policy = Annotated[
     list[str] | None,
-    typer.Option(help="A policy, with options as YAML: 'tiresias={limits: [1, 3]}'. Repeat for more; seven by default."),
+    typer.Option(
+        help="A policy, with options as YAML: 'tiresias={limits: [1, 3]}'. Repeat for more; seven by default."
+    ),
 ]
-Baseline = Annotated[str | None, typer.Option(help="The policy that others are compared with; slurm by default, or the first.")]
+Baseline = Annotated[
+    str | None, typer.Option(help="The policy that others are compared with; slurm by default, or the first.")
+]
 CadenceOption = Annotated[
     Cadence | None, typer.Option("--cadence", help="When policies are asked; else as the cluster file says.")
 ]

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from types import FrameType
 
@@ -24,9 +24,10 @@ from horae.cli.progress import ProgressBars, ProgressLines
 from horae.cli.rows import Tell
 from horae.cli.sharing import tell_of_sharing, with_sharing
 from horae.cli.workload import TraceInput, read_workload
+from horae.experiments.compare.as_recorded import LABEL, recorded_log
 from horae.experiments.compare.formats import as_csv, as_json, as_markdown
-from horae.experiments.compare.run import outcomes
-from horae.experiments.compare.run_spec import Failures, PolicyChoice, RunSpec, run_specs
+from horae.experiments.compare.run import ComparedRun, outcomes
+from horae.experiments.compare.run_spec import Failures, PolicyChoice, RunSpec, run_specs, with_policy
 from horae.experiments.compare.table import Comparison, tabulate
 from horae.experiments.compare.terminal import print_tables
 from horae.experiments.compare.workload import Workload
@@ -96,17 +97,50 @@ def _compare(request: Request, cache: ResultStore | None, tell: Tell) -> bool:
     todo = run_specs(what.setup, what.policies, request.seeds, what.failures)
     tell_of_compiling([pool.policy for task in todo for pool in task.setup.pools], tell)
     workload, labels, by = what.trace.workload, list(what.policies), f"{request.by.value}s" if request.by else ""
+    recorded = _recorded(what, request.seeds, tell)
     progress = _progress(request)
     with (
         progress.shown(),
         closing(outcomes(todo, workload, request.workers or _cores(), cache, progress)) as found,
     ):
-        comparison = tabulate(found, labels, what.baseline, by, is_recorded=workload.is_recorded)
+        runs = chain(recorded, found)
+        labels = [*(run.task.label for run in recorded), *labels]
+        comparison = tabulate(runs, labels, what.baseline, by, is_recorded=workload.is_recorded)
+    _tell_of_record(comparison, tell)
     tell_left_over(comparison, todo[0], workload, tell)
     _print(comparison, request, what)
     if request.plots is not None:
         _draw(comparison, request.plots, tell)
     return any(row.estimate["refused"] < row.estimate["jobs"] for row in comparison.rows)
+
+
+def _recorded(what: Wanted, seeds: int, tell: Tell) -> list[ComparedRun]:
+    """The run that the trace records, if it has start times; other draws of the trace were never run."""
+    if not what.trace.started_at:
+        return []
+    if seeds > 1:
+        tell("the trace has start times: with one seed they are shown as a row of their own")
+        return []
+    try:
+        log = recorded_log(what.setup, what.trace.workload(0), what.trace.started_at)
+    except InputError as error:
+        tell(f"not shown as recorded: {error.problem}; {error.remedy}")
+        return []
+    by_hand = with_policy(what.setup, PolicyChoice("fifo", {}))  # no policy of ours decided
+    return [ComparedRun(RunSpec(LABEL, by_hand), log, cached=True)]
+
+
+def _tell_of_record(comparison: Comparison, tell: Tell) -> None:
+    """Reports how well the policy that stands for the cluster reproduces what was recorded."""
+    rows = {row.label: row.estimate for row in comparison.rows}
+    if LABEL in rows and BASELINE in rows:
+        record, ours = rows[LABEL], rows[BASELINE]
+        ratio = ours["completion_mean_seconds"] / record["completion_mean_seconds"] - 1
+        waiting = ours["waiting_mean_seconds"] / 3600, record["waiting_mean_seconds"] / 3600
+        tell(
+            f"{BASELINE} reproduces the record: mean completion {ratio:+.1%}, mean waiting {waiting[0]:,.2f} h instead "
+            f"of {waiting[1]:,.2f} h"
+        )
 
 
 def _make_folder(folder: Path) -> None:

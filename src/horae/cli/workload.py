@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,11 +14,13 @@ from horae.experiments.compare.generated_workload import GeneratedWorkload
 from horae.experiments.compare.workload import Recorded, Workload
 from horae.experiments.inputs import pairs
 from horae.model.errors import InputError
+from horae.model.jobs import Arrival
 from horae.model.serialization import Plain
 from horae.model.setup import Setup
 from horae.traces.formats import read_trace
 from horae.traces.generators import GENERATORS
 from horae.traces.jobs import JobRules, jobs_of
+from horae.traces.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class TraceInput:
     rows_broken: int = 0
     left_out: Mapping[str, int] = field(default_factory=dict)
     changed: Mapping[str, int] = field(default_factory=dict)
+    started_at: Mapping[str, float] = field(default_factory=dict)  # by job, as recorded; empty unless all are known
 
     def plain(self) -> dict[str, Plain]:
         return {
@@ -64,7 +67,16 @@ def read_workload(source: str, setup: Setup, options: WorkloadOptions, tell: Tel
         workload = GeneratedWorkload(generator, setup.cluster, rules)
     tell_rows(trace, tell)
     _tell_tenants(setup, {arrival.job.tenant for arrival in jobs}, tell)
-    return TraceInput(source, workload, len(jobs), trace.fault_count, trace.left_out, trace.changed)
+    return TraceInput(
+        source, workload, len(jobs), trace.fault_count, trace.left_out, trace.changed, _started_at(trace, jobs)
+    )
+
+
+def _started_at(trace: Trace, jobs: Sequence[Arrival]) -> dict[str, float]:
+    if "start" not in trace.table.columns:
+        return {}
+    known = dict(trace.table.select("id", "start").drop_nulls().iter_rows())
+    return known if all(arrival.job.id in known for arrival in jobs) else {}
 
 
 def _check_types(types: Mapping[str, str], setup: Setup) -> None:

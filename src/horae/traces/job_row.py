@@ -20,6 +20,7 @@
 | nodes          | the names of nodes on which it may run (`a0\\|a1`); all if absent                      |
 | pinned         | the pinned cell of its tenant in which it must run                                     |
 | lazy           | it may be made preemptible where it runs, rather than be stopped at once               |
+| start          | when it started where it was recorded; `compare` shows that run beside the others      |
 | limit          | the run time that its user asked for at most; backfilling relies on it                 |
 | weight, priority, deadline, restart, min_runtime, grace, preemptions_max, retries_max, cpus_per_gpu, memory_per_gpu,
   command, workdir | as they say                                                                          |
@@ -123,6 +124,7 @@ class JobRow(BaseModel):
     priority: Annotated[Whole, Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = 0
     deadline: Seconds = inf
     limit: Annotated[Seconds, Field(gt=0)] = inf
+    start: Seconds | None = None
     restart: Seconds | None = None
     min_runtime: Seconds = 0.0
     grace: Seconds = 0.0

@@ -44,6 +44,7 @@ SCHEMA: Mapping[str, pl.DataType] = {
     "priority": pl.Int64(),
     "deadline": pl.Float64(),
     "limit": pl.Float64(),
+    "start": pl.Float64(),  # as recorded
     "restart": pl.Float64(),
     "min_runtime": pl.Float64(),
     "grace": pl.Float64(),

@@ -137,6 +137,6 @@ class Sieve:
         first = float(self.table.select(pl.col("submit").min()).item())
         if not dated and first <= EPOCH_SECONDS_MIN:
             return ""
-        names = [name for name in ("submit", "deadline") if name in self._known()]
+        names = [name for name in ("submit", "deadline", "start") if name in self._known()]
         self.add(*(pl.col(name) - first for name in names))
         return datetime.fromtimestamp(first, UTC).replace(tzinfo=None).isoformat(sep=" ")

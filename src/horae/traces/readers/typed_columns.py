@@ -43,6 +43,7 @@ PLAIN: Mapping[str, Plain] = {
     "priority": Plain(-PRIORITY_MAX, PRIORITY_MAX),
     "deadline": _TIME,
     "limit": Plain(0, SECONDS_MAX, above_least=True),
+    "start": _TIME,
     "restart": _TIME,
     "min_runtime": _TIME,
     "grace": _TIME,
