@@ -27,11 +27,12 @@ from horae.experiments.result_store import ResultStore
 from horae.experiments.simulate import Run
 from horae.experiments.simulate import simulate as run_simulation
 from horae.journal import read_journal
-from horae.model.errors import InputError
+from horae.model.errors import InputError, PolicyError
 from horae.model.jobs import Arrival
+from horae.model.serialization import to_plain
 from horae.model.setup import Cadence, Setup
 from horae.model.view import Policy
-from horae.policies.registry import register_policy
+from horae.policies.registry import option_defaults, register_policy
 from horae.reports.frames import apps_frame, jobs_frame, leases_frame
 from horae.reports.metrics import Metrics, measure
 from horae.reports.run_log import RunLog
@@ -156,6 +157,8 @@ def load_cluster(
         >>> load_cluster("2x4").cluster.gpu_count
         8
     """
+    if cadence is not None and cadence not in [each.value for each in Cadence]:
+        raise InputError(f"is {cadence!r}", field="cadence", remedy="give 'events' or 'rounds'")
     path = Path(source)
     is_file = isinstance(source, Path) or path.suffix in (".yaml", ".yml") or path.exists()
     cluster, nodes = (path, ()) if is_file else (None, (str(source),))
@@ -196,12 +199,13 @@ def simulate(
     jobs: Jobs | Iterable[Arrival],
     policy: PolicyLike | None = None,
     *,
-    seed: int = 0,
+    seed: int | None = None,
     failures: Failures = NO_FAILURES,
     journal: str | Path | None = None,
 ) -> SimulationResult:
     """Run a workload through the scheduler in virtual time, under one policy or as the cluster file says."""
-    arrivals = list(jobs.arrivals if isinstance(jobs, Jobs) else jobs)
+    arrivals = _arrivals(jobs)
+    seed = cluster.seed if seed is None else seed
     setup = replace(cluster, seed=seed)
     if policy is not None:
         setup = with_policy(setup, _choice(policy)[1])
@@ -231,7 +235,11 @@ def compare(
 
     `by` is "", "tenants" or "users" and adds rows for each of these; `store` is a folder that keeps results.
     """
-    chosen = dict(_choice(policy) for policy in policies)
+    chosen = _choices(policies)
+    if seeds < 1:
+        raise InputError(f"is {seeds}", field="seeds", remedy="give 1 or more")
+    if workers < 1:
+        raise InputError(f"is {workers}", field="workers", remedy="give 1 or more")
     if not chosen:
         raise InputError("there is no policy", field="policies", remedy="name at least one")
     if by not in ("", "tenants", "users"):
@@ -239,10 +247,22 @@ def compare(
     first = baseline or next(iter(chosen))
     if first not in chosen:
         raise InputError(f"{first!r} is not compared", field="baseline", remedy=f"choose one of {', '.join(chosen)}")
-    workload = Recorded(tuple(jobs.arrivals if isinstance(jobs, Jobs) else jobs))
+    workload = Recorded(tuple(_arrivals(jobs)))
     results = None if store is None else ResultStore(Path(store), print)
     runs = outcomes(run_specs(cluster, chosen, seeds, failures), workload, workers, results)
     return ComparisonResult(tabulate(runs, list(chosen), first, by, is_recorded=True))
+
+
+def _choices(policies: Sequence[PolicyLike]) -> dict[str, PolicyChoice]:
+    """Policies by label; two of one label would be one row."""
+    chosen: dict[str, PolicyChoice] = {}
+    for policy in policies:
+        label, choice = _choice(policy)
+        if label in chosen:
+            remedy = "name each once; classes need names of their own"
+            raise PolicyError(f"two policies are called {label!r}", field="policies", remedy=remedy)
+        chosen[label] = choice
+    return chosen
 
 
 def _choice(policy: PolicyLike) -> tuple[str, PolicyChoice]:
@@ -250,11 +270,37 @@ def _choice(policy: PolicyLike) -> tuple[str, PolicyChoice]:
     if isinstance(policy, str):
         return policy, choose_policies([policy])[policy]
     kind = policy if isinstance(policy, type) else type(policy)
+    if not isinstance(policy, type) and not is_dataclass(policy) and getattr(policy, "__dict__", None):
+        raise PolicyError(
+            f"{kind.__name__} has values that only this object has: {', '.join(vars(policy))}",
+            field="policy",
+            remedy="make it a dataclass, so that they are options",
+        )
     register_policy(kind)
     options: dict[str, object] = {}
     if is_dataclass(policy) and not isinstance(policy, type):
-        options = {item.name: getattr(policy, item.name) for item in fields(policy) if item.init}
-    return kind.name, PolicyChoice(kind.name, options)
+        defaults = option_defaults(kind)
+        given = {item.name: getattr(policy, item.name) for item in fields(policy) if item.init}
+        options = {name: value for name, value in given.items() if name not in defaults or value != defaults[name]}
+    shown = ", ".join(f"{name}: {to_plain(value)}" for name, value in options.items())
+    return f"{kind.name}={{{shown}}}" if options else kind.name, PolicyChoice(kind.name, options)
+
+
+def _arrivals(jobs: Jobs | Iterable[Arrival]) -> list[Arrival]:
+    """The jobs in the order of submission, each with an id of its own."""
+    if isinstance(jobs, Jobs):
+        return list(jobs.arrivals)
+    made = list(jobs) if isinstance(jobs, Iterable) else [jobs]
+    for each in made:
+        if not isinstance(each, Arrival):
+            problem = f"{type(each).__name__} is no job"
+            raise InputError(problem, field="jobs", remedy="give what load_jobs returns, or arrivals")
+    seen: set[str] = set()
+    for each in made:
+        if each.job.id in seen:
+            raise InputError(f"two jobs are called {each.job.id!r}", field="jobs", remedy="give each its own id")
+        seen.add(each.job.id)
+    return sorted(made, key=lambda each: each.job.submitted_at)
 
 
 def _figures(logs: Mapping[str, RunLog]) -> dict[str, Figure]:

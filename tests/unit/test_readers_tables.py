@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable
 from datetime import datetime
-from math import inf
 from pathlib import Path
 
 import polars as pl
@@ -13,7 +12,7 @@ import pytest
 from trace_files import DAY, HELIOS, OPENB, SACCT, column, complaint, faults, write
 
 from horae.traces.clusters.hived import is_hived, read_hived
-from horae.traces.formats import FORMATS, detect, known_formats, parse_mapping, read_trace
+from horae.traces.formats import FORMATS, detect, known_formats, parse_mapping, read_trace, write_trace
 from horae.traces.readers import published_table
 from horae.traces.readers.text_file import HEAD_BYTES
 from horae.traces.trace import Trace
@@ -64,9 +63,12 @@ def test_shockwave_gives_run_times(tmp_path: Path) -> None:
     path.write_text("".join("\t".join(map(str, job)) + "\n" for job in (one, two, wrong)))
     trace = read_trace(path)
     columns = ("submit", "gpus", "duration", "weight", "deadline")
-    assert trace.table.select(columns).rows() == [(55.0, 2, 1418.0, 1.0, inf), (60.0, 1, 200.0, 2.0, 360.0)]
+    assert trace.table.select(columns).rows() == [(55.0, 2, 1418.0, 1.0, None), (60.0, 1, 200.0, 2.0, 360.0)]
     assert trace.changed == {"changes its batch size as it runs: at a constant speed, for the same run time": 1}
     assert [fault[:2] for fault in faults(trace)] == [(3, "mode")]
+    write_trace(trace, tmp_path / "own.csv")
+    again = read_trace(tmp_path / "own.csv")
+    assert (len(again.table), again.fault_count) == (2, 0)
 
 
 def test_what_is_wrong_in_gavel_is_listed(tmp_path: Path) -> None:

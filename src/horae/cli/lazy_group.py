@@ -76,10 +76,11 @@ def _loaded(name: str, lazy: _Lazy) -> Any:
     module, _, attribute = lazy.target.partition(":")
     try:
         app: typer.Typer = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (Exception, SystemExit) as error:  # a foreign module may raise anything when it is imported
         if module.startswith("horae."):
             raise
-        raise InputError(f"{lazy.target} cannot be imported: {error}", remedy="fix or remove the package") from None
+        problem = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(f"{lazy.target} cannot be imported: {problem}", remedy="fix or remove the package") from None
     command = typer.main.get_group(app) if lazy.is_group else typer.main.get_command(app)
     command.name = name
     return command

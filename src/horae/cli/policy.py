@@ -89,7 +89,7 @@ def _meanings(kind: type[Policy]) -> dict[str, str]:
     """By option, also of a base class: the comment behind it, which is where its meaning is written."""
     try:
         source = "".join(inspect.getsource(each) for each in kind.__mro__[-2::-1])
-    except (OSError, TypeError):
+    except (OSError, TypeError, AttributeError):  # a factory is no class
         return {}
     return dict(re.findall(r"^    (\w+): .*?=.*?  # (.+)$", source, re.MULTILINE))
 

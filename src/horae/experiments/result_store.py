@@ -12,6 +12,7 @@ from functools import cache
 from importlib.metadata import packages_distributions, version
 from operator import attrgetter
 from pathlib import Path
+from types import CodeType
 from typing import TypeVar
 
 import horae
@@ -167,13 +168,33 @@ def _class_digest(kind: type[Policy]) -> str:
     """A digest of the whole package, as a policy may have helpers, and of its version, as it may have dependencies."""
     module = kind.__module__
     file = getattr(sys.modules[module], "__file__", None)
-    if file is None or Path(file).is_relative_to(PACKAGE):
+    if file is None or not Path(file).is_file():  # defined in a notebook, or on standard input
+        return _code_digest(kind)
+    if Path(file).is_relative_to(PACKAGE):
         return ""
     folder = _package_folder(module)
     digest = hashlib.sha256(json.dumps(_versions(module.partition(".")[0])).encode())
     files = [Path(file)] if folder is None else folder.rglob("*.py")
     digest.update(files_digest(folder or Path(file).parent, files).encode())
     return digest.hexdigest()
+
+
+def _code_digest(kind: type[Policy]) -> str:
+    """A digest of the compiled methods of a class, and of its values."""
+    digest = hashlib.sha256()
+    for name, value in sorted(vars(kind).items()):
+        code = getattr(value, "__code__", None)
+        plain = (
+            _code_parts(code) if code is not None else "" if callable(value) or name.startswith("__") else repr(value)
+        )
+        digest.update(f"{name}={plain};".encode())
+    return digest.hexdigest()
+
+
+def _code_parts(code: CodeType) -> str:
+    """What a function does; the places of its lines do not matter."""
+    constants = [_code_parts(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
+    return f"{code.co_code.hex()} {constants} {code.co_names} {code.co_varnames}"
 
 
 def _package_folder(module: str) -> Path | None:

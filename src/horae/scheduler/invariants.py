@@ -8,7 +8,7 @@ import numpy as np
 
 from horae.cells.pool_layout import PoolLayout
 from horae.model.arrays import Bools, Ints
-from horae.model.decisions import Decision, Grants, Pairs, Shares
+from horae.model.decisions import Decision, Grants, Pairs, Ranking, Shares
 from horae.model.errors import BrokenInvariant, PolicyError
 from horae.model.job_table import NONE
 from horae.model.plans import RoundPlan
@@ -22,7 +22,9 @@ _HAIR = 1e-6
 
 
 def check_decision(decision: Decision, view: View, policy: str) -> None:
-    """Checks that shares are fractions of time, because wrong ones would corrupt debts for good, and that pairs fit."""
+    """Checks that a decision is one: rows that exist, each once, times that are times, and shares that are fractions of
+    time, because wrong ones would corrupt debts for good."""
+    _check_form(decision, len(view.jobs), policy)
     if isinstance(decision, Shares):
         fraction = decision.fraction
         if fraction.shape != view.jobs.shape.shape or not (
@@ -39,6 +41,30 @@ def check_decision(decision: Decision, view: View, policy: str) -> None:
         both = decision.partner != NONE
         rows, options = (decision.row[both], decision.partner[both]), decision.option[both]
         _check_pairs(Pairs(*rows, options, decision.partner_option[both], np.ones(len(options))), view, policy)
+
+
+def _check_form(decision: Decision, count: int, policy: str) -> None:
+    if not isinstance(decision, Ranking | Shares | Grants):
+        raise _wrong(policy, f"answers with {type(decision).__name__}", "answer with a Ranking, Shares or Grants")
+    until = decision.stands_until
+    if not isinstance(until, int | float) or until != until:  # noqa: PLR0124  nan
+        raise _wrong(policy, f"has stands_until {until!r}", "give a time, or leave it out")
+    if isinstance(decision, Shares):
+        return
+    ranking = decision.rest if isinstance(decision, Grants) else decision
+    for rows, is_once in ((ranking.order, True), (decision.row if isinstance(decision, Grants) else None, False)):
+        if rows is None:
+            continue
+        if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "iu" or rows.ndim != 1:
+            raise _wrong(policy, "names rows that are no array of whole numbers", "give rows of the view")
+        if len(rows) and not (rows.min() >= 0 and rows.max() < count):
+            raise _wrong(policy, "names rows that the view does not have", f"give rows from 0 to {count - 1}")
+        if is_once and len(rows) > 1 and np.bincount(rows, minlength=count).max() > 1:
+            raise _wrong(policy, "ranks a row twice", "give each row once")
+
+
+def _wrong(policy: str, problem: str, remedy: str) -> PolicyError:
+    return PolicyError(f"policy {policy!r} {problem}", field="policy", remedy=remedy)
 
 
 def _check_pairs(pairs: Pairs, view: View, policy: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,7 +64,17 @@ def known_formats() -> Mapping[str, TraceFormat]:
 @cache
 def _installed_formats() -> Mapping[str, TraceFormat]:
     points = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
-    return {point.name: point.load() for point in points if point.name not in FORMATS}
+    found = {point.name: _loaded(point) for point in points if point.name not in FORMATS}
+    return {name: known for name, known in found.items() if known is not None}
+
+
+def _loaded(point: EntryPoint) -> TraceFormat | None:
+    """A format of another package; None if it cannot be used, which must not keep other files from being read."""
+    try:
+        known = point.load()
+    except (Exception, SystemExit):  # a foreign module may raise anything when it is imported
+        return None
+    return known if isinstance(known, TraceFormat) else None
 
 
 def read_trace(

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from horae.experiments.compare.baseline_difference import CONFIDENCE, Versus
 from horae.experiments.compare.table import Comparison, ComparisonRow, Numbers
+from horae.model.safe_text import printable
 from horae.model.serialization import Plain
 from horae.reports.statistics import Difference
 
@@ -92,7 +93,8 @@ def group_page(comparison: Comparison) -> Page:
 
 def marked(row: ComparisonRow) -> str:
     """The label of a policy, with a mark if it knows run times in advance."""
-    return f"{row.label} {MARK}" if row.uses_lengths else row.label
+    label = printable(row.label)
+    return f"{label} {MARK}" if row.uses_lengths else label
 
 
 def _line(numbers: Numbers, versus: str) -> list[str]:
@@ -104,7 +106,7 @@ def _line(numbers: Numbers, versus: str) -> list[str]:
 def _group_lines(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     for row in comparison.rows:
         for name, numbers in row.groups.items():
-            yield (marked(row), name, *(column.text(numbers) for column in GROUP_COLUMNS))
+            yield (marked(row), printable(name), *(column.text(numbers) for column in GROUP_COLUMNS))
 
 
 def _versus_text(row: ComparisonRow) -> str:

@@ -14,7 +14,9 @@ from horae.traces.clusters.file import NODE_GPUS_MAX, SPARE
 NODES_MAX = 100_000
 ACCELERATOR = "gpu"  # where the type is not given
 FIELD = "--nodes"
-_FORM = re.compile(r"(?:(?P<tenant>[^=]+)=)?(?P<nodes>\d{1,9})x(?P<gpus>\d{1,9})(?::(?P<accelerator>\S+))?")
+_FORM = re.compile(
+    r"(?:(?P<tenant>[^=]+)=)?(?P<nodes>\d{1,9})x(?P<gpus>\d{1,9})(?::(?P<accelerator>[^\s,;:=\x00-\x1f]+))?"
+)
 
 
 class _Group(NamedTuple):
@@ -47,7 +49,9 @@ def _group(text: str) -> _Group:
     found = _FORM.fullmatch(text.strip())
     if found is None:
         raise ClusterError(
-            f"{text!r} is no group of nodes", field=FIELD, remedy="write 20x8, 20x8:V100 or tenant=20x8 (nodes x GPUs)"
+            f"{text!r} is no group of nodes",
+            field=FIELD,
+            remedy="write 20x8, 20x8:V100 or tenant=20x8; repeat it for more",
         )
     tenant, accelerator = (found["tenant"] or "").strip(), found["accelerator"] or ACCELERATOR
     if tenant == SPARE:

@@ -9,7 +9,6 @@ dropped: they are specific to Gavel's cluster.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 from pathlib import Path
 
 import polars as pl
@@ -57,7 +56,7 @@ def read_shockwave(path: Path, where: Where | None = None) -> Trace:
     sieve.change(pl.col("mode") != "static", ADAPTS)
     typed(sieve, {name: column for name, column in COLUMNS.items() if name != "steps"} | {"duration": "duration"})
     late = pl.col("submit") + pl.col("slo").cast(pl.Float64, strict=False) * pl.col("duration")
-    sieve.add(pl.when(has_slo).then(late).otherwise(inf).alias("deadline"))
+    sieve.add(pl.when(has_slo).then(late).otherwise(None).alias("deadline"))
     return sieve.trace({})
 
 

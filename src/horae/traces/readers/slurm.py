@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 
 import polars as pl
@@ -126,11 +125,11 @@ def _read_limit(sieve: Sieve) -> None:
     """Adds the time limit, in seconds; none where Slurm has none."""
     if "TimelimitRaw" in sieve.table.columns:
         minutes = pl.col("TimelimitRaw").cast(pl.Float64, strict=False)
-        sieve.add(pl.when(minutes > 0).then(60.0 * minutes).otherwise(inf).alias("limit"))
+        sieve.add(pl.when(minutes > 0).then(60.0 * minutes).otherwise(None).alias("limit"))
     elif "Timelimit" in sieve.table.columns:
         _as_seconds(sieve, "Timelimit")
         limit = pl.col("Timelimit").cast(pl.Float64, strict=False)
-        sieve.add(pl.when(limit > 0).then(limit).otherwise(inf).alias("limit"))
+        sieve.add(pl.when(limit > 0).then(limit).otherwise(None).alias("limit"))
 
 
 def _as_seconds(sieve: Sieve, column: str) -> None:
