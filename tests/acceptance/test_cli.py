@@ -164,7 +164,9 @@ def test_a_tenant_without_a_pool_is_refused(tmp_path: Path, three_jobs: Path) ->
     want = [
         f"refused {name}: never: tenant 'default' has no pool in this cluster" for name in ("huge", "small", "late")
     ]
-    assert outcome.err.splitlines() == want
+    told = ["no jobs of tenant nlp in the trace", "1 of the trace's tenants are not in the cluster: default"]
+    assert outcome.err.splitlines() == [*told, *want]
+    assert outcome.code == 1
     (row,) = rows(horae("simulate", "--cluster", cluster, "--jobs", three_jobs).out)
     assert row == ["fifo", "0/3", "3", "-", "-", "-", "-", "0.00 h", "0.0%", "0"]
 

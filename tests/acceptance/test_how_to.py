@@ -27,6 +27,17 @@ def test_a_type_without_a_speed_is_not_accepted() -> None:
 
 def test_a_model_without_speeds_and_with_steps_is_a_broken_row() -> None:
     Path("jobs.csv").write_text(FILES["jobs.csv"] + "new-1,0,1,100,Unheard\n", encoding="utf-8")
-    done = horae("compare", "jobs.csv", "--cluster", "lab.yaml", "--speeds", "speeds.json", "--policy", "fifo")
+    done = horae(
+        "compare",
+        "jobs.csv",
+        "--cluster",
+        "lab.yaml",
+        "--speeds",
+        "speeds.json",
+        "--policy",
+        "fifo",
+        "--broken-max",
+        "0.2",
+    )
     assert done.code == 0
     assert "jobs.csv:6: model: how fast 'Unheard' runs on the cluster's GPUs is not known" in done.err

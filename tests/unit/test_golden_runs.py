@@ -103,7 +103,7 @@ def test_every_registered_policy_takes_part() -> None:
         given = run.make()
         used |= {pool.policy for pool in given.setup.pools}
         used |= {getattr(event, "policy", "") for event in given.outside}
-    assert set(POLICIES) - {"priority"} <= used  # which older checkouts do not have
+    assert set(POLICIES) - {"priority", "slurm"} <= used  # which older checkouts do not have
 
 
 def test_an_older_checkout_knows_some_policies_as_options_of_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def sacct(folder: Path, *rows: str) -> Trace:
 def test_sacct_gives_who_when_and_how_long(tmp_path: Path) -> None:
     trace = sacct(tmp_path, job("7", submit=f"{DAY}T00:00:30"), job("8_1"))
     assert column(trace, "limit") == [86400.0, 86400.0]
-    assert trace.table.drop("line", "limit").rows(named=True) == [
+    assert trace.table.drop("line", "limit", "start").rows(named=True) == [
         {"id": "8_1", "submit": 0.0, "gpus": 2, "duration": 600.0, "user": "ann", "tenant": "nlp", "gpu_type": None},
         {"id": "7", "submit": 30.0, "gpus": 2, "duration": 600.0, "user": "ann", "tenant": "nlp", "gpu_type": None},
     ]
@@ -240,7 +240,7 @@ def test_helios_gives_tenants_and_leaves_out_jobs_without_gpus(tmp_path: Path) -
     trace = helios(
         tmp_path, helios_job(), helios_job("2", gpus="0"), helios_job("3", start=""), helios_job("4", duration="0")
     )
-    assert trace.table.drop("line").rows(named=True) == [
+    assert trace.table.drop("line", "start").rows(named=True) == [
         {"id": "1", "submit": 0.0, "gpus": 8, "duration": 20.0, "user": "ann", "tenant": "vc1"}
     ]
     assert trace.left_out == {"asks for no GPU": 1, "never ran": 1, "ran for no time": 1}

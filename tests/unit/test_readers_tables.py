@@ -106,7 +106,7 @@ def test_openb_rounds_parts_of_gpus_up_and_divides_the_rest(tmp_path: Path) -> N
         "e,-1,1024,1,1000,,BE,Running,8,9,8",
     ]
     trace = read_trace(write(tmp_path, "\n".join([OPENB, *rows])))
-    assert trace.table.drop("line").rows(named=True) == [
+    assert trace.table.drop("line", "start").rows(named=True) == [
         {
             "id": "a",
             "submit": 5.0,

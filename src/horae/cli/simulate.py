@@ -112,7 +112,7 @@ def simulate_command(
     )
     arrivals = read_workload(jobs, setup, options, _tell).workload(seed)
     searches = () if search is None else searches_of(arrivals, search, seed)
-    if search is not None and not searches:
+    if search is not None and all(len(each.trials) == 1 for each in searches):
         raise InputError("no app of the workload has several jobs", field="--search", remedy="add a column app")
     if searches:
         firsts = (first for each in searches for first in first_jobs(each))

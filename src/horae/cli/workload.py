@@ -13,13 +13,14 @@ from horae.cli.workload_options import WorkloadOptions
 from horae.experiments.compare.generated_workload import GeneratedWorkload
 from horae.experiments.compare.workload import Recorded, Workload
 from horae.experiments.inputs import pairs
-from horae.model.errors import InputError
+from horae.model.errors import InputError, JobError
 from horae.model.jobs import Arrival
 from horae.model.serialization import Plain
 from horae.model.setup import Setup
 from horae.traces.formats import read_trace
 from horae.traces.generators import GENERATORS
 from horae.traces.jobs import JobRules, jobs_of
+from horae.traces.readers import native
 from horae.traces.trace import Trace
 
 
@@ -58,7 +59,10 @@ def read_workload(source: str, setup: Setup, options: WorkloadOptions, tell: Tel
     _check_types(rules.types, setup)
     if source.partition("=")[0] not in GENERATORS or Path(source).exists():
         mapping, where = pairs(options.mapping, "--map"), pairs(options.where, "--where")
-        trace, jobs = jobs_of(read_trace(Path(source), options.format, mapping, where), setup.cluster, rules)
+        try:
+            trace, jobs = jobs_of(read_trace(Path(source), options.format, mapping, where), setup.cluster, rules)
+        except JobError as error:
+            raise native.place(error, Path(source)) from None
         workload: Workload = Recorded(tuple(jobs))
     else:
         _refuse_file_options(source, options)

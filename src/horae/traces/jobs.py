@@ -155,13 +155,12 @@ def jobs_of(trace: Trace, cluster: Cluster, rules: JobRules | None = None) -> tu
         raise trace.faults[0].error(trace.source) if trace.faults else no_jobs(trace.source)
     broken = trace.fault_count / (len(jobs) + trace.fault_count)
     if broken > rules.broken_max:
-        first = trace.faults[0]
-        raise JobError(
-            f"{trace.fault_count:,} of {len(jobs) + trace.fault_count:,} rows are broken; the first: "
-            f"line {first.line}, {first.field}: {first.problem}; {first.remedy}",
-            file=trace.source,
-            remedy=f"name types with --types, or allow it with --broken-max {ceil(100 * broken) / 100:g}",
-        )
+        first, count = trace.faults[0], trace.fault_count
+        remedy = first.remedy
+        if count > 1:
+            allowed = f"--broken-max {ceil(100 * broken) / 100:g} allows it"
+            remedy += f"; {count:,} of {len(jobs) + count:,} rows are broken, {allowed}"
+        raise JobError(first.problem, file=trace.source, line=first.line, field=first.field, remedy=remedy)
     return trace, jobs
 
 

@@ -22,7 +22,7 @@ def seconds(value: object) -> float:
     if clock is not None and (clock[1] is None or clock[2] is not None):
         days, hours, minutes, rest = (float(part or 0) for part in clock.groups())
         return 86400.0 * days + 3600.0 * hours + 60.0 * minutes + rest
-    return _amount(value, _SECONDS, "time", "give seconds, a number with s, m, h or d, or 01:30:00")
+    return _amount(value, _SECONDS, "time", "give seconds, or a number with s, m, h or d")
 
 
 def memory_bytes(value: object) -> float:

@@ -27,6 +27,7 @@ from horae.policies.elastic.sizes import Ladders, by_step, climb, damped, gpus_o
 @dataclass(frozen=True)
 class Slaq:
     name: ClassVar[str] = "slaq"
+    uses_lengths: ClassVar[bool] = True
     epoch_seconds: float = 300.0  # sizes change at multiples of this
     damping: float = 1.0  # how many restarts a change of size is assumed to cost
 
