@@ -148,7 +148,7 @@ def test_what_changes_nothing_is_said(tmp_path: Path, words: list[str], told: st
 )
 def test_what_cannot_be_meant_is_an_error(tmp_path: Path, words: list[str], want: str) -> None:
     path = tmp_path / "jobs.csv"
-    path.write_text(SMALL)
+    path.write_text("submit,gpus,duration\n100,1,60\n100,1,60\n")
     assert want in horae("simulate", "--jobs", path, "--nodes", "1x4", *words).complaint
 
 

@@ -317,7 +317,7 @@ def test_the_separator_of_a_mapped_file_is_told_by_its_header(tmp_path: Path, ma
 def test_other_separators_than_ours_are_named(tmp_path: Path, mark: str, name: str) -> None:
     path = write(tmp_path, mark.join(("submit", "gpus", "duration")) + "\n")
     assert complaint(lambda: read_trace(path)) == (
-        f"{path}: has {name} between its cells; "
+        f"{path}:1: has {name} between its cells; "
         "put commas there, or name the columns with --map submit=COLUMN,gpus=COLUMN,duration=COLUMN"
     )
 

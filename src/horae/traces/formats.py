@@ -129,7 +129,9 @@ def detect(path: Path) -> str:
     separator = "|" if "|" in lines[0] else ","
     marks = native.separated_by(lines[0])
     if marks and separator == ",":
-        raise InputError(f"has {marks} between its cells", file=str(path), remedy=f"put commas there, or {native.MAP}")
+        raise InputError(
+            f"has {marks} between its cells", file=str(path), line=1, remedy=f"put commas there, or {native.MAP}"
+        )
     return _by_columns(path, [cell.strip().strip('"') for cell in lines[0].split(separator)], separator)
 
 
@@ -146,6 +148,8 @@ def _by_columns(path: Path, header: list[str], separator: str) -> str:
     for name, known in (*_installed_formats().items(), *FORMATS.items()):  # installed ones may be more specific
         if known.separator == separator and any(columns <= found for columns in known.columns):
             return name
+    if found & {"submit", "gpus"}:
+        return "horae"  # which says what is missing
     shown = printable(", ".join(header[:12])[:200]) + (", ..." if len(header) > 12 else "")
     raise InputError(
         f"is of no format that is known; its columns are {shown}",

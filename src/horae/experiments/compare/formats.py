@@ -93,8 +93,13 @@ def group_page(comparison: Comparison) -> Page:
 
 def marked(row: ComparisonRow) -> str:
     """The label of a policy, with a mark if it knows run times in advance."""
-    label = printable(row.label)
+    label = _one_line(row.label)
     return f"{label} {MARK}" if row.uses_lengths else label
+
+
+def _one_line(name: str) -> str:
+    """A name on one line, with control characters escaped."""
+    return printable(" ".join(name.splitlines()))
 
 
 def _line(numbers: Numbers, versus: str) -> list[str]:
@@ -106,7 +111,7 @@ def _line(numbers: Numbers, versus: str) -> list[str]:
 def _group_lines(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     for row in comparison.rows:
         for name, numbers in row.groups.items():
-            yield (marked(row), printable(name), *(column.text(numbers) for column in GROUP_COLUMNS))
+            yield (marked(row), _one_line(name), *(column.text(numbers) for column in GROUP_COLUMNS))
 
 
 def _versus_text(row: ComparisonRow) -> str:

@@ -51,7 +51,7 @@ def _group(text: str) -> _Group:
         raise ClusterError(
             f"{text!r} is no group of nodes",
             field=FIELD,
-            remedy="write 20x8, 20x8:V100 or tenant=20x8; repeat it for more",
+            remedy="write 20x8, 20x8:V100 or tenant=20x8 (nodes x GPUs)",
         )
     tenant, accelerator = (found["tenant"] or "").strip(), found["accelerator"] or ACCELERATOR
     if tenant == SPARE:
