@@ -21,6 +21,7 @@ def test_one_version_everywhere() -> None:
 
 def test_the_changelog_has_one_section_per_version_newest_first() -> None:
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    headings = headings[1:] if headings[0] == "Unreleased" else headings
     versions = [re.fullmatch(r"(\d+)\.(\d+)\.(\d+)(?: \(\d{4}-\d{2}-\d{2}\))?", heading) for heading in headings]
     assert all(versions), headings
     numbers = [tuple(map(int, found.groups())) for found in versions if found]
