@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from io import StringIO
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from horae.experiments.compare.formats import as_csv, as_json, as_markdown
+from horae.experiments.compare.formats import as_columns, as_json, as_markdown
 from horae.experiments.compare.run import outcomes
 from horae.experiments.compare.run_spec import NO_FAILURES, Failures, PolicyChoice, run_specs, with_policy
-from horae.experiments.compare.table import Comparison, tabulate
-from horae.experiments.compare.workload import Recorded
+from horae.experiments.compare.table import Comparison, TableOptions, tabulate
+from horae.experiments.compare.workload import Recorded, has_limits
 from horae.experiments.explain_journal import JournalExplanation, explain_journal
 from horae.experiments.inputs import choose_policies, choose_setup
 from horae.experiments.replay import Replay, replay_file
@@ -33,6 +32,7 @@ from horae.model.serialization import to_plain
 from horae.model.setup import Cadence, Setup
 from horae.model.view import Policy
 from horae.policies.registry import option_defaults, register_policy
+from horae.reports import UNFAIR_ABOVE
 from horae.reports.frames import apps_frame, jobs_frame, leases_frame
 from horae.reports.metrics import Metrics, measure
 from horae.reports.run_log import RunLog
@@ -108,7 +108,10 @@ class ComparisonResult:
     @cached_property
     def frame(self) -> pl.DataFrame:
         """One row per policy and seed (and tenant or user, if asked for), one column per metric."""
-        return pl.read_csv(StringIO(as_csv(self.comparison)), infer_schema_length=None)
+        columns = as_columns(self.comparison)
+        return pl.DataFrame(columns, strict=False, infer_schema_length=None).with_columns(
+            pl.col(pl.Null).cast(pl.Float64)
+        )
 
     def to_markdown(self) -> str:
         """The table that `horae compare -o md` prints."""
@@ -138,8 +141,11 @@ class Journal:
         """Decide everything anew and compare: `difference` is empty if every line comes out the same."""
         return replay_file(self.path)
 
-    def explain(self, job_id: str, at: float = inf) -> JournalExplanation:
-        """What blocked a job at some moment, in seconds from the start of the run, and what would unblock it."""
+    def explain(self, job_id: str, at: float | str = inf) -> JournalExplanation:
+        """What blocked a job at some moment, and what would unblock it.
+
+        The moment is in seconds from the start of the run, or a text such as "2h" or "2026-03-01 14:30".
+        """
         return explain_journal(self.path, job_id, at)
 
 
@@ -151,7 +157,7 @@ def load_cluster(
     restart_seconds: float | None = None,
     seed: int = 0,
 ) -> Setup:
-    """Read a cluster file, or take a shorthand such as "20x8:V100": 20 nodes of 8 GPUs.
+    """Read a cluster file or a table of nodes, or take a shorthand such as "20x8:V100": 20 nodes of 8 GPUs.
 
     Examples:
         >>> load_cluster("2x4").cluster.gpu_count
@@ -160,7 +166,7 @@ def load_cluster(
     if cadence is not None and cadence not in [each.value for each in Cadence]:
         raise InputError(f"is {cadence!r}", field="cadence", remedy="give 'events' or 'rounds'")
     path = Path(source)
-    is_file = isinstance(source, Path) or path.suffix in (".yaml", ".yml") or path.exists()
+    is_file = isinstance(source, Path) or path.suffix in (".yaml", ".yml", ".csv", ".parquet") or path.exists()
     cluster, nodes = (path, ()) if is_file else (None, (str(source),))
     return choose_setup(
         cluster, nodes, None if cadence is None else Cadence(cadence), round_seconds, restart_seconds, seed
@@ -215,6 +221,7 @@ def simulate(
         failures.plan(setup, seed, arrivals),
         checkpoint_seconds=failures.checkpoint_seconds,
         journal=None if journal is None else Path(journal),
+        origin=jobs.trace.origin if isinstance(jobs, Jobs) else "",
     )
     return SimulationResult(run)
 
@@ -227,13 +234,15 @@ def compare(
     baseline: str | None = None,
     seeds: int = 1,
     by: str = "",
+    unfair_above: float = UNFAIR_ABOVE,
     failures: Failures = NO_FAILURES,
     workers: int = 1,
     store: str | Path | None = None,
 ) -> ComparisonResult:
     """Run several policies on the same jobs.
 
-    `by` is "", "tenants" or "users" and adds rows for each of these; `store` is a folder that keeps results.
+    `by` is "", "tenants" or "users" and adds rows for each of these; an app with a rho of more than `unfair_above`
+    counts as treated unfairly; `store` is a folder that keeps results.
     """
     chosen = _choices(policies)
     if seeds < 1:
@@ -247,10 +256,12 @@ def compare(
     first = baseline or next(iter(chosen))
     if first not in chosen:
         raise InputError(f"{first!r} is not compared", field="baseline", remedy=f"choose one of {', '.join(chosen)}")
-    workload = Recorded(tuple(_arrivals(jobs)))
+    arrivals = tuple(_arrivals(jobs))
+    workload = Recorded(arrivals)
     results = None if store is None else ResultStore(Path(store), print)
     runs = outcomes(run_specs(cluster, chosen, seeds, failures), workload, workers, results)
-    return ComparisonResult(tabulate(runs, list(chosen), first, by, is_recorded=True))
+    options = TableOptions(by, unfair_above, cluster.tenant_weights, has_limits(arrivals))
+    return ComparisonResult(tabulate(runs, list(chosen), first, options, is_recorded=True))
 
 
 def _choices(policies: Sequence[PolicyLike]) -> dict[str, PolicyChoice]:

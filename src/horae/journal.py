@@ -61,8 +61,10 @@ class JournalWriter:
         with suppress(JournalError):  # closing writes what is buffered; the first error is the one to report
             self.close()
 
-    def open(self, setup: Setup) -> None:
-        self._write({"journal": VERSION, "setup": to_plain(setup)})
+    def open(self, setup: Setup, origin: str = "") -> None:
+        """Begins with the setup and, where it is known, the date and time of second 0."""
+        dated = {"origin": origin} if origin else {}
+        self._write({"journal": VERSION, "setup": to_plain(setup), **dated})
 
     def go_on(self, file: IO[str], last_decisions: Mapping[str, str]) -> None:
         """Continues in this file; from here on events are live."""
@@ -167,6 +169,7 @@ def _without(plain: Mapping[str, Plain], key: str) -> Plain:
 class JournalFile(NamedTuple):
     setup: Setup
     entries: Iterator[JournalEntry]
+    origin: str = ""  # the date and time of second 0, if known
 
 
 def read_journal(path: Path) -> JournalFile:
@@ -249,7 +252,8 @@ def parse_journal(lines: Iterable[str], name: str = "journal") -> JournalFile:
         raise JournalError(
             f"not a journal of version {VERSION}", file=name, line=1, remedy="name a file made with --journal"
         )
-    return JournalFile(_decode(Setup, header["setup"], name, 1), _entries(numbered, name))
+    origin = str(header.get("origin", ""))
+    return JournalFile(_decode(Setup, header["setup"], name, 1), _entries(numbered, name), origin)
 
 
 def _entries(numbered: Iterator[tuple[int, str]], name: str) -> Iterator[JournalEntry]:

@@ -80,8 +80,8 @@ def test_demo_compares_four_policies() -> None:
     outcome = horae("demo")
     assert (outcome.code, outcome.err) == (0, "")
     table = rows(outcome.out)
-    assert [row[0] for row in table] == ["fifo", "sjf", "las", "tiresias"]
-    assert all(row[1:3] == ["300/300", "0"] for row in table)
+    assert [row[0] for row in table] == ["fifo", "sjf *", "las", "tiresias"]
+    assert all(row[1] == "300/300" for row in table)
 
 
 def test_the_command_line_imports_nothing_that_few_commands_use() -> None:
@@ -147,7 +147,7 @@ def test_a_gang_that_can_never_fit_is_refused_and_the_others_finish(three_jobs: 
 def test_the_reason_stands_below_the_table_once(three_jobs: Path) -> None:
     outcome = horae("simulate", "--jobs", three_jobs, "--policy", "fifo", "--policy", "sjf")
     assert (outcome.code, outcome.err) == (0, "")
-    assert [row[:3] for row in rows(outcome.out)] == [["fifo", "2/3", "1"], ["sjf", "2/3", "1"]]
+    assert [row[:2] for row in rows(outcome.out)] == [["fifo", "2/3"], ["sjf *", "2/3"]]
     assert outcome.out.splitlines()[-1] == NEVER
     assert outcome.out.count("refused huge") == 1
 
@@ -168,7 +168,7 @@ def test_a_tenant_without_a_pool_is_refused(tmp_path: Path, three_jobs: Path) ->
     assert outcome.err.splitlines() == [*told, *want]
     assert outcome.code == 1
     (row,) = rows(horae("simulate", "--cluster", cluster, "--jobs", three_jobs).out)
-    assert row == ["fifo", "0/3", "3", "-", "-", "-", "-", "0.00 h", "0.0%", "0"]
+    assert row == ["fifo", "0/3", *["-"] * 4, "0.00 h", "0.0%", "0", *["-"] * 5]
 
 
 def test_of_many_reasons_ten_are_told(tmp_path: Path) -> None:

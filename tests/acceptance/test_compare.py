@@ -114,7 +114,7 @@ def test_draws_of_a_trace_give_the_interval_and_nothing_else(jobs: Path) -> None
     assert many["estimates_are"] == "of seed 0"
     legend = compare(jobs, *TWO, "--seeds", 5).out.splitlines()[-1]
     assert "95% interval over 4 draws of the trace" in legend
-    assert legend.endswith("all numbers are of the trace as it is, seed 0")
+    assert "; all numbers are of the trace as it is, seed 0; resuming takes" in legend
 
 
 def test_markdown_can_be_pasted(jobs: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_narrow_terminal_shortens_names_before_it_leaves_out_columns(jobs: Pat
     choices = {label: PolicyChoice("tiresias", {"promote_after": index}) for index, label in enumerate(LONG)}
     table = tabulate(run.outcomes(run_specs(setup, choices, 1), workload), LONG, LONG[0], is_recorded=True)
     text = io.StringIO()
-    print_tables(table, Console(file=text, width=80, force_terminal=True, color_system=None))
+    print_tables(table, console=Console(file=text, width=80, force_terminal=True, color_system=None))
     lines = text.getvalue().splitlines()
     assert all(len(line) <= 80 for line in lines if line[0] in "┃│")
     names = [line.split("│")[1].strip() for line in lines if line[0] == "│"]

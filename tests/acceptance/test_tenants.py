@@ -97,7 +97,7 @@ def test_a_plan_beats_cells_in_proportion_on_weeks_it_has_not_seen(tmp_path: Pat
     file, target = trace_of_weeks(tmp_path / "jobs.csv"), tmp_path / "lab.yaml"
     outcome = horae("tenants", "plan", file, "--nodes", "5x8", "--goal", "60", "-o", "json", "--write", target)
     assert outcome.code == 0
-    found = json.loads(outcome.out)
+    found = json.loads(outcome.out)["types"]["gpu"]
     unseen = found["unseen"]
     assert unseen["plan"]["mean_seconds"] < unseen["in_proportion"]["mean_seconds"]
     assert unseen["plan"]["goals_met"] >= unseen["in_proportion"]["goals_met"]
@@ -115,7 +115,7 @@ def test_a_plan_beats_cells_in_proportion_on_weeks_it_has_not_seen(tmp_path: Pat
         "nothing to plan from": (("--seen", "1.5"), "--seen: is 1.5; give a part between 0 and 1"),
         "a budget for no GPU": (
             ("--budget", "1"),
-            "0 GPUs do not hold the largest gang of every tenant; raise the budget",
+            "0 GPUs of gpu do not hold the largest gang of every tenant; raise the budget",
         ),
     }.values(),
 )

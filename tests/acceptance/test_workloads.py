@@ -152,11 +152,6 @@ def test_what_cannot_be_meant_is_an_error(tmp_path: Path, words: list[str], want
     assert want in horae("simulate", "--jobs", path, "--nodes", "1x4", *words).complaint
 
 
-def test_a_plan_is_for_one_group_of_nodes(tmp_path: Path) -> None:
-    words = ("tenants", "plan", sacct(tmp_path, "h100"), "--nodes", "4x8:H100", "--nodes", "2x8:V100")
-    assert "--nodes: is given several times; give one group" in horae(*words).complaint
-
-
 @pytest.mark.parametrize(
     ("text", "seconds"), [("01:00:00", 3600.0), ("1-02:03:04", 93784.0), ("90", 90.0), ("2h", 7200.0)]
 )

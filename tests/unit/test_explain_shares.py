@@ -12,6 +12,7 @@ from command_line import horae
 
 from horae.cli.why import describe, describe_share
 from horae.experiments.explain_journal import JournalExplanation, explain_journal
+from horae.experiments.log_time import LogTime
 from horae.experiments.simulate import simulate
 from horae.model.cluster import Cluster, Node
 from horae.model.decisions import Limit, Shares
@@ -159,7 +160,7 @@ def test_the_answer_in_words_names_shares_debts_and_prices() -> None:
     shapes = ShapeShare(ON_V100, 0.487, 1116, -142), ShapeShare(ON_P100, 0.179, 0, 359), ShapeShare(ON_L4, 0, 0, 0)
     types = TypeWorth("v100", True, 0.615, 1.0), TypeWorth("p100", True, 0.205, 1 / 3), TypeWorth("l4", False, 0, 0)
     solve = Solve(OBJECTIVE, 0.8205, 0.8205, Limit.SCARCE, types)
-    assert describe_share(ShareExplanation(2000.0, 0.0, shapes, solve)) == [
+    assert describe_share(ShareExplanation(2000.0, 0.0, shapes, solve), LogTime()) == [
         "  share     48.7% of its time on 1 x v100 in one node, has had 0.31 h and is 0.04 h ahead; "
         "17.9% of its time on 1 x p100 in one node, has had 0.00 h and is owed 0.10 h (by 0.56 h)",
         "  no more   GPUs: all of those it could use better are given out",
@@ -180,7 +181,7 @@ def test_the_answer_in_words_names_shares_debts_and_prices() -> None:
 def test_where_nothing_is_scarce_no_type_is_worth_more(full: tuple[str, ...], want: str) -> None:
     types = tuple(TypeWorth(name, name in full, 0.0, 0.0) for name in ("v100", "p100"))
     item = ShareExplanation(0.0, 0.0, (), Solve(OBJECTIVE, 1.0, 1.0, Limit.TIME, types))
-    assert describe_share(item)[-1] == f"  GPUs      {want}"
+    assert describe_share(item, LogTime())[-1] == f"  GPUs      {want}"
 
 
 def test_json_has_words_for_what_keeps_a_job_from_more(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def sacct(folder: Path, *rows: str) -> Trace:
 def test_sacct_gives_who_when_and_how_long(tmp_path: Path) -> None:
     trace = sacct(tmp_path, job("7", submit=f"{DAY}T00:00:30"), job("8_1"))
     assert column(trace, "limit") == [86400.0, 86400.0]
-    assert trace.table.drop("line", "limit", "start").rows(named=True) == [
+    assert trace.table.drop("line", "limit", "start", "start_type").rows(named=True) == [
         {"id": "8_1", "submit": 0.0, "gpus": 2, "duration": 600.0, "user": "ann", "tenant": "nlp", "gpu_type": None},
         {"id": "7", "submit": 30.0, "gpus": 2, "duration": 600.0, "user": "ann", "tenant": "nlp", "gpu_type": None},
     ]
@@ -82,10 +82,10 @@ def test_sacct_leaves_out_what_is_no_job_of_ours(tmp_path: Path) -> None:
     }
 
 
-def test_a_job_that_still_runs_is_taken_with_its_time_so_far(tmp_path: Path) -> None:
-    trace = sacct(tmp_path, job(end="Unknown", state="RUNNING", elapsed="90"))
-    assert column(trace, "duration") == [90.0]
-    assert trace.changed == {"still runs: taken with its run time so far": 1}
+def test_a_job_that_still_runs_is_left_out(tmp_path: Path) -> None:
+    trace = sacct(tmp_path, job("1"), job("2", end="Unknown", state="RUNNING", elapsed="90"))
+    assert column(trace, "id") == ["1"]
+    assert trace.left_out == {"still runs": 1}
 
 
 def test_sacct_without_run_times_counts_from_start_to_end(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from horae.traces.sharing_table import on_types, read_sharing
 HEADER = "model_a,model_b,gpu,gpus,kept_a,kept_b\n"
 COLUMNS = "give the columns model_a, model_b, gpu, gpus, kept_a, kept_b"
 PART = "give the part of its speed that it keeps, as 0.85; 0: the two do not fit"
-LAB = "nodes:\n  - {name: a, gpu: V100, gpus: 1}\nspare: {cadence: rounds}\n"
+LAB = "nodes:\n  - {name: a, gpu: V100, gpus: 1}\nrestart_seconds: 0\nspare: {cadence: rounds}\n"
 JOBS = "id,submit,gpus,steps,model,speed\none,0,1,3600,LM,1\ntwo,0,1,3600,LM,1\n"
 
 # Sentence, file, and all that is said about it behind the file's name.

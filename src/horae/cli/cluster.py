@@ -9,25 +9,27 @@ import typer
 
 from horae.cells.allocator import CellAllocator
 from horae.cells.binding import CellBinding
+from horae.experiments.inputs import cluster_of
 from horae.model.chain_layout import ChainLayout
 from horae.model.errors import ClusterError, InputError
 from horae.model.setup import PoolSpec
-from horae.policies.registry import make_policy
 from horae.reports.cluster_tree import draw
-from horae.traces.clusters.file import read_cluster
 from horae.traces.clusters.hived import HivedConfig, is_hived, read_hived
 from horae.traces.clusters.hived_conversion import converted
+from horae.traces.clusters.node_table import is_node_table
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at a cluster file.")
 
 
 @app.command("show")
-def show(file: Annotated[Path, typer.Argument(help="A cluster file (YAML), ours or HiveD's.")]) -> None:
+def show(
+    file: Annotated[Path, typer.Argument(help="A cluster file (YAML), ours or HiveD's, or a table of nodes (CSV).")],
+) -> None:
     """Draw the tree of cells, and which tenant owns what."""
-    if is_hived(file):
+    if not is_node_table(file) and is_hived(file):
         _show_hived(_checked(file))
         return
-    setup = read_cluster(file, make_policy, CellBinding)
+    setup = cluster_of(file)
     print(draw(setup.cluster))
     layout = CellBinding(setup.cluster, setup.pools).layout
     for pool in setup.pools:

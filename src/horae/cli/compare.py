@@ -23,6 +23,7 @@ from horae.cli.workload_options import (
     WorkloadOptions,
 )
 from horae.model.setup import Cadence
+from horae.reports import UNFAIR_ABOVE
 from horae.traces import BROKEN_MAX
 
 app = typer.Typer(add_completion=False)
@@ -47,6 +48,7 @@ class Request:
     jobs: str  # a file, or a generator with its options
     cluster: Path | None = None
     nodes: tuple[str, ...] = ()
+    others: tuple[Path, ...] = ()  # clusters on which everything is run as well
     policies: tuple[str, ...] = ()
     baseline: str | None = None
     cadence: Cadence | None = None
@@ -63,6 +65,8 @@ class Request:
     no_cache: bool = False
     output: CompareFormat = CompareFormat.TABLE
     by: By | None = None
+    unfair_above: float = UNFAIR_ABOVE
+    jobs_out: Path | None = None
     plots: Path | None = None
     verbose: bool = False
     quiet: bool = False
@@ -105,6 +109,11 @@ CacheOption = Annotated[Path | None, typer.Option("--cache", help="Where results
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Run everything anew, and keep nothing.")]
 Output = Annotated[CompareFormat, typer.Option("-o", "--output", help="How to print the result.")]
 ByOption = Annotated[By | None, typer.Option("--by", help="The numbers of each tenant or user as well.")]
+UnfairAbove = Annotated[float, typer.Option(min=0.0, help="Apps with a larger rho count as treated unfairly.")]
+Vs = Annotated[list[Path] | None, typer.Option("--vs", help="Another cluster file: the same on it. Repeat for more.")]
+JobsOut = Annotated[
+    Path | None, typer.Option("--jobs-out", help="Write the result of every job here: .csv or .parquet.")
+]
 Plots = Annotated[Path | None, typer.Option(help="Draw the runs of seed 0 into this folder.")]
 Verbose = Annotated[bool, typer.Option(help="A line for each finished run.")]
 Quiet = Annotated[bool, typer.Option(help="Nothing on standard error but errors.")]
@@ -115,6 +124,7 @@ def compare_command(
     jobs: Jobs,
     cluster: ClusterOption = None,
     nodes: Nodes = None,
+    vs: Vs = None,
     policy: Policy = None,
     baseline: Baseline = None,
     cadence: CadenceOption = None,
@@ -139,6 +149,8 @@ def compare_command(
     no_cache: NoCache = False,
     output: Output = CompareFormat.TABLE,
     by: ByOption = None,
+    unfair_above: UnfairAbove = UNFAIR_ABOVE,
+    jobs_out: JobsOut = None,
     plots: Plots = None,
     verbose: Verbose = False,
     quiet: Quiet = False,
@@ -155,6 +167,7 @@ def compare_command(
             jobs=jobs,
             cluster=cluster,
             nodes=tuple(nodes or ()),
+            others=tuple(vs or ()),
             policies=tuple(policy or ()),
             baseline=baseline,
             cadence=cadence,
@@ -181,6 +194,8 @@ def compare_command(
             no_cache=no_cache,
             output=output,
             by=by,
+            unfair_above=unfair_above,
+            jobs_out=jobs_out,
             plots=plots,
             verbose=verbose,
             quiet=quiet,

@@ -7,8 +7,8 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -26,11 +26,12 @@ from horae.cli.sharing import tell_of_sharing, with_sharing
 from horae.cli.workload import TraceInput, read_workload
 from horae.experiments.compare.as_recorded import LABEL, recorded_log
 from horae.experiments.compare.formats import as_csv, as_json, as_markdown
+from horae.experiments.compare.job_results import JobResults, check_jobs_file
 from horae.experiments.compare.run import ComparedRun, outcomes
 from horae.experiments.compare.run_spec import Failures, PolicyChoice, RunSpec, run_specs, with_policy
-from horae.experiments.compare.table import Comparison, tabulate
+from horae.experiments.compare.table import Comparison, TableOptions, tabulate
 from horae.experiments.compare.terminal import print_tables
-from horae.experiments.compare.workload import Workload
+from horae.experiments.compare.workload import Workload, has_limits
 from horae.experiments.inputs import check_failures, choose_policies, choose_setup
 from horae.experiments.result_store import ResultStore, default_folder, sources_digest
 from horae.experiments.workers import RunLost
@@ -38,12 +39,13 @@ from horae.model.errors import InputError, PolicyError
 from horae.model.events import JobSubmitted
 from horae.model.reasons import Reason
 from horae.model.serialization import Plain, to_plain
-from horae.model.setup import Setup
+from horae.model.setup import PoolSpec, Setup
 from horae.reports.run_log import REFUSED
 from horae.scheduler import Scheduler
 
 BASELINE = "slurm"  # what most clusters run; the default where it is compared
 POLICIES_DEFAULT = (BASELINE, "fifo", "sjf", "srtf", "las", "tiresias", "drf")
+AS_CONFIGURED = "as configured"  # the row of the cluster file with the policies that it names
 LISTED_MAX = 10
 
 NOTHING_RAN = 1  # all jobs were refused
@@ -93,40 +95,62 @@ def _compare(request: Request, cache: ResultStore | None, tell: Tell) -> bool:
     """Runs, measures and prints; returns whether any job could run at all."""
     if request.plots is not None:
         _make_folder(request.plots)
+    if request.jobs_out is not None:
+        check_jobs_file(request.jobs_out)
     what = wanted(request, tell)
-    todo = run_specs(what.setup, what.policies, request.seeds, what.failures)
-    tell_of_compiling([pool.policy for task in todo for pool in task.setup.pools], tell)
-    workload, labels, by = what.trace.workload, list(what.policies), f"{request.by.value}s" if request.by else ""
-    recorded = _recorded(what, request.seeds, tell)
-    progress = _progress(request)
-    with (
-        progress.shown(),
-        closing(outcomes(todo, workload, request.workers or _cores(), cache, progress)) as found,
-    ):
-        runs = chain(recorded, found)
-        labels = [*(run.task.label for run in recorded), *labels]
-        comparison = tabulate(runs, labels, what.baseline, by, is_recorded=workload.is_recorded)
+    todo = [run_specs(side.setup, side.policies, request.seeds, what.failures) for side in what.sides]
+    tell_of_compiling([pool.policy for tasks in todo for task in tasks for pool in task.setup.pools], tell)
+    recorded = _recorded(what.here, request.seeds, tell)
+    labels = [*(run.task.label for run in recorded), *(label for side in what.sides for label in side.policies)]
+    progress, results = _progress(request), JobResults()
+    with progress.shown(), ExitStack() as open_runs:
+        found = [
+            open_runs.enter_context(
+                closing(outcomes(tasks, side.trace.workload, request.workers or _cores(), cache, progress))
+            )
+            for side, tasks in zip(what.sides, todo, strict=True)
+        ]
+        runs: Iterable[ComparedRun] = chain(recorded, *found)
+        if request.jobs_out is not None:
+            runs = results.collect(runs)
+        is_recorded = what.here.trace.workload.is_recorded
+        comparison = tabulate(runs, labels, what.baseline, _table_options(request, what), is_recorded=is_recorded)
     _tell_of_record(comparison, tell)
-    tell_left_over(comparison, todo[0], workload, tell)
+    for side, tasks in zip(what.sides, todo, strict=True):
+        tell_refused(comparison, tasks[0], side.trace.workload, tell)
+    tell_unfinished(comparison, tell)
     _print(comparison, request, what)
+    if request.jobs_out is not None:
+        results.write(request.jobs_out, labels)
+        tell(f"wrote {request.jobs_out}")
     if request.plots is not None:
         _draw(comparison, request.plots, tell)
     return any(row.estimate["refused"] < row.estimate["jobs"] for row in comparison.rows)
 
 
-def _recorded(what: Wanted, seeds: int, tell: Tell) -> list[ComparedRun]:
+def _table_options(request: Request, what: Wanted) -> TableOptions:
+    return TableOptions(
+        by=f"{request.by.value}s" if request.by else "",
+        unfair_above=request.unfair_above,
+        weights=what.here.setup.tenant_weights,
+        has_limits=has_limits(what.here.trace.workload(0)),
+        others={side.name: next(iter(side.policies)) for side in what.sides[1:]},
+    )
+
+
+def _recorded(side: Side, seeds: int, tell: Tell) -> list[ComparedRun]:
     """The run that the trace records, if it has start times; other draws of the trace were never run."""
-    if not what.trace.started_at:
+    if not side.trace.starts:
         return []
     if seeds > 1:
         tell("the trace has start times: with one seed they are shown as a row of their own")
         return []
     try:
-        log = recorded_log(what.setup, what.trace.workload(0), what.trace.started_at)
+        log = recorded_log(side.setup, side.trace.workload(0), side.trace.starts)
     except InputError as error:
         tell(f"not shown as recorded: {error.problem}; {error.remedy}")
         return []
-    by_hand = with_policy(what.setup, PolicyChoice("fifo", {}))  # no policy of ours decided
+    by_hand = with_policy(side.setup, PolicyChoice("fifo", {}))  # no policy of ours decided
     return [ComparedRun(RunSpec(LABEL, by_hand), log, cached=True)]
 
 
@@ -192,7 +216,7 @@ def _draw(comparison: Comparison, folder: Path, tell: Tell) -> None:
 def _print(comparison: Comparison, request: Request, what: Wanted) -> None:
     match request.output:
         case CompareFormat.TABLE:
-            print_tables(comparison)
+            print_tables(comparison, [side.setup for side in what.sides])
         case CompareFormat.JSON:
             sys.stdout.write(as_json(comparison, _parameters(request, what)))
         case CompareFormat.CSV:
@@ -206,14 +230,23 @@ def _parameters(request: Request, what: Wanted) -> dict[str, Plain]:
     return {
         "horae": __version__,
         "sources": sources_digest(),
-        "trace": what.trace.plain(),
-        "workload": what.trace.workload.digest(0),
+        **_side_parameters(what.here),
         "whole_nodes": request.workload.whole_nodes,
         "speeds": list(request.workload.speeds),
-        "setup": to_plain(what.setup),
-        "policies": [{"label": label, **to_plain(choice)} for label, choice in what.policies.items()],
         "seeds": request.seeds,
         "failures": to_plain(what.failures),
+        "other_clusters": {side.name: _side_parameters(side) for side in what.sides[1:]},
+    }
+
+
+def _side_parameters(side: Side) -> dict[str, Plain]:
+    return {
+        "trace": side.trace.plain(),
+        "workload": side.trace.workload.digest(0),
+        "setup": to_plain(side.setup),
+        "policies": [
+            {"label": label, **({} if choice is None else to_plain(choice))} for label, choice in side.policies.items()
+        ],
     }
 
 
@@ -221,26 +254,60 @@ def _parameters(request: Request, what: Wanted) -> dict[str, Plain]:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The parsed request."""
+class Side:
+    """One cluster, and what runs on it."""
 
+    name: str  # "" for the first
     setup: Setup
-    policies: Mapping[str, PolicyChoice]  # by label
-    baseline: str
-    failures: Failures
+    policies: Mapping[str, PolicyChoice | None]  # by label; None: those that the cluster file configures
     trace: TraceInput
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """The parsed request."""
+
+    sides: tuple[Side, ...]  # the first is that of --cluster or --nodes, the others those of --vs
+    baseline: str
+    failures: Failures
+
+    @property
+    def here(self) -> Side:
+        return self.sides[0]
+
+
 def wanted(request: Request, tell: Tell) -> Wanted:
-    setup = choose_setup(
-        request.cluster, request.nodes, request.cadence, request.round_seconds, request.restart_seconds
-    )
+    choices = choose_policies(request.policies or POLICIES_DEFAULT)
+    sides = [_side(request, request.cluster, request.nodes, "", choices, tell)]
+    for path in request.others:
+        if path.stem in {side.name for side in sides}:
+            raise InputError(f"two clusters are called {path.stem!r}", field="--vs", remedy="rename one of the files")
+        sides.append(_side(request, path, (), path.stem, choices, tell))
+    tell_of_sharing(sides[0].setup, choices.values(), tell)
+    return Wanted(tuple(sides), choose_baseline(request.baseline, list(sides[0].policies)), choose_failures(request))
+
+
+def _side(
+    request: Request,
+    cluster: Path | None,
+    nodes: Sequence[str],
+    name: str,
+    choices: Mapping[str, PolicyChoice],
+    tell: Tell,
+) -> Side:
+    setup = choose_setup(cluster, nodes, request.cadence, request.round_seconds, request.restart_seconds)
     setup = with_sharing(setup, request.sharing)
-    policies = choose_policies(request.policies or POLICIES_DEFAULT)
-    tell_of_sharing(setup, policies.values(), tell)
-    baseline = choose_baseline(request.baseline, list(policies))
-    failures = choose_failures(request)
-    return Wanted(setup, policies, baseline, failures, read_workload(request.jobs, setup, request.workload, tell))
+    policies: dict[str, PolicyChoice | None] = {
+        f"{label} on {name}" if name else label: choices[label] for label in choices
+    }
+    if _configures_policies(setup):
+        policies[f"{AS_CONFIGURED} on {name}" if name else AS_CONFIGURED] = None
+    return Side(name, setup, policies, read_workload(request.jobs, setup, request.workload, tell))
+
+
+def _configures_policies(setup: Setup) -> bool:
+    """Whether a cluster file chose policies: a pool without any is scheduled first in, first out."""
+    return any(pool.policy != PoolSpec("").policy or pool.options for pool in setup.pools)
 
 
 def choose_failures(request: Request) -> Failures:
@@ -260,8 +327,8 @@ def choose_baseline(baseline: str | None, labels: Sequence[str]) -> str:
 # Jobs that did not run to their end
 
 
-def tell_left_over(comparison: Comparison, first: RunSpec, workload: Workload, tell: Callable[[str], None]) -> None:
-    """Reports the jobs that did not run to their end: those that never could with the reason, the others by policy."""
+def tell_refused(comparison: Comparison, first: RunSpec, workload: Workload, tell: Tell) -> None:
+    """Reports the jobs that can never run on a cluster, with the reasons; they are the same under every policy."""
     jobs = comparison.logs[first.label].jobs
     refused = {jobs.id[row] for row in np.flatnonzero(jobs.outcome == REFUSED).tolist()}
     if refused:
@@ -270,6 +337,10 @@ def tell_left_over(comparison: Comparison, first: RunSpec, workload: Workload, t
             tell(f"refused {job_id}: {reason}")
         if len(refused) > LISTED_MAX:
             tell(f"and {len(refused) - LISTED_MAX:,} more")
+
+
+def tell_unfinished(comparison: Comparison, tell: Tell) -> None:
+    """Reports by policy and seed how many jobs were accepted and did not end."""
     for seed in range(len(comparison.rows[0].by_seed)):
         for row in comparison.rows:
             count = int(row.by_seed[seed]["unfinished"])

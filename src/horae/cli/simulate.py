@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from math import isnan
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from horae import samples
 from horae.cli.compile_notice import tell_of_compiling
-from horae.cli.output import Data, Output, OutputFormat, console, printable, right
+from horae.cli.output import Data, Output, OutputFormat, printable
 from horae.cli.sharing import SharingOption, tell_of_sharing, with_sharing
 from horae.cli.workload import read_workload
 from horae.cli.workload_options import (
@@ -30,12 +27,17 @@ from horae.cli.workload_options import (
 )
 from horae.engines.random_failures import fault_plan
 from horae.engines.search.engine import first_jobs
+from horae.experiments.compare.formats import runs_page
 from horae.experiments.compare.run_spec import with_policy
+from horae.experiments.compare.table import numbers
+from horae.experiments.compare.terminal import KNOWS, RHO, assumptions, print_pages
+from horae.experiments.compare.workload import has_limits
 from horae.experiments.inputs import check_failures, choose_policies, choose_setup
 from horae.experiments.simulate import Run, simulate
 from horae.model.errors import InputError
 from horae.model.searches import Method, searches_of
 from horae.model.setup import Cadence, Setup
+from horae.policies.registry import uses_lengths
 from horae.reports.cluster_tree import draw
 from horae.reports.metrics import Metrics, measure
 from horae.traces import BROKEN_MAX
@@ -110,7 +112,8 @@ def simulate_command(
         strict=strict,
         broken_max=broken_max,
     )
-    arrivals = read_workload(jobs, setup, options, _tell).workload(seed)
+    trace = read_workload(jobs, setup, options, _tell)
+    arrivals = trace.workload(seed)
     searches = () if search is None else searches_of(arrivals, search, seed)
     if search is not None and all(len(each.trials) == 1 for each in searches):
         raise InputError("no app of the workload has several jobs", field="--search", remedy="add a column app")
@@ -125,11 +128,21 @@ def simulate_command(
     tell_of_compiling(names, _tell)
     results = {
         name: _result(
-            simulate(each, arrivals, faults, checkpoint_seconds=checkpoint_seconds, journal=journal, searches=searches)
+            simulate(
+                each,
+                arrivals,
+                faults,
+                checkpoint_seconds=checkpoint_seconds,
+                journal=journal,
+                origin=trace.origin,
+                searches=searches,
+            ),
+            each,
+            has_limits=has_limits(arrivals),
         )
         for name, each in setups.items()
     }
-    _print_results(results, output)
+    _print_results(results, setup, output)
     if all(result.metrics.refused == result.metrics.jobs for result in results.values()):
         raise typer.Exit(1)
 
@@ -149,8 +162,8 @@ def demo() -> None:
     for name, cadence in DEMO:
         choice = choose_policies([name])[name]
         setup = with_policy(choose_setup(samples.CLUSTER, (), cadence, None), choice)
-        results[name] = _result(simulate(setup, arrivals))
-    _print_results(results, OutputFormat.TABLE)
+        results[name] = _result(simulate(setup, arrivals), setup, has_limits=has_limits(arrivals))
+    _print_results(results, setup, OutputFormat.TABLE)
 
 
 def _policies(setup: Setup) -> str:
@@ -160,45 +173,26 @@ def _policies(setup: Setup) -> str:
 class _Result(NamedTuple):
     metrics: Metrics
     left_over: list[str]  # the jobs that did not end, each with the reason
+    knows_lengths: bool  # the policy knows run times in advance
 
 
-def _result(run: Run) -> _Result:
+def _result(run: Run, setup: Setup, *, has_limits: bool) -> _Result:
     left_over = [f"refused {job_id}: {reason}" for job_id, reason in run.refused.items()]
     left_over += [f"unfinished {job_id}: {reason}" for job_id, reason in run.unfinished.items()]
-    return _Result(measure(run.log), left_over)
+    knows = any(uses_lengths(pool.policy, has_limits=has_limits) for pool in setup.pools)
+    return _Result(measure(run.log), left_over, knows)
 
 
-def _print_results(results: dict[str, _Result], output: OutputFormat) -> None:
+def _print_results(results: dict[str, _Result], setup: Setup, output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print(json.dumps({name: result.metrics.plain() for name, result in results.items()}, indent=2))
     else:
-        console().print(_table(results))
+        knowing = [name for name, result in results.items() if result.knows_lengths]
+        page = runs_page({name: numbers(result.metrics) for name, result in results.items()}, knowing)
+        print_pages([page], [RHO, *([KNOWS] if knowing else []), *assumptions([setup])], "-o json")
     # A rejection is the same under every policy, and reported once. JSON stays JSON: this is for people.
     lines = list(dict.fromkeys(line for result in results.values() for line in result.left_over))
     if len(lines) > REASONS_MAX:
         lines[REASONS_MAX:] = [f"and {len(lines) - REASONS_MAX:,} more"]
     for line in lines:
         print(printable(line), file=sys.stderr if output is OutputFormat.JSON else sys.stdout)
-
-
-def _table(results: dict[str, _Result]) -> Table:
-    headings = ("completion: mean", "median", "p99", "queueing: mean", "makespan", "utilisation", "restarts")
-    table = Table("policy", *right("finished", "refused", *headings))
-    for name, (item, _) in results.items():
-        table.add_row(
-            escape(name),
-            f"{item.finished}/{item.jobs}",
-            f"{item.refused:,}",
-            _hours(item.completion_mean_seconds),
-            _hours(item.completion_median_seconds),
-            _hours(item.completion_p99_seconds),
-            _hours(item.queueing_mean_seconds),
-            _hours(item.makespan_seconds),
-            f"{item.utilisation:.1%}",
-            f"{item.restarts:,}",
-        )
-    return table
-
-
-def _hours(seconds: float) -> str:
-    return "-" if isnan(seconds) else f"{seconds / 3600:,.2f} h"

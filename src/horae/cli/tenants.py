@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import yaml
@@ -38,8 +38,10 @@ from horae.experiments.capacity_planning import (
     split,
 )
 from horae.experiments.inputs import choose_policies, pairs, positive
+from horae.model.cluster import Node
 from horae.model.errors import InputError
 from horae.model.jobs import Arrival
+from horae.model.serialization import Plain
 from horae.model.setup import Cadence, PoolSpec
 from horae.traces import BROKEN_MAX
 from horae.traces.clusters.file import SPARE
@@ -54,7 +56,10 @@ def plan(
     file: Annotated[
         Path, typer.Argument(metavar="TRACE", help="A workload with tenants, of any format that is known.")
     ],
-    nodes: Annotated[list[str], typer.Option(help="The cluster, nodes all alike: 144x8, or 36x8:A100.")],
+    nodes: Annotated[
+        list[str],
+        typer.Option(help="The cluster: 144x8, or 36x8:A100. Repeat for other GPU types; each is planned by itself."),
+    ],
     goal: Annotated[float, typer.Option(help="Mean queueing seconds that tenants should not exceed.")] = 600.0,
     goals: Annotated[str | None, typer.Option(help="The same for some of them: nlp=300,vision=3600.")] = None,
     weights: Annotated[str | None, typer.Option(help="How much tenants matter: nlp=3; 1 for those not named.")] = None,
@@ -79,7 +84,7 @@ def plan(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Propose cells for each tenant, show what more or less would change, and test it on weeks it has not seen."""
-    site = _site(nodes)
+    sites = _sites(nodes)
     options = WorkloadOptions(
         format=trace_format,
         mapping=map_,
@@ -89,64 +94,124 @@ def plan(
         strict=strict,
         broken_max=broken_max,
     )
-    made = _jobs(file, site, options)
+    made = _jobs(file, nodes, sites, options)
     pool = _pool(policy)
     if not 0 < seen < 1:
         raise InputError(f"is {seen}", field="--seen", remedy="give a part between 0 and 1")
-    before, after = split(made, seen)
-    if not before:
-        raise InputError("no job is in the first part of the time", field="--seen", remedy="raise it")
-    if SPARE in {history.tenant for history in before}:
+    tenants = sorted({each.job.tenant for each in made})
+    if SPARE in tenants:
         raise InputError(f"a tenant is called {SPARE!r}, as what is idle is", file=str(file), remedy="rename it")
-    wanted = _goals([history.tenant for history in before], goal, goals, weights)
-    gpus = _affordable(site, made, budget, money, price)
-    if sum(history.largest_gang for history in before) > gpus:
-        raise InputError(f"{gpus} GPUs do not hold the largest gang of every tenant", remedy="raise the budget")
-    curves = []
-    for history in before:
-        print(printable(f"{history.tenant}: {len(history.arrivals):,} jobs"), file=sys.stderr)
-        curves.append(curve_of(history, site, pool, caution))
-    shares = divide(curves, wanted, gpus)
-    if shares is None:
-        raise InputError(f"{gpus} GPUs do not hold the largest gang of every tenant", remedy="raise the budget")
-    after = [history for history in after if history.tenant in wanted]
-    usual = in_proportion(curves, before, gpus)
-    outcomes = [outcome_of(each, after, wanted, site, pool) for each in (shares, usual)]
-    ways = _trade_off(curves, wanted, site, gpus)
-    text = _cluster_file(site, shares, wanted, pool)
+    wanted = _goals(tenants, goal, goals, weights)
+    part = _affordable(sites, made, budget, money, price)
+    plans = [
+        _planned(
+            site, [each for each in made if _kind(each) == site.node.accelerator], wanted, part, seen, caution, pool
+        )
+        for site in sites
+    ]
+    found = [each for each in plans if each is not None]
+    if not found:
+        raise InputError("no job is in the first part of the time", field="--seen", remedy="raise it")
+    for site, each in zip(sites, plans, strict=True):
+        if each is None:
+            _tell(f"{site.node.accelerator}: no jobs to plan from, so no cells are reserved")
+    text = _cluster_file(sites, found, wanted, pool)
     if output is OutputFormat.JSON:
-        plain = {
-            "shares": [asdict(share) for share in shares],
-            "in_proportion": [asdict(share) for share in usual],
-            "trade_off": ways,
-            "unseen": {"plan": asdict(outcomes[0]), "in_proportion": asdict(outcomes[1])},
-            "cluster_file": text,
-        }
-        print(json.dumps(plain, indent=2))
+        print(json.dumps({"types": {each.name: each.plain() for each in found}, "cluster_file": text}, indent=2))
     else:
-        _print(shares, usual, wanted, outcomes, ways, gpus)
+        for each in found:
+            _print(each, wanted)
     if write is not None:
         write.write_text(text, encoding="utf-8")
     elif output is OutputFormat.TABLE:
         print(text, end="")
 
 
-def _site(nodes: Sequence[str]) -> PlanningSite:
-    if len(nodes) != 1:
-        raise InputError("is given several times", field="--nodes", remedy="give one group: nodes are all alike")
-    cluster = parse_cluster(nodes).cluster
-    return PlanningSite(cluster.nodes[0], len(cluster.nodes))
+@dataclass(frozen=True)
+class TypePlan:
+    """The cells of one GPU type."""
+
+    site: PlanningSite
+    gpus: int  # that may be reserved
+    shares: Sequence[Share]
+    usual: Sequence[Share]  # in proportion to demand
+    outcomes: Sequence[PlanOutcome]  # of both, on weeks that were not used
+    ways: Sequence[Mapping[str, float]]
+
+    @property
+    def name(self) -> str:
+        return self.site.node.accelerator
+
+    def plain(self) -> dict[str, Plain]:
+        return {
+            "shares": [asdict(share) for share in self.shares],
+            "in_proportion": [asdict(share) for share in self.usual],
+            "trade_off": [dict(way) for way in self.ways],
+            "unseen": {"plan": asdict(self.outcomes[0]), "in_proportion": asdict(self.outcomes[1])},
+        }
 
 
-def _jobs(file: Path, site: PlanningSite, options: WorkloadOptions) -> list[Arrival]:
-    setup = parse_cluster([f"{site.nodes}x{site.node.gpus}:{site.node.accelerator}"])
-    made = read_workload(str(file), setup, options, _tell).workload(0)
-    fitting = [each for each in made if each.job.gpus <= site.gpus]
+def _planned(
+    site: PlanningSite,
+    made: Sequence[Arrival],
+    goals: Mapping[str, QueueingGoal],
+    part: float,
+    seen: float,
+    caution: float,
+    pool: PoolSpec,
+) -> TypePlan | None:
+    """The plan for one GPU type, or None where no job of the first part of the time uses it."""
+    before, after = split(made, seen) if made else ([], [])
+    if not before:
+        return None
+    gpus = int(part * site.gpus)
+    if sum(history.largest_gang for history in before) > gpus:
+        problem = f"{gpus} GPUs of {site.node.accelerator} do not hold the largest gang of every tenant"
+        raise InputError(problem, remedy="raise the budget")
+    curves = []
+    for history in before:
+        _tell(f"{history.tenant}: {len(history.arrivals):,} jobs on {site.node.accelerator}")
+        curves.append(curve_of(history, site, pool, caution))
+    shares = divide(curves, goals, gpus)
+    if shares is None:
+        problem = f"{gpus} GPUs of {site.node.accelerator} do not hold the largest gang of every tenant"
+        raise InputError(problem, remedy="raise the budget")
+    planned = {history.tenant for history in before}
+    after = [history for history in after if history.tenant in planned]
+    usual = in_proportion(curves, before, gpus)
+    outcomes = [outcome_of(each, after, goals, site, pool) for each in (shares, usual)]
+    return TypePlan(site, gpus, shares, usual, outcomes, _trade_off(curves, goals, site, gpus))
+
+
+def _sites(nodes: Sequence[str]) -> list[PlanningSite]:
+    """The hardware by GPU type; the nodes of one type must be alike."""
+    by_type: dict[str, list[Node]] = {}
+    for node in parse_cluster(nodes).cluster.nodes:
+        by_type.setdefault(node.accelerator, []).append(node)
+    for name, alike in by_type.items():
+        if len({node.gpus for node in alike}) > 1:
+            problem = f"nodes of {name} have different numbers of GPUs"
+            raise InputError(problem, field="--nodes", remedy="give one group a type, or types of different names")
+    return [PlanningSite(alike[0], len(alike)) for alike in by_type.values()]
+
+
+def _jobs(file: Path, nodes: Sequence[str], sites: Sequence[PlanningSite], options: WorkloadOptions) -> list[Arrival]:
+    made = read_workload(str(file), parse_cluster(nodes), options, _tell).workload(0)
+    room = {site.node.accelerator: site.gpus for site in sites}
+    fitting = [each for each in made if each.job.gpus <= room[_kind(each)]]
     if len(fitting) < len(made):
         _tell(f"{file}: {len(made) - len(fitting):,} jobs left out: they are larger than the cluster")
     if not fitting:
         raise InputError("has no job that fits the cluster", file=str(file), remedy="give a larger --nodes")
+    several = sum(len({option.shape.accelerator for option in each.job.options}) > 1 for each in fitting)
+    if several:
+        _tell(f"{several:,} jobs accept several GPU types, and count for the first: name it in a column gpu_type")
     return sorted(fitting, key=lambda each: each.job.submitted_at)
+
+
+def _kind(arrival: Arrival) -> str:
+    """The GPU type for which a job is planned: the one that it prefers."""
+    return arrival.job.options[0].shape.accelerator
 
 
 def _tell(line: str) -> None:
@@ -179,17 +244,18 @@ def _numbers(text: str | None, field: str, tenants: Sequence[str]) -> dict[str, 
 
 
 def _affordable(
-    site: PlanningSite, made: Sequence[Arrival], budget: float | None, money: float | None, price: float
-) -> int:
-    """GPUs that can be reserved all the time within the budget."""
+    sites: Sequence[PlanningSite], made: Sequence[Arrival], budget: float | None, money: float | None, price: float
+) -> float:
+    """The part of the GPUs that can be reserved all the time within the budget."""
     positive("--price", price)
     hours = (made[-1].job.submitted_at - made[0].job.submitted_at) / 3600
-    limits = [float(site.gpus)]
+    gpus = sum(site.gpus for site in sites)
+    parts = [1.0]
     for field, amount in (("--budget", budget), ("--money", None if money is None else money / price)):
         if amount is not None:
             positive(field, amount)
-            limits.append(amount / max(hours, 1e-9))
-    return int(min(limits))
+            parts.append(amount / max(hours, 1e-9) / gpus)
+    return min(parts)
 
 
 def _trade_off(
@@ -212,50 +278,43 @@ def _trade_off(
 
 
 def _cluster_file(
-    site: PlanningSite, shares: Sequence[Share], goals: Mapping[str, QueueingGoal], pool: PoolSpec
+    sites: Sequence[PlanningSite], plans: Sequence[TypePlan], goals: Mapping[str, QueueingGoal], pool: PoolSpec
 ) -> str:
-    accelerator = site.node.accelerator
-    tenants = {}
-    for share in shares:
-        policy = {pool.policy: dict(pool.options)} if pool.options else pool.policy
-        entry: dict[str, object] = {"policy": policy, "cadence": pool.cadence.value}
-        entry["cells"] = {f"{accelerator}.{share.level}": share.cells}
-        if goals[share.tenant].weight != 1:
-            entry["weight"] = goals[share.tenant].weight
-        tenants[share.tenant] = entry
-    width = len(str(site.nodes - 1))
-    name = f"n[{0:0{width}}-{site.nodes - 1:0{width}}]" if site.nodes > 1 else "n0"
-    content = {
-        "name": "planned",
-        "nodes": [{"name": name, "gpu": accelerator, "gpus": site.node.gpus}],
-        "tenants": tenants,
-    }
+    policy = {pool.policy: dict(pool.options)} if pool.options else pool.policy
+    tenants: dict[str, dict[str, Any]] = {}
+    for plan in plans:
+        for share in plan.shares:
+            entry = tenants.setdefault(share.tenant, {"policy": policy, "cadence": pool.cadence.value, "cells": {}})
+            entry["cells"][f"{plan.name}.{share.level}"] = share.cells
+            if goals[share.tenant].weight != 1:
+                entry["weight"] = goals[share.tenant].weight
+    content = {"name": "planned", "nodes": [_group(site, len(sites) > 1) for site in sites], "tenants": tenants}
     return yaml.safe_dump(content, sort_keys=False, default_flow_style=None)
 
 
-def _print(
-    shares: Sequence[Share],
-    usual: Sequence[Share],
-    goals: Mapping[str, QueueingGoal],
-    outcomes: Sequence[PlanOutcome],
-    ways: Sequence[Mapping[str, float]],
-    gpus: int,
-) -> None:
-    table = Table("GPUs reserved", *right("expected queueing (s)", "goals met"))
-    for way in ways:
-        here = " (the budget)" if way["gpus"] == gpus else ""
+def _group(site: PlanningSite, several: bool) -> dict[str, object]:
+    accelerator, width = site.node.accelerator, len(str(site.nodes - 1))
+    stem = f"{accelerator}-" if several else "n"
+    name = f"{stem}[{0:0{width}}-{site.nodes - 1:0{width}}]" if site.nodes > 1 else f"{stem}0"
+    return {"name": name, "gpu": accelerator, "gpus": site.node.gpus}
+
+
+def _print(plan: TypePlan, goals: Mapping[str, QueueingGoal]) -> None:
+    table = Table(f"{plan.name}: GPUs reserved", *right("expected queueing (s)", "goals met"))
+    for way in plan.ways:
+        here = " (the budget)" if way["gpus"] == plan.gpus else ""
         table.add_row(f"{way['gpus']:,.0f}{here}", f"{way['expected_seconds']:,.0f}", f"{way['goals_met']:.0f}")
     console().print(table)
     headings = ("goal (s)", "cells", "expected (s)", "unseen (s)", "in proportion", "unseen (s)")
     table = Table("tenant", "cell", *right(*headings))
-    for share, other in zip(shares, usual, strict=True):
-        waits = [f"{outcome.waiting_seconds.get(share.tenant, 0.0):,.0f}" for outcome in outcomes]
+    for share, other in zip(plan.shares, plan.usual, strict=True):
+        waits = [f"{outcome.waiting_seconds.get(share.tenant, 0.0):,.0f}" for outcome in plan.outcomes]
         table.add_row(
             share.tenant, share.level, f"{goals[share.tenant].queueing_seconds:,.0f}", str(share.cells),
             f"{share.expected_seconds:,.0f}", waits[0], str(other.cells), waits[1],
         )  # fmt: skip
     console().print(table)
-    one, two = outcomes
+    one, two = plan.outcomes
     print(f"On weeks it has not seen: {one.mean_seconds:,.0f} s of queueing on average and {one.goals_met} goals met;")
     print(f"with cells in proportion to demand {two.mean_seconds:,.0f} s and {two.goals_met}.")
     if one.too_large or two.too_large:

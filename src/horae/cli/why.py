@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from math import inf, isfinite
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
@@ -12,13 +12,12 @@ import typer
 
 from horae.cli.output import Output, OutputFormat
 from horae.experiments.explain_journal import JournalExplanation, explain_journal
+from horae.experiments.log_time import LogTime
 from horae.model.decisions import Limit
-from horae.model.errors import InputError
 from horae.model.explanations import Explanation, Holder, ShapeShare, ShareExplanation, Solve, TypeWorth
 from horae.model.reasons import AwaitsVictims, Never, NoPool
 from horae.model.serialization import Plain, to_plain
 from horae.model.status import Status
-from horae.traces.units import seconds
 
 app = typer.Typer(add_completion=False)
 NAMES_MAX = 5  # names that are listed
@@ -29,52 +28,47 @@ STORY_MAX = 12
 def why(
     job: Annotated[str, typer.Argument(help="The id of a job.")],
     journal: Annotated[Path, typer.Option(help="A file made with --journal.")],
-    at: Annotated[str, typer.Option(help="The moment, in seconds or as 10m, 2h, 1d; else the journal's end.")] = "",
+    at: Annotated[
+        str, typer.Option(help="The moment: in seconds, as 10m, 2h, 1d, or as a date; else the journal's end.")
+    ] = "",
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Tell what blocked a job at some moment, by which jobs, and what would unblock it."""
-    hindsight = explain_journal(journal, job, _moment(at))
+    hindsight = explain_journal(journal, job, at)
     if output is OutputFormat.JSON:
         print(json.dumps(_plain(hindsight), indent=2))
     else:
         print("\n".join(describe(hindsight)))
 
 
-def _moment(text: str) -> float:
-    try:
-        return seconds(text) if text else inf
-    except ValueError as error:
-        problem, _, remedy = str(error).partition("; ")
-        raise InputError(problem, field="--at", remedy=remedy) from None
-
-
 def describe(hindsight: JournalExplanation) -> list[str]:
     """The answer, one line per item."""
     item = hindsight.explanation
-    lines = [_headline(item)]
+    time = hindsight.time
+    lines = [_headline(item, time)]
     if item.reason is not None:
         lines.append(f"  why       {item.reason}")
     if item.holders:
-        lines.append(f"  held by   {_several([_holder(holder) for holder in item.holders])}")
+        lines.append(f"  held by   {_several([_holder(holder, time) for holder in item.holders])}")
     if item.ahead:
         lines.append(f"  ahead     {_count(len(item.ahead), 'job')} of the same queue: {_several(item.ahead)}")
     if item.share is not None:
-        lines += describe_share(item.share)
-    unblocks = _unblocks(item)
+        lines += describe_share(item.share, time)
+    unblocks = _unblocks(item, time)
     if unblocks:
         lines.append(f"  unblocks  {unblocks}")
     if item.status in (Status.PENDING, Status.HOLDING) and not isinstance(item.reason, AwaitsVictims):
-        when = f"at {hours(item.next_decision_at)}" if isfinite(item.next_decision_at) else "when something happens"
+        when = f"at {time.text(item.next_decision_at)}" if isfinite(item.next_decision_at) else "when something happens"
         lines.append(f"  next look {when}")
     story = hindsight.story
     if len(story) > STORY_MAX:
         lines.append(f"  so far    {len(story) - STORY_MAX} earlier lines are in -o json")
     for at, line in story[-STORY_MAX:]:
-        lines.append(f"  {hours(at):>9} {line}")
+        lines.append(f"  {time.text(at):>9} {line}")
     return lines
 
 
-def _headline(item: Explanation) -> str:
+def _headline(item: Explanation, time: LogTime) -> str:
     state = {
         Status.PENDING: "waits",
         Status.HOLDING: "is about to start",
@@ -85,10 +79,10 @@ def _headline(item: Explanation) -> str:
         Status.REFUSED: "was refused",
     }.get(item.status, f"has {item.status.name.lower()}" if item.status is not Status.CANCELLED else "was cancelled")
     where = f", in pool {item.pool} under {item.policy}" if item.pool else ""
-    return f"{item.job_id} {state} at {hours(item.at)} ({item.at:,.0f} s){where}"
+    return f"{item.job_id} {state} at {time.text(item.at)} ({item.at:,.0f} s){where}"
 
 
-def _unblocks(item: Explanation) -> str:
+def _unblocks(item: Explanation, time: LogTime) -> str:
     match item.reason:
         case Never():
             return f"nothing: ask for at most {item.reason.largest_gpus} GPUs of that kind, or for a larger pool"
@@ -101,13 +95,13 @@ def _unblocks(item: Explanation) -> str:
     if not item.unblocking.leaving:
         return f"{item.unblocking.shape} is free: it starts when those ahead let it"
     names = _several([holder.job_id for holder in item.unblocking.leaving])
-    when = f"believed at {hours(item.unblocking.at)}" if isfinite(item.unblocking.at) else "end unknown"
+    when = f"believed at {time.text(item.unblocking.at)}" if isfinite(item.unblocking.at) else "end unknown"
     return f"{item.unblocking.shape}, once {names} left ({when}) and no other job comes before it"
 
 
-def _holder(holder: Holder) -> str:
-    ends = f"believed until {hours(holder.ends_at)}" if isfinite(holder.ends_at) else "end unknown"
-    return f"{holder.job_id} ({_count(holder.gpus, 'GPU')} since {hours(holder.since)}, {ends})"
+def _holder(holder: Holder, time: LogTime) -> str:
+    ends = f"believed until {time.text(holder.ends_at)}" if isfinite(holder.ends_at) else "end unknown"
+    return f"{holder.job_id} ({_count(holder.gpus, 'GPU')} since {time.text(holder.since)}, {ends})"
 
 
 def _several(names: list[str] | tuple[str, ...]) -> str:
@@ -146,13 +140,13 @@ def hours(at: float) -> str:
     return f"{at / 3600:,.2f} h"
 
 
-def describe_share(item: ShareExplanation) -> list[str]:
+def describe_share(item: ShareExplanation, time: LogTime) -> list[str]:
     """The shares of a job, one line per item."""
-    lines = [f"  share     {_shapes(item)}"]
+    lines = [f"  share     {_shapes(item, time)}"]
     if item.solve is not None:
         lines += _solve(item.solve)
     if item.unsolved:
-        lines.append(f"  unsolved  {item.unsolved}; the shares of {hours(item.shared_at)} stand")
+        lines.append(f"  unsolved  {item.unsolved}; the shares of {time.text(item.shared_at)} stand")
     return lines
 
 
@@ -165,11 +159,11 @@ def plain_share(item: ShareExplanation) -> Plain:
     return plain
 
 
-def _shapes(item: ShareExplanation) -> str:
+def _shapes(item: ShareExplanation, time: LogTime) -> str:
     told = [shape for shape in item.shapes if shape.fraction or shape.received_seconds or round(shape.owed_seconds)]
     if not told:
         return "none yet"
-    return "; ".join(_shape(shape) for shape in told) + f" (by {hours(item.counted_at)})"
+    return "; ".join(_shape(shape) for shape in told) + f" (by {time.text(item.counted_at)})"
 
 
 def _shape(item: ShapeShare) -> str:

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import polars as pl
+
 from horae.cli.rows import Tell, tell_rows
 from horae.cli.speed import speed_book
 from horae.cli.trace import generator_of
 from horae.cli.workload_options import WorkloadOptions
+from horae.experiments.compare.as_recorded import RecordedStart
 from horae.experiments.compare.generated_workload import GeneratedWorkload
 from horae.experiments.compare.workload import Recorded, Workload
 from horae.experiments.inputs import pairs
@@ -19,6 +22,7 @@ from horae.model.serialization import Plain
 from horae.model.setup import Setup
 from horae.traces.formats import read_trace
 from horae.traces.generators import GENERATORS
+from horae.traces.gpu_names import find_types
 from horae.traces.jobs import JobRules, jobs_of
 from horae.traces.readers import native
 from horae.traces.trace import Trace
@@ -34,7 +38,8 @@ class TraceInput:
     rows_broken: int = 0
     left_out: Mapping[str, int] = field(default_factory=dict)
     changed: Mapping[str, int] = field(default_factory=dict)
-    started_at: Mapping[str, float] = field(default_factory=dict)  # by job, as recorded; empty unless all are known
+    starts: Mapping[str, RecordedStart] = field(default_factory=dict)  # by job; empty unless all are known
+    origin: str = ""  # the date and time of second 0, where the file has dates
 
     def plain(self) -> dict[str, Plain]:
         return {
@@ -72,14 +77,26 @@ def read_workload(source: str, setup: Setup, options: WorkloadOptions, tell: Tel
     tell_rows(trace, tell)
     _tell_tenants(setup, {arrival.job.tenant for arrival in jobs}, tell)
     return TraceInput(
-        source, workload, len(jobs), trace.fault_count, trace.left_out, trace.changed, _started_at(trace, jobs)
+        source,
+        workload,
+        len(jobs),
+        trace.fault_count,
+        trace.left_out,
+        trace.changed,
+        _starts(trace, jobs, setup, rules),
+        trace.origin,
     )
 
 
-def _started_at(trace: Trace, jobs: Sequence[Arrival]) -> dict[str, float]:
+def _starts(trace: Trace, jobs: Sequence[Arrival], setup: Setup, rules: JobRules) -> dict[str, RecordedStart]:
     if "start" not in trace.table.columns:
         return {}
-    known = dict(trace.table.select("id", "start").drop_nulls().iter_rows())
+    kind = pl.col("start_type") if "start_type" in trace.table.columns else pl.lit(None, dtype=pl.String)
+    rows = trace.table.filter(pl.col("start").is_not_null()).select("id", "start", kind.alias("kind"))
+    types = {
+        name: find_types(name, setup.cluster.accelerators, rules.types) for name in rows["kind"].drop_nulls().unique()
+    }
+    known = {job_id: RecordedStart(at, types.get(name, ())) for job_id, at, name in rows.iter_rows()}
     return known if all(arrival.job.id in known for arrival in jobs) else {}
 
 

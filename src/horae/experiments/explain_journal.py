@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from math import inf
 from pathlib import Path
 
+from horae.experiments.log_time import LogTime
 from horae.journal import EffectsReader, read_journal
 from horae.model.cluster import Gpu
 from horae.model.commands import Start
@@ -22,12 +23,19 @@ from horae.scheduler import Scheduler
 class JournalExplanation:
     explanation: Explanation
     story: tuple[tuple[float, str], ...]  # (seconds, what happened)
+    time: LogTime = field(default_factory=LogTime)  # converts seconds to dates, where the log has any
 
 
-def explain_journal(path: Path, job_id: str, at: float = inf) -> JournalExplanation:
-    """Replays the journal in a fresh scheduler up to a time (inclusive), and queries it."""
+def explain_journal(path: Path, job_id: str, at: float | str = inf) -> JournalExplanation:
+    """Replays the journal in a fresh scheduler up to a time (inclusive), and queries it.
+
+    The time is in seconds from the start of the log, or a text: `10m`, `2h`, `1d` from there, or a date.
+    """
     try:
         journal = read_journal(path)
+        time = LogTime(journal.origin)
+        if isinstance(at, str):
+            at = time.seconds(at)
         scheduler = Scheduler(journal.setup)
         story, reader = Story(job_id), EffectsReader(str(path))
         known: list[str] = []
@@ -38,11 +46,11 @@ def explain_journal(path: Path, job_id: str, at: float = inf) -> JournalExplanat
             if entry.event.at <= at:
                 story.reacted(entry.event, scheduler.handle(entry.event, effects if entry.is_whole else None))
     except InputError as error:
-        raise error.located(file=str(path)) from None
+        raise (error if error.field == "--at" else error.located(file=str(path))) from None
     explanation = scheduler.explain(job_id)
     if explanation is None:
         raise _nobody(path, job_id, at, known)
-    return JournalExplanation(replace(explanation, at=at if at < inf else explanation.at), tuple(story.lines))
+    return JournalExplanation(replace(explanation, at=at if at < inf else explanation.at), tuple(story.lines), time)
 
 
 def _nobody(path: Path, job_id: str, at: float, known: list[str]) -> InputError:

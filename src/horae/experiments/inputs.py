@@ -17,6 +17,7 @@ from horae.model.safe_text import quoted
 from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.policies.registry import make_policy
 from horae.traces.clusters.file import read_cluster
+from horae.traces.clusters.node_table import is_node_table, read_node_table
 from horae.traces.clusters.shorthand import parse_cluster
 from horae.traces.formats import parse_mapping
 from horae.traces.yaml_files import load
@@ -36,13 +37,20 @@ def choose_setup(
     if (cluster is None) == (not nodes):
         problem = "there are both --cluster and --nodes" if nodes else "there is no cluster"
         raise InputError(problem, remedy="give --cluster FILE or --nodes 20x8, one of the two")
-    setup = parse_cluster(nodes) if cluster is None else read_cluster(cluster, make_policy, CellBinding, seed)
+    setup = parse_cluster(nodes) if cluster is None else cluster_of(cluster, seed)
     if restart_seconds is not None:
         not_negative("--restart-seconds", restart_seconds)
         setup = replace(setup, cluster=replace(setup.cluster, restart_seconds=restart_seconds))
     if round_seconds is not None:
         positive("--round-seconds", round_seconds)
     return replace(setup, seed=seed, pools=tuple(_pool(pool, cadence, round_seconds) for pool in setup.pools))
+
+
+def cluster_of(path: Path, seed: int = 0) -> Setup:
+    """A cluster file, or a table of nodes."""
+    if is_node_table(path):
+        return read_node_table(path, seed)
+    return read_cluster(path, make_policy, CellBinding, seed)
 
 
 def _pool(pool: PoolSpec, cadence: Cadence | None, round_seconds: float | None) -> PoolSpec:

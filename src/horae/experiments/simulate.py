@@ -44,6 +44,7 @@ def simulate(
     *,
     checkpoint_seconds: float = 0.0,
     journal: Path | None = None,
+    origin: str = "",
     observers: Sequence[Observer] = (),
     enough: Callable[[], bool] = lambda: False,
     wrap: Callable[[Engine], Engine] = lambda engine: engine,
@@ -52,7 +53,8 @@ def simulate(
     """Runs a workload in virtual time to its end, or until `enough` returns true.
 
     The scheduler is made first: bad input leaves no file behind. `wrap` wraps the engine, for example in one that
-    learns speeds from observation. For `searches`, the arrivals contain the first jobs only.
+    learns speeds from observation. For `searches`, the arrivals contain the first jobs only. `origin` is the date and
+    time of second 0, for the journal.
     """
     recorder = Recorder(setup)
     scheduler = Scheduler(setup)
@@ -63,7 +65,7 @@ def simulate(
         run(scheduler, engine, [recorder, *observers], enough=enough, strict=True)
         return _outcome(recorder, scheduler)
     with create_journal(journal) as writer:
-        writer.open(setup)
+        writer.open(setup, origin)
         run(scheduler, engine, [recorder, *observers], writer, enough, strict=True)
     return _outcome(recorder, scheduler)
 

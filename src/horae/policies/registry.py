@@ -153,9 +153,10 @@ def register_policy(kind: type[Policy]) -> None:
     POLICIES[name] = kind  # a class that is defined again, as in a notebook, replaces the former one
 
 
-def uses_lengths(name: str) -> bool:
-    """Whether a policy decides by how long jobs will run, which a real cluster does not know in advance."""
-    return bool(getattr(find_policy(name), "uses_lengths", False))
+def uses_lengths(name: str, *, has_limits: bool = False) -> bool:
+    """Whether a policy decides by run times, which a real cluster does not know; `has_limits`: all jobs have limits."""
+    kind = find_policy(name)
+    return bool(getattr(kind, "uses_lengths", False)) and not (has_limits and getattr(kind, "limits_suffice", False))
 
 
 def installed() -> list[EntryPoint]:

@@ -35,6 +35,7 @@ _LIMITS = np.array([1.0, 4.0, 12.0, 24.0, 7 * 24.0]) * _HOUR  # of which users a
 class Slurm:
     name: ClassVar[str] = "slurm"
     uses_lengths: ClassVar[bool] = True  # where a job has no time limit, it is guessed from its length
+    limits_suffice: ClassVar[bool] = True  # with the time limits of all jobs it uses no lengths
     age_weight: float = 1000.0
     size_weight: float = 1000.0
     fair_share_weight: float = 10000.0

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 
-from horae.model.arrays import Ints
-from horae.reports.rho import apps
+from horae.model.arrays import Floats, Ints
+from horae.reports.rho import AppFairness, apps
 from horae.reports.run_log import ENDINGS, OUTCOMES, RunLog
 
 
 def jobs_frame(log: RunLog) -> pl.DataFrame:
-    """One row per job. Times are seconds from the start of the run, null where a job never started or ended."""
-    jobs = log.jobs
+    """One row per job. Times are seconds from the start of the run, null where a job never started or ended.
+
+    rho is that of the job's app; null where it does not enter the metrics.
+    """
+    jobs, fairness = log.jobs, apps(log)
+    preemptions = np.bincount(log.leases.job[log.leases.preempted], minlength=len(jobs))
     return pl.DataFrame(
         {
             "id": jobs.id,
@@ -28,9 +33,13 @@ def jobs_frame(log: RunLog) -> pl.DataFrame:
             "started_at": jobs.started_at,
             "ended_at": jobs.ended_at,
             "completion_seconds": jobs.ended_at - jobs.submitted_at,
+            "waiting_seconds": jobs.ended_at - jobs.submitted_at - log.run_seconds,
             "run_seconds": log.run_seconds,
             "gpu_seconds": log.gpu_seconds,
             "starts": log.starts,
+            "preemptions": preemptions,
+            "rho_paper": _of_app(fairness, fairness.rho_paper),
+            "rho_private": _of_app(fairness, fairness.rho_private),
         }
     ).fill_nan(None)
 
@@ -73,6 +82,12 @@ def apps_frame(log: RunLog) -> pl.DataFrame:
             "rho_static": found.rho_static,
         }
     ).fill_nan(None)
+
+
+def _of_app(fairness: AppFairness, rho: Floats) -> Floats:
+    """By job: the rho of its app; nan where it has none."""
+    known = np.append(np.where(fairness.counted, rho, np.nan), np.nan)  # the last is for jobs without an app
+    return known[fairness.of_job]
 
 
 def _named(names: Sequence[str], numbers: Ints) -> list[str | None]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from horae.model.arrays import Floats, Ints
 from horae.model.serialization import Plain
-from horae.reports import usage
+from horae.reports import UNFAIR_ABOVE, usage
 from horae.reports.groups import Groups, Sample
 from horae.reports.rho import AppFairness, Fairness, apps, fairness
 from horae.reports.run_log import OUTCOMES, RunLog
@@ -64,8 +64,9 @@ class Metrics(GroupMetrics):
         return _plain(self)
 
 
-def measure(log: RunLog) -> Metrics:
-    facts = _facts(log)
+def measure(log: RunLog, unfair_above: float = UNFAIR_ABOVE) -> Metrics:
+    """All metrics of a run; an app with a rho above this threshold counts as treated unfairly."""
+    facts = _facts(log, unfair_above)
     everyone = Groups(np.zeros(len(log.jobs), dtype=np.int64), 1)
     named = np.array([bool(name) for name in log.users], dtype=bool)[log.jobs.user]
     (overall,) = _measure(facts, everyone)
@@ -96,9 +97,10 @@ class _Facts(NamedTuple):
     lost_gpu_seconds: Floats  # by lease
     apps: AppFairness
     rho: Mapping[str, Sample]
+    unfair_above: float
 
 
-def _facts(log: RunLog) -> _Facts:
+def _facts(log: RunLog, unfair_above: float) -> _Facts:
     jobs, leases, app_columns = log.jobs, log.leases, apps(log)
     completion = jobs.ended_at - jobs.submitted_at
     return _Facts(
@@ -110,6 +112,7 @@ def _facts(log: RunLog) -> _Facts:
         lost_gpu_seconds=leases.restart_gpu_seconds,
         apps=app_columns,
         rho={name: Sample(getattr(app_columns, name), app_columns.counted) for name in RHOS},
+        unfair_above=unfair_above,
     )
 
 
@@ -170,7 +173,7 @@ def _deadlines(log: RunLog, groups: Groups) -> _Columns:
 
 def _fairness(facts: _Facts, groups: Groups) -> _Columns:
     by_app = Groups(groups.group[facts.apps.first_job], groups.count)
-    rho: _Columns = {name: fairness(sample, by_app) for name, sample in facts.rho.items()}
+    rho: _Columns = {name: fairness(sample, by_app, facts.unfair_above) for name, sample in facts.rho.items()}
     return {"apps_left_out": by_app.counts(~facts.apps.counted), **rho}
 
 

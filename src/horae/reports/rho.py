@@ -7,16 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from horae.model.arrays import Bools, Floats, Ints
+from horae.reports import UNFAIR_ABOVE
 from horae.reports.groups import Groups, Sample, sums_by
 from horae.reports.run_log import CANCELLED, FINISHED, REFUSED, RunLog
 
-TOLERANCE = 1e-6  # beyond that, rho is over 1; the length of a minute in Unix time is known to 1e-8
+TOLERANCE = 1e-6  # beyond that, rho is over it; the length of a minute in Unix time is known to 1e-8
 
 
 @dataclass(frozen=True)
 class AppFairness:
     """One row per app in its pool, of the apps that were accepted."""
 
+    of_job: Ints  # by row of the log's jobs: the row of its app here; -1 if it was refused
     first_job: Ints  # row of the first of its jobs
     pool: Ints
     submitted_at: Floats  # of the first of its jobs
@@ -36,6 +38,8 @@ def apps(log: RunLog) -> AppFairness:
     jobs = log.jobs
     rows = np.flatnonzero((jobs.outcome != REFUSED) & (jobs.pool >= 0))
     app, count = _number_apps(log, rows)
+    of_job = np.full(len(jobs), -1, dtype=np.int64)
+    of_job[rows] = app
     ended_at = np.where(np.isnan(jobs.ended_at[rows]), log.until, jobs.ended_at[rows])
     first_job = np.full(count, len(jobs), dtype=np.int64)
     np.minimum.at(first_job, app, rows)
@@ -54,7 +58,7 @@ def apps(log: RunLog) -> AppFairness:
     shared, at_most = ended - submitted, np.minimum(pool_gpus, gangs)
     with np.errstate(divide="ignore", invalid="ignore"):
         return AppFairness(
-            first_job, pool, submitted, ended, work, gangs, average, static, pool_gpus, counted,
+            of_job, first_job, pool, submitted, ended, work, gangs, average, static, pool_gpus, counted,
             rho_paper=shared / (work / at_most * average),
             rho_private=shared / (work / np.minimum(pool_gpus / average, gangs)),
             rho_static=shared / (work / at_most * static),
@@ -106,20 +110,20 @@ class Fairness:
     """The rho of some apps, in one of its definitions; nan where there are none."""
 
     apps: int
-    unfair_share: float  # of apps with rho > 1, beyond rounding
+    unfair_share: float  # of apps with rho above the threshold, beyond rounding; the threshold is 1 by default
     max: float
     mean: float
     p99: float
     jain: float  # (sum rho)^2 / (apps x sum rho^2): 1 when all are treated alike
 
 
-def fairness(rho: Sample, groups: Groups) -> list[Fairness]:
+def fairness(rho: Sample, groups: Groups, unfair_above: float = UNFAIR_ABOVE) -> list[Fairness]:
     """Fairness statistics by group."""
     count = groups.counts(rho.chosen)
     mean = groups.means(rho)
     largest, p99 = groups.quantiles(rho, (1.0, 0.99))
     with np.errstate(invalid="ignore"):
-        unfair = groups.counts(rho.chosen & (rho.values > 1 + TOLERANCE)) / count
+        unfair = groups.counts(rho.chosen & (rho.values > unfair_above + TOLERANCE)) / count
         jain = mean**2 / groups.means(Sample(rho.values**2, rho.chosen))
     columns = (count, unfair, largest, mean, p99, jain)
     return [Fairness(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]

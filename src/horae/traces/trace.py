@@ -45,6 +45,7 @@ SCHEMA: Mapping[str, pl.DataType] = {
     "deadline": pl.Float64(),
     "limit": pl.Float64(),
     "start": pl.Float64(),  # as recorded
+    "start_type": pl.String(),  # the GPU type on which it ran, as recorded
     "restart": pl.Float64(),
     "min_runtime": pl.Float64(),
     "grace": pl.Float64(),

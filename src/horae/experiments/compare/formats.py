@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
-from math import isfinite, isnan
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from math import isfinite, isnan, nan
+from typing import NamedTuple
 
 from horae.experiments.compare.baseline_difference import CONFIDENCE, Versus
 from horae.experiments.compare.table import Comparison, ComparisonRow, Numbers
 from horae.model.safe_text import printable
 from horae.model.serialization import Plain
+from horae.reports import UNFAIR_ABOVE
 from horae.reports.statistics import Difference
 
 NOTHING = "-"
@@ -46,24 +47,45 @@ def _finished(numbers: Numbers) -> str:
     return f"{numbers['finished']:,.0f}/{numbers['jobs']:,.0f}" if "jobs" in numbers else NOTHING
 
 
-GROUP_COLUMNS = (
+_TIMES = (
     TableColumn("finished", 0, _finished),
     TableColumn("completion: mean", 0, _hours("completion_mean_seconds")),
     TableColumn("median", 2, _hours("completion_median_seconds")),
     TableColumn("p99", 1, _hours("completion_p99_seconds")),
     TableColumn("waiting: mean", 3, _hours("waiting_mean_seconds")),
-    TableColumn("preemptions", 4, _number_column("preemptions", ",.0f")),
-    TableColumn("rho max", 3, _number_column("rho_paper.max", ",.2f")),
-    TableColumn("rho > 1", 3, _percent("rho_paper.unfair_share")),
 )
-COLUMNS = (
-    *GROUP_COLUMNS[:5],
+_PREEMPTIONS = TableColumn("preemptions", 4, _number_column("preemptions", ",.0f"))
+_WHOLE_RUN = (
     TableColumn("makespan", 4, _hours("makespan_seconds")),
     TableColumn("utilisation", 2, _percent("utilisation")),
-    *GROUP_COLUMNS[5:],
-    TableColumn("Jain", 5, _number_column("rho_paper.jain", ".3f")),
 )
+_GPU_HOURS = (
+    TableColumn("GPU-hours", 2, _number_column("gpu_hours", ",.1f")),
+    TableColumn("share", 1, _percent("gpu_hours_share")),
+)
+_WEIGHT = TableColumn("by weight", 1, _percent("weight_share"))
+_JAIN = TableColumn("Jain of rho_paper", 6, _number_column("rho_paper.jain", ".3f"))
 VERSUS_AFTER = 2  # the comparison with the baseline follows the mean that it refers to
+
+
+def _rho(unfair_above: float) -> tuple[TableColumn, ...]:
+    return tuple(
+        column
+        for name, rank in (("rho_paper", 3), ("rho_private", 5))
+        for column in (
+            TableColumn(f"{name} max", rank, _number_column(f"{name}.max", ",.2f")),
+            TableColumn(f"{name} > {unfair_above:g}", rank, _percent(f"{name}.unfair_share")),
+        )
+    )
+
+
+def _run_columns(unfair_above: float) -> tuple[TableColumn, ...]:
+    return (*_TIMES, *_WHOLE_RUN, _PREEMPTIONS, *_rho(unfair_above), _JAIN)
+
+
+def _group_columns(by: str, unfair_above: float) -> tuple[TableColumn, ...]:
+    weight = (_WEIGHT,) if by == "tenants" else ()
+    return (*_TIMES, *_GPU_HOURS, *weight, _PREEMPTIONS, *_rho(unfair_above))
 
 
 class Page(NamedTuple):
@@ -76,42 +98,59 @@ class Page(NamedTuple):
 
 
 def page(comparison: Comparison) -> Page:
-    headings = [column.heading for column in COLUMNS]
-    ranks = [column.rank for column in COLUMNS]
-    headings.insert(VERSUS_AFTER, f"vs {comparison.baseline}")
-    ranks.insert(VERSUS_AFTER, 1)
-    lines = [(marked(row), *_line(row.estimate, _versus_text(row))) for row in comparison.rows]
-    lines.append(("lower bound", *_line(comparison.lower_bound, "")))
-    return Page(("policy", *headings), (0, *ranks), tuple(lines), left=1)
+    columns = _run_columns(comparison.unfair_above)
+    rows = [(marked(row), row.estimate, _versus_text(row)) for row in comparison.rows]
+    rows.append(("lower bound", comparison.lower_bound, ""))
+    rows += [(f"lower bound on {_one_line(name)}", found, "") for name, found in comparison.other_bounds.items()]
+    plain = _page("policy", [(label, estimate) for label, estimate, _ in rows], columns)
+    before = 1 + VERSUS_AFTER
+    return Page(
+        (*plain.headings[:before], f"vs {comparison.baseline}", *plain.headings[before:]),
+        (*plain.ranks[:before], 1, *plain.ranks[before:]),
+        tuple((*line[:before], row[2], *line[before:]) for line, row in zip(plain.lines, rows, strict=True)),
+        left=1,
+    )
+
+
+def runs_page(runs: Mapping[str, Numbers], knowing: Collection[str]) -> Page:
+    """A table of runs that are not compared with each other; `knowing`: labels of policies that know run times."""
+    rows = [(_marked(label, label in knowing), found) for label, found in runs.items()]
+    return _page("policy", rows, _run_columns(UNFAIR_ABOVE))
 
 
 def group_page(comparison: Comparison) -> Page:
     """A table with one row per policy and tenant or user."""
-    headings = ("policy", comparison.by.removesuffix("s"), *(column.heading for column in GROUP_COLUMNS))
-    return Page(headings, (0, 0, *(column.rank for column in GROUP_COLUMNS)), tuple(_group_lines(comparison)), left=2)
+    columns = _group_columns(comparison.by, comparison.unfair_above)
+    headings = ("policy", comparison.by.removesuffix("s"), *(column.heading for column in columns))
+    lines = tuple(
+        (marked(row), _one_line(name), *(column.text(found) for column in columns))
+        for row in comparison.rows
+        for name, found in row.groups.items()
+    )
+    return Page(headings, (0, 0, *(column.rank for column in columns)), lines, left=2)
+
+
+def _page(name: str, rows: Sequence[tuple[str, Numbers]], columns: Sequence[TableColumn]) -> Page:
+    return Page(
+        (name, *(column.heading for column in columns)),
+        (0, *(column.rank for column in columns)),
+        tuple((label, *(column.text(found) for column in columns)) for label, found in rows),
+        left=1,
+    )
 
 
 def marked(row: ComparisonRow) -> str:
     """The label of a policy, with a mark if it knows run times in advance."""
-    label = _one_line(row.label)
-    return f"{label} {MARK}" if row.uses_lengths else label
+    return _marked(row.label, row.uses_lengths)
+
+
+def _marked(label: str, is_marked: bool) -> str:
+    return f"{_one_line(label)} {MARK}" if is_marked else _one_line(label)
 
 
 def _one_line(name: str) -> str:
     """A name on one line, with control characters escaped."""
     return printable(" ".join(name.splitlines()))
-
-
-def _line(numbers: Numbers, versus: str) -> list[str]:
-    cells = [column.text(numbers) for column in COLUMNS]
-    cells.insert(VERSUS_AFTER, versus)
-    return cells
-
-
-def _group_lines(comparison: Comparison) -> Iterator[tuple[str, ...]]:
-    for row in comparison.rows:
-        for name, numbers in row.groups.items():
-            yield (marked(row), _one_line(name), *(column.text(numbers) for column in GROUP_COLUMNS))
 
 
 def _versus_text(row: ComparisonRow) -> str:
@@ -136,8 +175,10 @@ def as_json(comparison: Comparison, parameters: Mapping[str, Plain]) -> str:
     value = {
         "parameters": {**parameters, "baseline": comparison.baseline, "confidence": CONFIDENCE},
         "estimates_are": "of seed 0" if comparison.is_recorded else "means over seeds",
+        "unfair_above": comparison.unfair_above,
         "policies": [_policy(row, comparison.by) for row in comparison.rows],
         "lower_bound": _plain(comparison.lower_bound),
+        "lower_bounds_elsewhere": {name: _plain(found) for name, found in comparison.other_bounds.items()},
     }
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -145,14 +186,26 @@ def as_json(comparison: Comparison, parameters: Mapping[str, Plain]) -> str:
 def as_csv(comparison: Comparison) -> str:
     """One row per policy and seed; with groups, one for each of these as well."""
     text = io.StringIO()
-    group = [comparison.by.removesuffix("s")] if comparison.by else []
-    names = list(dict.fromkeys(name for row in comparison.rows for numbers in row.by_seed for name in numbers))
+    columns = as_columns(comparison)
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["policy", "seed", *group, *names])
-    for policy, seed, name, numbers in _records(comparison):
-        cells = [_cell(numbers.get(each)) for each in names]
-        writer.writerow([policy, seed, *([name] if group else []), *cells])
+    writer.writerow(columns)
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow("" if cell is None else cell for cell in row)
     return text.getvalue()
+
+
+def as_columns(comparison: Comparison) -> dict[str, list[str | float | None]]:
+    """One row per policy and seed; with groups, one for each of these as well. None stands for the mean of nothing."""
+    records = list(_records(comparison))
+    columns: dict[str, list[str | float | None]] = {
+        "policy": [policy for policy, _, _, _ in records],
+        "seed": [seed for _, seed, _, _ in records],
+    }
+    if comparison.by:
+        columns[comparison.by.removesuffix("s")] = [name or None for _, _, name, _ in records]
+    for name in dict.fromkeys(name for _, _, _, numbers in records for name in numbers):
+        columns[name] = [_number(numbers.get(name, nan)) for _, _, _, numbers in records]
+    return columns
 
 
 def as_markdown(comparison: Comparison) -> str:
@@ -207,10 +260,6 @@ def _records(comparison: Comparison) -> Iterator[tuple[str, int, str, Numbers]]:
             yield row.label, seed, "", numbers
             for name, group in row.groups_by_seed[seed].items():
                 yield row.label, seed, name, group
-
-
-def _cell(value: float | None) -> Any:
-    return "" if value is None or not isfinite(value) else value
 
 
 def _markdown(sheet: Page) -> str:

@@ -49,7 +49,7 @@ class RunSpec:
 
 
 def run_specs(
-    setup: Setup, policies: Mapping[str, PolicyChoice], seeds: int, failures: Failures = NO_FAILURES
+    setup: Setup, policies: Mapping[str, PolicyChoice | None], seeds: int, failures: Failures = NO_FAILURES
 ) -> list[RunSpec]:
     """Every policy on every draw, draw by draw, so that a worker keeps only one draw at a time."""
     return [
@@ -59,7 +59,9 @@ def run_specs(
     ]
 
 
-def with_policy(setup: Setup, choice: PolicyChoice) -> Setup:
-    """The same setup with one policy in every pool."""
+def with_policy(setup: Setup, choice: PolicyChoice | None) -> Setup:
+    """The same setup with one policy in every pool; None leaves those that the cluster file configures."""
+    if choice is None:
+        return setup
     pools = tuple(replace(pool, policy=choice.name, options=choice.options) for pool in setup.pools)
     return replace(setup, pools=pools)

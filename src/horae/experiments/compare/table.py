@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from math import nan
 
 import numpy as np
@@ -19,6 +19,7 @@ from horae.experiments.compare.baseline_difference import (
 )
 from horae.experiments.compare.run import ComparedRun
 from horae.policies.registry import uses_lengths
+from horae.reports import UNFAIR_ABOVE
 from horae.reports.bounds import bounds
 from horae.reports.metrics import GroupMetrics, Metrics, measure
 from horae.reports.run_log import RunLog
@@ -46,6 +47,22 @@ class Comparison:
     lower_bound: Numbers  # of each metric that has one; no policy can do better on these jobs
     is_recorded: bool  # estimates are of the trace as it is, which is seed 0; otherwise they are means over seeds
     logs: Mapping[str, RunLog]  # of seed 0
+    unfair_above: float = UNFAIR_ABOVE
+    other_bounds: Mapping[str, Numbers] = field(default_factory=dict)  # by name of another cluster: its lower bound
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What is measured besides the metrics of each run."""
+
+    by: str = ""  # "tenants" or "users": the metrics of each of these as well
+    unfair_above: float = UNFAIR_ABOVE  # an app with a larger rho counts as treated unfairly
+    weights: Mapping[str, float] = field(default_factory=dict)  # of tenants; 1 for those not named
+    has_limits: bool = False  # all jobs have time limits, which some policies use instead of run times
+    others: Mapping[str, str] = field(default_factory=dict)  # by name of another cluster: the label of a run on it
+
+
+PLAIN = TableOptions()
 
 
 class Tally:
@@ -54,12 +71,13 @@ class Tally:
     A log is kept until all policies have run on its draw; draws are run one after the other.
     """
 
-    def __init__(self, labels: Sequence[str], baseline: str, by: str) -> None:
-        self.labels, self.baseline, self.by = labels, baseline, by
+    def __init__(self, labels: Sequence[str], baseline: str, options: TableOptions) -> None:
+        self.labels, self.baseline, self.options = labels, baseline, options
         self.numbers: dict[tuple[str, int], Numbers] = {}
         self.groups: dict[tuple[str, int], Mapping[str, Numbers]] = {}
         self.means: dict[tuple[str, int], Means] = {}
         self.bounds: dict[int, Numbers] = {}
+        self.other_bounds: dict[tuple[str, int], Numbers] = {}
         self.first: dict[str, RunLog] = {}
         self.uses_lengths: dict[str, bool] = {}
         self.pairs: dict[str, Common] = {}  # of seed 0
@@ -72,7 +90,8 @@ class Tally:
     def add(self, outcome: ComparedRun) -> None:
         seed, label = outcome.task.seed, outcome.task.label
         if label not in self.uses_lengths:
-            self.uses_lengths[label] = any(uses_lengths(pool.policy) for pool in outcome.task.setup.pools)
+            names = [pool.policy for pool in outcome.task.setup.pools]
+            self.uses_lengths[label] = any(uses_lengths(name, has_limits=self.options.has_limits) for name in names)
         logs = self._open.setdefault(seed, {})
         logs[label] = outcome.log
         if len(logs) == len(self.labels):
@@ -80,10 +99,12 @@ class Tally:
 
     def _close(self, seed: int, logs: Mapping[str, RunLog]) -> None:
         self.bounds[seed] = _bounds(logs[self.baseline])
+        for name, label in self.options.others.items():
+            self.other_bounds[name, seed] = _bounds(logs[label])
         for label in self.labels:
-            measured = measure(logs[label])
+            measured = measure(logs[label], self.options.unfair_above)
             self.numbers[label, seed] = numbers(measured)
-            self.groups[label, seed] = _groups(measured, self.by)
+            self.groups[label, seed] = _groups(measured, self.options)
             if label != self.baseline:
                 pair = common(logs[self.baseline], logs[label])
                 self.means[label, seed] = pair.means
@@ -94,16 +115,22 @@ class Tally:
 
 
 def tabulate(
-    outcomes: Iterable[ComparedRun], labels: Sequence[str], baseline: str, by: str = "", *, is_recorded: bool
+    outcomes: Iterable[ComparedRun],
+    labels: Sequence[str],
+    baseline: str,
+    options: TableOptions = PLAIN,
+    *,
+    is_recorded: bool,
 ) -> Comparison:
     """Tabulates outcomes in any order; each is released as soon as it is counted."""
-    tally = Tally(labels, baseline, by)
+    tally = Tally(labels, baseline, options)
     for outcome in outcomes:
         tally.add(outcome)
     shown = [0] if is_recorded else tally.seeds
     rows = tuple(_row(tally, label, shown, is_recorded) for label in labels)
     bound = mean([tally.bounds[seed] for seed in shown])
-    return Comparison(rows, baseline, by, bound, is_recorded, tally.first)
+    others = {name: mean([tally.other_bounds[name, seed] for seed in shown]) for name in options.others}
+    return Comparison(rows, baseline, options.by, bound, is_recorded, tally.first, options.unfair_above, others)
 
 
 def _row(tally: Tally, label: str, shown: Sequence[int], is_recorded: bool) -> ComparisonRow:
@@ -141,22 +168,32 @@ def numbers(metrics: object) -> Numbers:
     """All numbers of one run or group, flat, without those of the groups within it."""
     assert is_dataclass(metrics)
     found: dict[str, float] = {}
-    for field in fields(metrics):
-        value = getattr(metrics, field.name)
+    for each in fields(metrics):
+        value = getattr(metrics, each.name)
         inner: Mapping[str, object] = {}
         if is_dataclass(value):
             inner = numbers(value)
         elif isinstance(value, Mapping):
             inner = value
         else:
-            found[field.name] = value
-        found |= {f"{field.name}.{name}": item for name, item in inner.items() if isinstance(item, int | float)}
+            found[each.name] = value
+        found |= {f"{each.name}.{name}": item for name, item in inner.items() if isinstance(item, int | float)}
     return found
 
 
-def _groups(metrics: Metrics, by: str) -> Mapping[str, Numbers]:
-    groups: Mapping[str, GroupMetrics] = getattr(metrics, by) if by else {}
-    return {name: numbers(group) for name, group in groups.items() if group.jobs}
+def _groups(metrics: Metrics, options: TableOptions) -> Mapping[str, Numbers]:
+    """The metrics of each group that has jobs, with its share of the GPU-hours and, for tenants, of the weights."""
+    groups: Mapping[str, GroupMetrics] = getattr(metrics, options.by) if options.by else {}
+    present = {name: group for name, group in groups.items() if group.jobs}
+    weights = {name: options.weights.get(name, 1.0) for name in present} if options.by == "tenants" else {}
+    return {
+        name: {
+            **numbers(group),
+            "gpu_hours_share": group.gpu_hours / metrics.gpu_hours if metrics.gpu_hours else nan,
+            **({"weight_share": weights[name] / sum(weights.values())} if weights else {}),
+        }
+        for name, group in present.items()
+    }
 
 
 def _bounds(log: RunLog) -> Numbers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from random import Random
 from typing import ClassVar, Protocol
 
@@ -99,3 +100,8 @@ def _moved(arrival: Arrival, place: int, shift_seconds: float, first: float) -> 
         deadline_at=job.deadline_at + shift_seconds,
     )
     return Arrival(moved, arrival.truth)
+
+
+def has_limits(arrivals: Sequence[Arrival]) -> bool:
+    """Whether all jobs have time limits."""
+    return all(arrival.job.limit_seconds < inf for arrival in arrivals)

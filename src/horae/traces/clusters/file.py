@@ -18,6 +18,7 @@ from horae.model.setup import Cadence, PoolSpec, RoundRules, Setup
 from horae.traces.units import expand, memory_bytes, seconds
 from horae.traces.yaml_files import YamlFile, read_yaml
 
+RESTART_SECONDS = 45.0  # checkpoint and restart, where neither job nor file says; free preemption flatters policies
 NODE_GPUS_MAX = 1024  # a bound, so that a typo does not fill the memory
 SPARE = "spare"
 
@@ -158,7 +159,7 @@ class Tenant(PoolEntry):
 
 class ClusterFile(_Strict):
     name: Name = "cluster"
-    restart_seconds: Seconds = 0.0
+    restart_seconds: Seconds = RESTART_SECONDS
     nodes: Annotated[list[NodeGroup], Field(min_length=1)]
     tenants: dict[Name, Tenant] = {}
     spare: PoolEntry = PoolEntry()

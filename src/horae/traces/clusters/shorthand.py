@@ -9,7 +9,7 @@ from typing import NamedTuple
 from horae.model.cluster import Cluster, Node
 from horae.model.errors import ClusterError
 from horae.model.setup import PoolSpec, Setup
-from horae.traces.clusters.file import NODE_GPUS_MAX, SPARE
+from horae.traces.clusters.file import NODE_GPUS_MAX, RESTART_SECONDS, SPARE
 
 NODES_MAX = 100_000
 ACCELERATOR = "gpu"  # where the type is not given
@@ -26,7 +26,7 @@ class _Group(NamedTuple):
     accelerator: str
 
 
-def parse_cluster(texts: Sequence[str], restart_seconds: float = 0.0) -> Setup:
+def parse_cluster(texts: Sequence[str], restart_seconds: float = RESTART_SECONDS) -> Setup:
     """The cluster with its pools: one for each tenant that owns nodes, and one for all others."""
     groups = [_group(text) for text in texts]
     names: dict[str, list[str]] = {}  # by tenant

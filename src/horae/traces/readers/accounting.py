@@ -10,7 +10,7 @@ from horae.traces.job_row import GPUS_MAX, SECONDS_MAX
 from horae.traces.readers.row_filter import NEVER_RAN, NO_GPU, NO_TIME, Sieve, is_text, quoted, whole
 from horae.traces.readers.timestamps import UNKNOWN, add_moments
 
-STILL_RUNNING = "still runs: taken with its run time so far"
+STILL_RUNNING = "still runs"
 NOT_ENDED = "has neither an end nor a run time"
 
 
@@ -75,4 +75,4 @@ def _read_duration(sieve: Sieve, clock: Clock) -> None:
     sieve.leave_out(pl.col("duration").is_null(), NOT_ENDED)
     sieve.leave_out(pl.col("duration") == 0, NO_TIME)
     if clock.end:
-        sieve.change(pl.col("end").is_null(), STILL_RUNNING)
+        sieve.leave_out(pl.col("end").is_null(), STILL_RUNNING)

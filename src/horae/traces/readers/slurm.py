@@ -92,6 +92,7 @@ def _read_gpus(sieve: Sieve, tres: Sequence[str]) -> None:
         pl.coalesce(counts).alias("count"),
         pl.max_horizontal(types).alias("types"),
         pl.when(has_request).then(of_request).otherwise(pl.coalesce(f"{name} type" for name in tres)).alias("gpu_type"),
+        pl.coalesce(f"{name} type" for name in tres).alias("start_type"),  # allocations come first
     )
     sieve.fault(
         pl.col("types") > 1,
