@@ -293,3 +293,12 @@ def test_nodes_of_one_type_must_be_alike(tmp_path: Path) -> None:
     trace = write(tmp_path / "jobs.csv", JOBS)
     complaint = horae("tenants", "plan", trace, "--nodes", "1x8:A100", "--nodes", "1x4:A100").complaint
     assert complaint.startswith("--nodes: nodes of A100 have different numbers of GPUs; ")
+
+
+def test_quiet_does_not_hide_what_is_lost(tmp_path: Path) -> None:
+    rows = "".join(f"j{number},{number},1,60\n" for number in range(40))
+    trace = write(tmp_path / "jobs.csv", f"id,submit,gpus,duration\n{rows}wide,0,64,60\nbroken,0,one,60\n")
+    words = ("--nodes", "1x4", "--policy", "fifo", "--quiet", "--no-cache", "--workers", "1")
+    told = horae("compare", trace, *words).err
+    assert "1 broken row left out" in told
+    assert "1 job can never run here" in told

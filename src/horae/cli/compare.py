@@ -116,7 +116,7 @@ JobsOut = Annotated[
 ]
 Plots = Annotated[Path | None, typer.Option(help="Draw the runs of seed 0 into this folder.")]
 Verbose = Annotated[bool, typer.Option(help="A line for each finished run.")]
-Quiet = Annotated[bool, typer.Option(help="Nothing on standard error but errors.")]
+Quiet = Annotated[bool, typer.Option(help="No notes and no progress, but broken rows and jobs that cannot run.")]
 
 
 @app.command()

@@ -117,8 +117,8 @@ def _compare(request: Request, cache: ResultStore | None, tell: Tell) -> bool:
         comparison = tabulate(runs, labels, what.baseline, _table_options(request, what), is_recorded=is_recorded)
     _tell_of_record(comparison, tell)
     for side, tasks in zip(what.sides, todo, strict=True):
-        tell_refused(comparison, tasks[0], side.trace.workload, tell)
-    tell_unfinished(comparison, tell)
+        tell_refused(comparison, tasks[0], side.trace.workload, _tell)
+    tell_unfinished(comparison, _tell)
     _print(comparison, request, what)
     if request.jobs_out is not None:
         results.write(request.jobs_out, labels)
@@ -302,7 +302,7 @@ def _side(
     }
     if _configures_policies(setup):
         policies[f"{AS_CONFIGURED} on {name}" if name else AS_CONFIGURED] = None
-    return Side(name, setup, policies, read_workload(request.jobs, setup, request.workload, tell))
+    return Side(name, setup, policies, read_workload(request.jobs, setup, request.workload, tell, _tell))
 
 
 def _configures_policies(setup: Setup) -> bool:

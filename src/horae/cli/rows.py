@@ -11,14 +11,14 @@ LISTED_MAX = 10
 Tell = Callable[[str], None]
 
 
-def tell_rows(trace: Trace, tell: Tell) -> None:
-    """Reports broken rows, rows left out and rows changed: counted, and the first broken ones listed."""
+def tell_rows(trace: Trace, tell: Tell, warn: Tell) -> None:
+    """Warns of broken rows, counted and the first ones listed, and tells of rows left out by rule or changed."""
     if trace.fault_count:
-        tell(f"{trace.source}: {_rows(trace.fault_count, 'broken row')} left out; --strict stops there")
+        warn(f"{trace.source}: {_rows(trace.fault_count, 'broken row')} left out; --strict stops there")
         for fault in trace.faults[:LISTED_MAX]:
-            tell(str(fault.error(trace.source)))
+            warn(str(fault.error(trace.source)))
         if trace.fault_count > LISTED_MAX:
-            tell(f"and {trace.fault_count - LISTED_MAX:,} more")
+            warn(f"and {trace.fault_count - LISTED_MAX:,} more")
     for what, counts in (("left out", trace.left_out), ("changed", trace.changed)):
         for reason, count in counts.items():
             tell(f"{trace.source}: {_rows(count)} {what}: {reason}")

@@ -42,8 +42,12 @@ def read(file: Path, format_name: str | None, mapping: str | None, where: str | 
     trace = read_trace(file, format_name, pairs(mapping, "--map"), pairs(where, "--where"))
     if strict:
         trace.strict()
-    tell_rows(trace, lambda line: print(printable(line), file=sys.stderr))
+    tell_rows(trace, _tell, _tell)
     return trace
+
+
+def _tell(line: str) -> None:
+    print(printable(line), file=sys.stderr)
 
 
 @app.command("info")

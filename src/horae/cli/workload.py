@@ -51,8 +51,13 @@ class TraceInput:
         }
 
 
-def read_workload(source: str, setup: Setup, options: WorkloadOptions, tell: Tell) -> TraceInput:
-    """The jobs of a file for this cluster, or those that a generator draws, seed by seed."""
+def read_workload(
+    source: str, setup: Setup, options: WorkloadOptions, tell: Tell, warn: Tell | None = None
+) -> TraceInput:
+    """The jobs of a file for this cluster, or those that a generator draws, seed by seed.
+
+    `warn` is told of broken rows, and `tell` where it is not given.
+    """
     rules = JobRules(
         speeds=speed_book(options.speeds, options.data, "--speeds") if options.speeds else None,
         whole_nodes=options.whole_nodes,
@@ -74,7 +79,7 @@ def read_workload(source: str, setup: Setup, options: WorkloadOptions, tell: Tel
         generator = generator_of(source, options.data, "JOBS")
         trace, jobs = jobs_of(generator.trace(0), setup.cluster, rules)
         workload = GeneratedWorkload(generator, setup.cluster, rules)
-    tell_rows(trace, tell)
+    tell_rows(trace, tell, warn or tell)
     _tell_tenants(setup, {arrival.job.tenant for arrival in jobs}, tell)
     return TraceInput(
         source,
