@@ -105,7 +105,7 @@ CacheOption = Annotated[Path | None, typer.Option("--cache", help="Where results
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Run everything anew, and keep nothing.")]
 Output = Annotated[CompareFormat, typer.Option("-o", "--output", help="How to print the result.")]
 ByOption = Annotated[By | None, typer.Option("--by", help="The numbers of each tenant or user as well.")]
-Plots = Annotated[Path | None, typer.Option(help="Draw the runs of seed 0 into this folder.")]
+Plots = Annotated[Path | None, typer.Option(help="Draw the table and its runs into this folder (PDF, SVG, PNG).")]
 Verbose = Annotated[bool, typer.Option(help="A line for each finished run.")]
 Quiet = Annotated[bool, typer.Option(help="Nothing on standard error but errors.")]
 

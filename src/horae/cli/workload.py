@@ -35,6 +35,7 @@ class TraceInput:
     left_out: Mapping[str, int] = field(default_factory=dict)
     changed: Mapping[str, int] = field(default_factory=dict)
     started_at: Mapping[str, float] = field(default_factory=dict)  # by job, as recorded; empty unless all are known
+    origin: str = ""  # the date and time of second 0, where the file has dates
 
     def plain(self) -> dict[str, Plain]:
         return {
@@ -72,7 +73,14 @@ def read_workload(source: str, setup: Setup, options: WorkloadOptions, tell: Tel
     tell_rows(trace, tell)
     _tell_tenants(setup, {arrival.job.tenant for arrival in jobs}, tell)
     return TraceInput(
-        source, workload, len(jobs), trace.fault_count, trace.left_out, trace.changed, _started_at(trace, jobs)
+        source,
+        workload,
+        len(jobs),
+        trace.fault_count,
+        trace.left_out,
+        trace.changed,
+        _started_at(trace, jobs),
+        trace.origin,
     )
 
 
