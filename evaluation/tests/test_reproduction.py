@@ -508,7 +508,7 @@ COMPLAINTS = {
         ("--ladder", "--policy", "fifo", "--policy", "sjf"),
         "--policy: is of one policy; name one policy",
     ),
-    "a picture that is none": (("--plot", "a.pdf"), "--plot: is 'a.pdf'; name a file that ends in .png"),
+    "a picture that is none": (("--plot", "a.txt"), "--plot: is 'a.txt'; name a file that ends in .pdf, .svg or .png"),
     "an unknown option": (
         ("--policy", "sjf={best: 1}"),
         "--policy: policy 'sjf' has no option 'best'; it takes: backfill",

@@ -203,7 +203,8 @@ def fairness_figure(comparison: Comparison) -> Figure:
 
     It has no intervals: both numbers of all policies vary together from draw to draw, and bars would cross each other.
     """
-    figure, (axes,) = style.panels(1, 1, style.COLUMN_INCHES, 2.5)
+    width = style.COLUMN_INCHES if len(comparison.rows) <= NAMED_MAX else style.PAGE_INCHES
+    figure, (axes,) = style.panels(1, 1, width, 2.5)
     found = {row.label: (MEAN.value(row.estimate), RHO_P99.value(row.estimate)) for row in comparison.rows}
     known = {label: point for label, point in found.items() if all(map(isfinite, point))}
     axes.axhline(1.0, color=style.GREY, linewidth=0.6, linestyle=(0, (1, 1)))

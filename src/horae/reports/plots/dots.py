@@ -16,7 +16,7 @@ from horae.reports.plots.style import Look
 
 ROW_INCHES, AROUND_INCHES = 0.155, 0.5  # of one row, and of the axis below the rows
 LOG_RATIO = 30.0  # of values, from which a logarithmic axis shows them better
-NAMES_WIDE, NAMES_NARROW = 36, 28  # characters of a row's name, in figures of a page and of a column
+NAMES_WIDE, NAMES_NARROW = 40, 28  # characters of a row's name, in figures of a page and of a column
 POINT_LOOK = Look(style.COLOURS[0], "-", "o")
 
 

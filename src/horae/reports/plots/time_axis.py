@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, date2num, num2date
+from matplotlib.dates import AutoDateLocator, DayLocator, date2num, num2date
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from horae.model.arrays import Floats
 
 HOUR, DAY = 3600.0, 86400.0
 YEAR_DAYS = 330.0  # a span from which ticks name months and years
+DATED_DAYS = 2.5  # a span from which ticks name days, and no times of the day
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,15 @@ class TimeAxis:
         if not self.origin:
             axes.xaxis.set_major_locator(MaxNLocator(ticks_max))
             return
-        axes.xaxis.set_major_locator(AutoDateLocator(minticks=min(3, ticks_max), maxticks=ticks_max))
+        by_day = DATED_DAYS <= self.span_days < ticks_max
+        locator = DayLocator() if by_day else AutoDateLocator(minticks=min(3, ticks_max), maxticks=ticks_max)
+        axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda position, _: self._tick(num2date(position))))
 
     def _tick(self, moment: datetime) -> str:
         if self.span_days >= YEAR_DAYS:
             return f"{moment:%b %Y}"
-        if self.span_days >= 4:
+        if self.span_days >= DATED_DAYS:
             return _day(moment)
         if self.span_days < 1 and self._date(self.start).date() == self._date(self.stop).date():
             return f"{moment:%H:%M}"

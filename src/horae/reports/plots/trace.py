@@ -104,6 +104,7 @@ def demand_figure(trace: PlottedTrace) -> Figure:
     axes.set_ylabel("GPUs wanted if no job waited")
     if trace.cluster_gpus is not None:
         axes.axhline(trace.cluster_gpus, color=style.BLACK, linewidth=style.WIDTH)
+        axes.set_ylim(0, 1.05 * max(float(demand.max()), trace.cluster_gpus))
         cluster = line_entry(f"the cluster's {trace.cluster_gpus:,} GPUs", BASELINE_LOOK)
         add_legend(figure, [_wanted_entry(), cluster])
     return figure
