@@ -449,9 +449,9 @@ def test_figures_are_drawn(tmp_path: Path) -> None:
         "sweep": sweep_figure(steps, SWEEPS["rounds"]),
     }
     for name, figure in figures.items():
-        path = save(figure, tmp_path / f"{name}.png")
-        assert path == tmp_path / f"{name}.png"
-        assert path.read_bytes().startswith(b"\x89PNG")
+        paths = save(figure, tmp_path / f"{name}.png")
+        assert paths == [tmp_path / f"{name}.{form}" for form in ("pdf", "svg", "png")]
+        assert all(path.stat().st_size for path in paths)
 
 
 # The command.

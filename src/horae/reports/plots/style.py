@@ -36,7 +36,7 @@ GRID_TITLE = {1: 60, 2: 46, 3: 30, 4: 22}  # characters of a panel's title, by t
 FORMATS = ("pdf", "svg", "png")
 # Text of a PDF can be selected and searched. In an SVG it is drawn: a reader without the font would see other widths,
 # and labels that overlap.
-_SAVING = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "horae"}
+_SAVING: dict[Any, Any] = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "horae"}
 # No dates and no versions: the same figure gives the same bytes.
 _METADATA: dict[str, dict[str, None]] = {
     "pdf": {"Creator": None, "Producer": None, "CreationDate": None},
@@ -118,8 +118,8 @@ def plain_axes(axes: Axes) -> Axes:
     axes.spines[["left", "bottom"]].set_linewidth(0.6)
     axes.tick_params(labelsize=SMALL_POINTS, width=0.6, length=2.5, pad=2)
     axes.tick_params(which="minor", width=0.4, length=1.5)
-    axes.xaxis.label.set_size(LABEL_POINTS)
-    axes.yaxis.label.set_size(LABEL_POINTS)
+    axes.xaxis.label.set_fontsize(LABEL_POINTS)
+    axes.yaxis.label.set_fontsize(LABEL_POINTS)
     axes.xaxis.labelpad = axes.yaxis.labelpad = 2.0
     return axes
 

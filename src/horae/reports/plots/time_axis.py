@@ -30,7 +30,8 @@ class TimeAxis:
 
     def positions(self, seconds: Floats) -> Floats:
         if self.origin:
-            return float(date2num(datetime.fromisoformat(self.origin))) + seconds / DAY
+            second_0 = float(date2num(datetime.fromisoformat(self.origin)))  # type: ignore[no-untyped-call]
+            return second_0 + seconds / DAY
         return (seconds - self.start) / self._unit()[1]
 
     @property
@@ -50,10 +51,12 @@ class TimeAxis:
         if not self.origin:
             axes.xaxis.set_major_locator(MaxNLocator(ticks_max))
             return
-        by_day = DATED_DAYS <= self.span_days < ticks_max
-        locator = DayLocator() if by_day else AutoDateLocator(minticks=min(3, ticks_max), maxticks=ticks_max)
-        axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda position, _: self._tick(num2date(position))))
+        if DATED_DAYS <= self.span_days < ticks_max:
+            axes.xaxis.set_major_locator(DayLocator())  # type: ignore[no-untyped-call]
+        else:
+            locator = AutoDateLocator(minticks=min(3, ticks_max), maxticks=ticks_max)  # type: ignore[no-untyped-call]
+            axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda position, _: self._tick(_date_at(position))))
 
     def _tick(self, moment: datetime) -> str:
         if self.span_days >= YEAR_DAYS:
@@ -70,6 +73,11 @@ class TimeAxis:
 
     def _unit(self) -> tuple[str, float]:
         return ("hours", HOUR) if self.span_days < 4 else ("days", DAY)
+
+
+def _date_at(position: float) -> datetime:
+    found: datetime = num2date(position)  # type: ignore[no-untyped-call]
+    return found
 
 
 def _day(moment: datetime) -> str:
