@@ -29,6 +29,7 @@ from horae.reports.metrics import measure
 from horae.reports.plots import comparison, curves, scatter, style
 from horae.reports.plots import trace as trace_plots
 from horae.reports.plots.comparison import PlottedRuns
+from horae.reports.plots.legends import add_legend, line_entry
 from horae.reports.plots.time_axis import DAY, HOUR, TimeAxis
 from horae.reports.recorder import Recorder
 from horae.reports.run_log import RunLog
@@ -280,6 +281,15 @@ def test_legends_lie_outside_of_the_panels(logs: Mapping[str, RunLog]) -> None:
         assert not any(legend.get_window_extent().overlaps(axes.get_window_extent()) for axes in figure.axes)
 
 
+@pytest.mark.parametrize("width", [style.COLUMN_INCHES, style.PAGE_INCHES])
+def test_legends_of_any_length_fit_the_page(width: float) -> None:
+    for count in range(1, 16):
+        figure, _ = style.panels(1, 1, width, 1.0)
+        names = [f"policy {'with a long name ' * (index % 5)}{index}" for index in range(count)]
+        add_legend(figure, [line_entry(name, style.look(index)) for index, name in enumerate(names)])
+        assert overlaps(figure) == []
+
+
 def test_figures_are_as_wide_as_a_column_or_a_page(logs: Mapping[str, RunLog]) -> None:
     for labels in (LONG[:2], LONG):
         for figure in figures.comparison_figures(compared(logs, labels)).values():
@@ -339,11 +349,13 @@ def test_distributions_of_different_numbers_of_jobs_say_so_in_the_legend(logs: M
 @pytest.mark.parametrize(
     ("span_seconds", "label", "ticks"),
     [
+        (300.0, "time on 1 Sep 2026", ["08:00"]),
         (6 * HOUR, "time on 1 Sep 2026", ["09:00", "12:00"]),
         (30 * HOUR, "date in 2026", ["00:00\n2 Sep", "06:00"]),
         (3 * DAY, "date in 2026", ["2 Sep", "3 Sep"]),
         (200 * DAY, "date in 2026 and 2027", ["1 Nov"]),
         (900 * DAY, "date", ["Jan 2027"]),
+        (1e13, "time since the first submission (days)", []),  # after the last date that there is
     ],
 )
 def test_a_trace_with_dates_has_dates_on_the_axis(span_seconds: float, label: str, ticks: list[str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
@@ -104,8 +105,8 @@ def _characters(width: float) -> int:
 def _columns(names: Sequence[str], width: float) -> int:
     em = SMALL_POINTS / POINTS_PER_INCH
     for columns in range(min(len(names), COLUMNS_MAX), 1, -1):
-        rows = -(-len(names) // columns)
-        longest = [max(map(text_inches, names[start : start + rows])) for start in range(0, len(names), rows)]
-        if sum(longest) + len(longest) * (HANDLE + HANDLE_PAD) * em + (len(longest) - 1) * SPACING * em <= width:
+        # As matplotlib divides entries among columns: the first ones may have one more.
+        longest = [max(map(text_inches, part)) for part in np.array_split(np.array(names, dtype=object), columns)]
+        if sum(longest) + columns * (HANDLE + HANDLE_PAD) * em + (columns - 1) * SPACING * em <= width:
             return columns
     return 1

@@ -132,14 +132,16 @@ def save(figure: Figure, directory: Path, name: str) -> list[Path]:
     """Saves a figure as PDF and SVG for papers and as PNG to look at."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # the places are found; finding them again would take most of the time
-    return [_save(figure, directory / f"{name}.{form}", form) for form in FORMATS]
+    return [save_as(figure, directory / f"{name}.{form}") for form in FORMATS]
 
 
 def save_all(figures: Iterable[tuple[str, Figure]], directory: Path) -> list[Path]:
     return [path for name, figure in figures for path in save(figure, directory, name)]
 
 
-def _save(figure: Figure, path: Path, form: str) -> Path:
+def save_as(figure: Figure, path: Path) -> Path:
+    """Saves a figure in the format that the file's ending names."""
+    form = path.suffix.removeprefix(".")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with mpl.rc_context(_SAVING), warnings.catch_warnings():

@@ -13,6 +13,8 @@ from horae.model.arrays import Floats
 
 HOUR, DAY = 3600.0, 86400.0
 YEAR_DAYS = 330.0  # a span from which ticks name months and years
+CENTURY_DAYS = 36525.0  # a span from which dates say nothing; calendars end with the year 9999
+SECONDS_DAYS = 1 / 144  # a span up to which ticks name seconds
 DATED_DAYS = 2.5  # a span from which ticks name days, and no times of the day
 
 
@@ -28,15 +30,19 @@ class TimeAxis:
     def span_days(self) -> float:
         return (self.stop - self.start) / DAY
 
+    @property
+    def has_dates(self) -> bool:
+        return bool(self.origin) and self.span_days < CENTURY_DAYS
+
     def positions(self, seconds: Floats) -> Floats:
-        if self.origin:
+        if self.has_dates:
             second_0 = float(date2num(datetime.fromisoformat(self.origin)))  # type: ignore[no-untyped-call]
             return second_0 + seconds / DAY
         return (seconds - self.start) / self._unit()[1]
 
     @property
     def label(self) -> str:
-        if not self.origin:
+        if not self.has_dates:
             return f"time since the first submission ({self._unit()[0]})"
         first, last = self._date(self.start), self._date(self.stop)
         if self.span_days >= YEAR_DAYS:
@@ -48,7 +54,7 @@ class TimeAxis:
 
     def apply(self, axes: Axes, ticks_max: int = 8) -> None:
         """Sets ticks and their labels, at most as many as given."""
-        if not self.origin:
+        if not self.has_dates:
             axes.xaxis.set_major_locator(MaxNLocator(ticks_max))
             return
         if DATED_DAYS <= self.span_days < ticks_max:
@@ -64,7 +70,7 @@ class TimeAxis:
         if self.span_days >= DATED_DAYS:
             return _day(moment)
         if self.span_days < 1 and self._date(self.start).date() == self._date(self.stop).date():
-            return f"{moment:%H:%M}"
+            return f"{moment:%H:%M}" if self.span_days > SECONDS_DAYS else f"{moment:%H:%M:%S}"
         # Only midnight names its day: with a date at each tick, labels would touch.
         return f"{moment:%H:%M}\n{_day(moment)}" if moment.hour == moment.minute == 0 else f"{moment:%H:%M}"
 
