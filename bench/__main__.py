@@ -166,22 +166,17 @@ def _ratios(results: dict[str, dict[str, float]]) -> dict[str, float]:
 
 
 def _plot(results: dict[str, dict[str, float]]) -> None:
-    import matplotlib  # noqa: PLC0415
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot  # noqa: PLC0415
+    from horae.reports.plots import style  # noqa: PLC0415  (matplotlib takes a second to import)
 
     points = [(item["jobs"], item["microseconds_per_job"]) for name, item in results.items() if "generated" in name]
-    figure, axes = pyplot.subplots(figsize=(6, 4))
-    axes.plot(*zip(*sorted(points), strict=True), marker="o")
+    figure, (axes,) = style.panels(1, 1, style.COLUMN_INCHES, 2.2)
+    axes.plot(*zip(*sorted(points), strict=True), marker="o", markersize=4, color=style.COLOURS[0])
     axes.set_xscale("log")
     axes.set_ylim(0, 1.25 * max(cost for _, cost in points))
     axes.set_xlabel("jobs in the run")
-    axes.set_ylabel("µs a job")
-    axes.set_title("FIFO on events, 1,152 GPUs at load 0.8")
-    axes.grid(alpha=0.3)
-    figure.tight_layout()
-    figure.savefig(HERE / "scaling.png", dpi=120)
+    axes.set_ylabel("µs per job")
+    style.title(axes, "FIFO on events, 1,152 GPUs at load 0.8")
+    style.save_as(figure, HERE / "scaling.png")
 
 
 if __name__ == "__main__":

@@ -449,9 +449,9 @@ def test_figures_are_drawn(tmp_path: Path) -> None:
         "sweep": sweep_figure(steps, SWEEPS["rounds"]),
     }
     for name, figure in figures.items():
-        path = save(figure, tmp_path / f"{name}.png")
-        assert path == tmp_path / f"{name}.png"
-        assert path.read_bytes().startswith(b"\x89PNG")
+        paths = save(figure, tmp_path / f"{name}.png")
+        assert paths == [tmp_path / f"{name}.{form}" for form in ("pdf", "svg", "png")]
+        assert all(path.stat().st_size for path in paths)
 
 
 # The command.
@@ -508,7 +508,7 @@ COMPLAINTS = {
         ("--ladder", "--policy", "fifo", "--policy", "sjf"),
         "--policy: is of one policy; name one policy",
     ),
-    "a picture that is none": (("--plot", "a.pdf"), "--plot: is 'a.pdf'; name a file that ends in .png"),
+    "a picture that is none": (("--plot", "a.txt"), "--plot: is 'a.txt'; name a file that ends in .pdf, .svg or .png"),
     "an unknown option": (
         ("--policy", "sjf={best: 1}"),
         "--policy: policy 'sjf' has no option 'best'; it takes: backfill",

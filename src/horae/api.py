@@ -68,6 +68,7 @@ class SimulationResult:
     """The result of one simulated run. Times are seconds from the start of the run."""
 
     run: Run  # the log, and the jobs that were rejected or did not finish, each with its reason
+    origin: str = ""  # the date and time of second 0, where the trace has dates
 
     @property
     def log(self) -> RunLog:
@@ -96,7 +97,13 @@ class SimulationResult:
 
     def plots(self, label: str = "run") -> dict[str, Figure]:
         """Figures by name: completion, queue, utilisation and more; the caller saves or shows them."""
-        return _figures({label: self.log})
+        from horae.reports.plots.comparison import PlottedRuns, run_figures  # noqa: PLC0415  (matplotlib: a second)
+
+        return run_figures(PlottedRuns({label: self.log}, origin=self.origin))
+
+    def save_plots(self, folder: str | Path, label: str = "run") -> list[Path]:
+        """Write the figures into a folder as PDF, SVG and PNG; the same run gives the same bytes."""
+        return _save_plots(self.plots(label), folder)
 
 
 @dataclass(frozen=True)
@@ -104,6 +111,7 @@ class ComparisonResult:
     """Several policies on the same jobs."""
 
     comparison: Comparison  # the rows of the table, the differences from the baseline, and the logs
+    origin: str = ""  # the date and time of second 0, where the trace has dates
 
     @cached_property
     def frame(self) -> pl.DataFrame:
@@ -122,8 +130,14 @@ class ComparisonResult:
         return as_json(self.comparison, {})
 
     def plots(self) -> dict[str, Figure]:
-        """Figures by name, with all policies in each."""
-        return _figures(self.comparison.logs)
+        """Figures by name: the numbers and intervals of the table, and the runs of seed 0."""
+        from horae.experiments.compare.figures import comparison_figures  # noqa: PLC0415  (matplotlib: a second)
+
+        return comparison_figures(self.comparison, self.origin)
+
+    def save_plots(self, folder: str | Path) -> list[Path]:
+        """Write the figures into a folder as PDF, SVG and PNG, as `horae compare --plots` does."""
+        return _save_plots(self.plots(), folder)
 
 
 class Journal:
@@ -221,9 +235,9 @@ def simulate(
         failures.plan(setup, seed, arrivals),
         checkpoint_seconds=failures.checkpoint_seconds,
         journal=None if journal is None else Path(journal),
-        origin=jobs.trace.origin if isinstance(jobs, Jobs) else "",
+        origin=_origin(jobs),
     )
-    return SimulationResult(run)
+    return SimulationResult(run, _origin(jobs))
 
 
 def compare(
@@ -261,7 +275,7 @@ def compare(
     results = None if store is None else ResultStore(Path(store), print)
     runs = outcomes(run_specs(cluster, chosen, seeds, failures), workload, workers, results)
     options = TableOptions(by, unfair_above, cluster.tenant_weights, has_limits(arrivals))
-    return ComparisonResult(tabulate(runs, list(chosen), first, options, is_recorded=True))
+    return ComparisonResult(tabulate(runs, list(chosen), first, options, is_recorded=True), _origin(jobs))
 
 
 def _choices(policies: Sequence[PolicyLike]) -> dict[str, PolicyChoice]:
@@ -314,7 +328,11 @@ def _arrivals(jobs: Jobs | Iterable[Arrival]) -> list[Arrival]:
     return sorted(made, key=lambda each: each.job.submitted_at)
 
 
-def _figures(logs: Mapping[str, RunLog]) -> dict[str, Figure]:
-    from horae.reports.plots.comparison import figures  # noqa: PLC0415  (matplotlib takes a second to import)
+def _origin(jobs: Jobs | Iterable[Arrival]) -> str:
+    return jobs.trace.origin if isinstance(jobs, Jobs) else ""
 
-    return figures(logs)
+
+def _save_plots(figures: Mapping[str, Figure], folder: str | Path) -> list[Path]:
+    from horae.reports.plots.style import save_all  # noqa: PLC0415  (matplotlib takes a second to import)
+
+    return save_all(figures.items(), Path(folder))

@@ -40,5 +40,8 @@ def test_four_columns_give_the_table_of_the_readme_with_plots(tmp_path: Path, mo
     done = run(command, tmp_path, monkeypatch, "-o", "md")
     assert done.code == 0
     assert done.out.strip() in README
+    names = (
+        "completion", "fairness", "mean-completion", "queue", "rho", "times", "use-and-fairness", "utilisation",
+    )  # fmt: skip
     drawn = sorted(path.name for path in (tmp_path / "plots").iterdir())
-    assert drawn == ["completion.png", "fairness.png", "queue.png", "rho.png", "utilisation.png"]
+    assert drawn == [f"{name}.{form}" for name in names for form in ("pdf", "png", "svg")]

@@ -114,7 +114,7 @@ Vs = Annotated[list[Path] | None, typer.Option("--vs", help="Another cluster fil
 JobsOut = Annotated[
     Path | None, typer.Option("--jobs-out", help="Write the result of every job here: .csv or .parquet.")
 ]
-Plots = Annotated[Path | None, typer.Option(help="Draw the runs of seed 0 into this folder.")]
+Plots = Annotated[Path | None, typer.Option(help="Draw the table and its runs into this folder (PDF, SVG, PNG).")]
 Verbose = Annotated[bool, typer.Option(help="A line for each finished run.")]
 Quiet = Annotated[bool, typer.Option(help="No notes and no progress, but broken rows and jobs that cannot run.")]
 

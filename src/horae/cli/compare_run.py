@@ -124,7 +124,7 @@ def _compare(request: Request, cache: ResultStore | None, tell: Tell) -> bool:
         results.write(request.jobs_out, labels)
         tell(f"wrote {request.jobs_out}")
     if request.plots is not None:
-        _draw(comparison, request.plots, tell)
+        _draw(comparison, what.here.trace.origin, request.plots, tell)
     return any(row.estimate["refused"] < row.estimate["jobs"] for row in comparison.rows)
 
 
@@ -206,11 +206,12 @@ def _what_is_kept(cache: ResultStore | None) -> str:
     return f"finished runs are kept in {cache.folder}, and the same command goes on from there"
 
 
-def _draw(comparison: Comparison, folder: Path, tell: Tell) -> None:
-    from horae.reports.plots.comparison import plot_comparison  # noqa: PLC0415  (matplotlib takes a second to import)
+def _draw(comparison: Comparison, origin: str, folder: Path, tell: Tell) -> None:
+    from horae.experiments.compare.figures import comparison_figures  # noqa: PLC0415  (matplotlib takes a second)
+    from horae.reports.plots.style import save  # noqa: PLC0415
 
-    for path in plot_comparison(comparison.logs, folder):
-        tell(f"drew {path}")
+    for name, figure in comparison_figures(comparison, origin).items():
+        tell(f"drew {', '.join(map(str, save(figure, folder, name)))}")
 
 
 def _print(comparison: Comparison, request: Request, what: Wanted) -> None:

@@ -171,7 +171,7 @@ def plot(
     strict: Strict = False,
     gpus: Annotated[int | None, typer.Option(help="GPUs of a cluster, to draw demand beside supply.")] = None,
 ) -> None:
-    """Draw arrivals, run times, gangs and demand over time."""
+    """Draw arrivals, run times, gangs and demand over time, each as PDF, SVG and PNG."""
     if gpus is not None and gpus < 1:
         raise InputError(f"is {gpus}", field="--gpus", remedy="give a positive number")
     trace = read(file, format_name, mapping, where, strict)
@@ -181,8 +181,8 @@ def plot(
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(str(error.strerror), file=str(directory), remedy="name a folder of yours") from None
-    from horae.reports.plots.trace import plot_trace  # noqa: PLC0415  (half a second, for this command only)
+    from horae.reports.plots.trace import PlottedTrace, plot_trace  # noqa: PLC0415  (half a second, only here)
 
-    table = trace.table
-    drawn = plot_trace(table["submit"].to_numpy(), run_seconds(trace), table["gpus"].to_numpy(), directory, gpus)
+    submitted_at, gangs = trace.table["submit"].to_numpy(), trace.table["gpus"].to_numpy()
+    drawn = plot_trace(PlottedTrace(submitted_at, run_seconds(trace), gangs, trace.origin, gpus), directory)
     print("\n".join(str(path) for path in drawn))

@@ -96,7 +96,10 @@ class ResultStore:
 PACKAGE = Path(horae.__file__).parent
 LIBRARIES = ("numpy", "scipy", "highspy", "numba")
 # Modules that only request runs or show them: a change there does not invalidate results.
-SHOWING = ("cli", "reports/plots", "experiments/compare/formats.py", "experiments/compare/table.py")
+SHOWING = (
+    "cli", "reports/plots", "experiments/compare/figures.py", "experiments/compare/formats.py",
+    "experiments/compare/table.py",
+)  # fmt: skip
 _job_fields = attrgetter(*Job.__dataclass_fields__)
 _truth_fields = attrgetter(*Truth.__dataclass_fields__)
 

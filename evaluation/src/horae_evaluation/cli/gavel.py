@@ -83,7 +83,8 @@ Workers = Annotated[int | None, typer.Option(min=1, max=1024, help="Processes; a
 CacheOption = Annotated[
     Path | None, typer.Option("--cache", help="Where finished runs are kept; ~/.cache/horae/reproduce by default.")
 ]
-Plot = Annotated[Path | None, typer.Option(help="Draw it into this file (PNG).")]
+PLOT_ENDINGS, PLOT_ENDINGS_TEXT = (".pdf", ".svg", ".png"), ".pdf, .svg or .png"
+Plot = Annotated[Path | None, typer.Option(help="Draw it into this file, and into those of the other two formats.")]
 Output = Annotated[GavelFormat, typer.Option("-o", "--output", help="How to print the result.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Nothing on standard error but errors.")]
 

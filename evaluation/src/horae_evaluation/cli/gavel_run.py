@@ -24,7 +24,7 @@ from horae.experiments.result_store import ResultStore, sources_digest
 from horae.model.errors import InputError, PolicyError
 from horae.model.serialization import Plain, to_plain
 from horae.policies.registry import make_policy
-from horae_evaluation.cli.gavel import GavelFormat, GavelRequest
+from horae_evaluation.cli.gavel import PLOT_ENDINGS, PLOT_ENDINGS_TEXT, GavelFormat, GavelRequest
 from horae_evaluation.gavel.ablation import ladder
 from horae_evaluation.gavel.published import AWARE_MAX_MIN, MAKESPAN_JOBS, Published, read_published
 from horae_evaluation.gavel.results import results_folder, run_cases, runs_digest
@@ -244,8 +244,8 @@ def _parameters(request: GavelRequest, like: GavelCase) -> dict[str, Plain]:
 
 def _check_plot(path: Path) -> None:
     """Checks the plot's path before hours of work rather than after."""
-    if path.suffix != ".png":
-        raise InputError(f"is {str(path)!r}", field="--plot", remedy="name a file that ends in .png")
+    if path.suffix not in PLOT_ENDINGS:
+        raise InputError(f"is {str(path)!r}", field="--plot", remedy=f"name a file that ends in {PLOT_ENDINGS_TEXT}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab"):
@@ -258,4 +258,4 @@ def _check_plot(path: Path) -> None:
 def _draw(outcome: GavelOutput, path: Path, tell: Callable[[str], None]) -> None:
     from horae_evaluation.gavel.figures import save  # noqa: PLC0415  (matplotlib takes a second to import)
 
-    tell(f"drew {save(outcome.draw(), path)}")
+    tell(f"drew {', '.join(map(str, save(outcome.draw(), path)))}")

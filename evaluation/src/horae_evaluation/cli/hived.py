@@ -16,6 +16,7 @@ from rich.table import Table
 from horae.cli.output import Data, Output, OutputFormat, console, need_data, right
 from horae.experiments.workers import Tell, Work, WorkerSpec, WorkerTask, run_in_processes
 from horae.model.errors import InputError
+from horae_evaluation.cli.gavel import PLOT_ENDINGS, PLOT_ENDINGS_TEXT
 from horae_evaluation.hived.experiment import (
     POLICIES,
     Affinity,
@@ -65,7 +66,7 @@ def hived_command(
     ] = [QuotaPlacement.PACK, QuotaPlacement.SPREAD],  # noqa: B006
     borrow: Annotated[bool, typer.Option(help="Also with jobs that borrow spare GPUs.")] = False,
     workers: Annotated[int, typer.Option(min=0, help="Processes at a time; 0: as many as there are processors.")] = 0,
-    plot: Annotated[Path | None, typer.Option(help="Draw the waiting times into this PNG file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the waiting times into this PDF, SVG or PNG file.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Tell nothing on the way.")] = False,
     output: Output = OutputFormat.TABLE,
 ) -> None:
@@ -113,8 +114,8 @@ def _check(workloads: Sequence[str], policies: Sequence[str], opportunistic: flo
             raise InputError(f"is {name!r}", field="--policy", remedy=f"use {', '.join(POLICIES)}")
     if not 0 <= opportunistic <= 0.5:
         raise InputError(f"is {opportunistic}", field="--opportunistic", remedy="give 0 to 0.5")
-    if plot is not None and plot.suffix != ".png":
-        raise InputError(f"is {str(plot)!r}", field="--plot", remedy="name a file that ends in .png")
+    if plot is not None and plot.suffix not in PLOT_ENDINGS:
+        raise InputError(f"is {str(plot)!r}", field="--plot", remedy=f"name a file that ends in {PLOT_ENDINGS_TEXT}")
 
 
 def open_shop(workloads: Mapping[str, HivedWorkload]) -> Work[HivedCase, HivedResult]:

@@ -5,33 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib as mpl
+from matplotlib.figure import Figure
 
-mpl.use("Agg")
-
-import matplotlib.pyplot as plt
-import numpy as np
-
+from horae.reports.plots import style
+from horae.reports.plots.dots import Estimate
+from horae.reports.plots.legends import add_legend
 from horae_evaluation.hived.rows import TenantRow
+from horae_evaluation.rows_of_dots import draw_rows, entries_of, height_of
 
-COLOURS = {"private": "#7f7f7f", "quota": "#d95f02", "cells": "#1b9e77"}
+KINDS = {"private": "private clusters", "quota": "quotas of GPUs", "cells": "cells"}
+COLUMNS = 2
 
 
-def draw(rows: Sequence[TenantRow], path: Path) -> None:
-    """Draws one panel per workload, policy and affinity, with three bars per tenant."""
-    panels = list(dict.fromkeys((row.workload, row.policy, row.affinity, row.placement) for row in rows))
-    figure, axes = plt.subplots(len(panels), 1, figsize=(9, 2.6 * len(panels)), squeeze=False)
-    for axis, panel in zip(axes[:, 0], panels, strict=True):
-        mine = [row for row in rows if (row.workload, row.policy, row.affinity, row.placement) == panel]
-        place = np.arange(len(mine))
-        for offset, (kind, colour) in enumerate(COLOURS.items()):
-            waits = [getattr(row, kind).queueing_mean_seconds / 60 for row in mine]
-            axis.bar(place + 0.27 * (offset - 1), waits, 0.25, label=kind, color=colour)
-        axis.set_xticks(place, [row.tenant for row in mine])
-        axis.set_title(f"{panel[0]}, {panel[1]}, {panel[2]} affinity, quota: {panel[3]}", fontsize=10)
-        axis.set_ylabel("mean queueing (min)")
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[0, 0].legend(frameon=False, ncols=3)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120, metadata={"Software": None})
-    plt.close(figure)
+def queueing_figure(rows: Sequence[TenantRow]) -> Figure:
+    """One panel per workload, policy, affinity and placement, with three dots per tenant."""
+    panels: dict[str, list[TenantRow]] = {}
+    for row in rows:
+        title = f"{row.workload}, {row.policy}, {row.affinity} affinity, quotas {row.placement}"
+        panels.setdefault(title, []).append(row)
+    lines, tenants = -(-len(panels) // COLUMNS), max(map(len, panels.values()))
+    figure, axes = style.panels(lines, COLUMNS, style.PAGE_INCHES, height_of(tenants, len(KINDS)) + 0.1)
+    for each, (title, mine) in zip(axes, panels.items(), strict=False):
+        waits = {
+            name: [Estimate(getattr(row, kind).queueing_mean_seconds / 60) for row in mine]
+            for kind, name in KINDS.items()
+        }
+        draw_rows(each, [row.tenant for row in mine], waits)
+        style.title(each, style.shown(title))
+        each.set_xlabel("mean queueing time (minutes)", fontsize=style.SMALL_POINTS)
+    for each in axes[len(panels) :]:
+        each.remove()
+    add_legend(figure, entries_of(list(KINDS.values())))
+    return figure
+
+
+def draw(rows: Sequence[TenantRow], path: Path) -> list[Path]:
+    return style.save(queueing_figure(rows), path.parent, path.stem)

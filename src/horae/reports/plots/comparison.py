@@ -1,9 +1,9 @@
-"""Plots of several runs of one workload."""
+"""Plots of several runs of one workload: distributions over jobs and apps, and levels over time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,112 +11,235 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from horae.model.arrays import Floats, Ints
-from horae.reports.labels import short_labels
 from horae.reports.plots import style
+from horae.reports.plots.curves import binned_mean, draw_level, draw_shares, finish_shares, positive, say
+from horae.reports.plots.legends import Entry, add_legend, add_note, line_entry
+from horae.reports.plots.style import BASELINE_LOOK, RECORDED_LOOK, Look, look
+from horae.reports.plots.time_axis import HOUR, TimeAxis
 from horae.reports.rho import apps
 from horae.reports.run_log import REFUSED, RunLog
 from horae.reports.usage import window
 
-SETS_MAX = 4  # of several GPU types, each with its own panel
+Logs = Mapping[str, RunLog]
 Types = frozenset[str]
+Values = Mapping[str, Floats]  # by label of the run
 SEVERAL: Types = frozenset({"several"})
+SETS_MAX = 4  # of several GPU types, each with its own panel
+LEVEL_LINES_MAX, SHARE_LINES_MAX = 6, 8  # in one panel: levels cross each other all the time, distributions rarely
+BINS, BINS_SMALL = 120, 40
+RHOS = {
+    "rho_paper": "rho, fair share: all GPUs for 1/N of the time",
+    "rho_private": "rho, fair share: 1/N of the GPUs all the time",
+}
+THIN_GREY = Look(style.GREY, "-", "")
+RHO_NOTE = "rho: time in the shared cluster / time on a fair share, with N apps at a time; up to 1 is fair."
 
 
-def figures(logs: Logs) -> dict[str, Figure]:
-    """All plots of a comparison by name; none if there are no runs."""
-    makers: dict[str, Callable[[Logs], Figure]] = {
+@dataclass(frozen=True)
+class PlottedRuns:
+    """Runs of the same jobs by label, and how they are shown."""
+
+    logs: Logs
+    baseline: str = ""
+    recorded: str = ""  # the label of what the trace records
+    names: Mapping[str, str] = field(default_factory=dict)  # by label, where another name is shown
+    origin: str = ""  # the date and time of second 0, where the trace has dates
+
+    def name(self, label: str) -> str:
+        name = self.names.get(label, label)
+        return f"{name} (baseline)" if label == self.baseline else name
+
+    @property
+    def looks(self) -> dict[str, Look]:
+        """The baseline is black, what was recorded grey; the colours are for the others."""
+        special = {self.baseline: BASELINE_LOOK, self.recorded: RECORDED_LOOK}
+        others = [label for label in self.logs if label not in special]
+        return {label: special.get(label) or look(others.index(label)) for label in self.logs}
+
+    @property
+    def entries(self) -> list[Entry]:
+        return [line_entry(self.name(label), each) for label, each in self.looks.items()]
+
+
+def run_figures(runs: PlottedRuns) -> dict[str, Figure]:
+    """Plots of runs by name; none if there are no runs."""
+    makers: dict[str, Callable[[PlottedRuns], Figure]] = {
         "completion": completion_figure,
         "rho": rho_figure,
         "utilisation": utilisation_figure,
         "queue": queue_figure,
-        "fairness": fairness_figure,
     }
-    return {name: make(logs) for name, make in makers.items()} if logs else {}
+    return {name: make(runs) for name, make in makers.items()} if runs.logs else {}
 
 
-def plot_comparison(logs: Logs, directory: Path) -> list[Path]:
-    """Write one PNG per plot into a folder; returns the files."""
-    return [style.save(figure, directory, name) for name, figure in figures(logs).items()]
+# Distributions
 
 
-def completion_figure(logs: Logs) -> Figure:
-    figure, (axes,) = style.side_by_side(1, width=6.4)
-    for index, log in enumerate(logs.values()):
-        style.draw_shares(axes, _completion_hours(log), index)
-    style.finish_shares(axes, "finished jobs", "completion time (hours)")
-    style.legend(figure, list(logs))
+def completion_figure(runs: PlottedRuns) -> Figure:
+    hours = {label: positive(_completion_hours(log)) for label, log in runs.logs.items()}
+    unit = "completion time (hours)"
+    if len(runs.logs) > SHARE_LINES_MAX:
+        return _share_grid(runs, {unit: hours}, "finished jobs")
+    figure, (axes,) = style.panels(1, 1, style.COLUMN_INCHES, 2.1)
+    add_legend(figure, *_share_lines(axes, runs, hours, "finished jobs", unit))
     return figure
 
 
-def rho_figure(logs: Logs) -> Figure:
-    figure, panels = style.side_by_side(2)
-    for axes, name in zip(panels, ("rho_paper", "rho_private"), strict=True):
-        for index, log in enumerate(logs.values()):
-            columns = apps(log)
-            style.draw_shares(axes, getattr(columns, name)[columns.counted], index)
-        axes.axvline(1.0, color="black", linewidth=1.0, zorder=1)
-        style.finish_shares(axes, "apps", f"{name} (shared time / fair time; fair up to 1)")
-    style.legend(figure, list(logs))
+def rho_figure(runs: PlottedRuns) -> Figure:
+    values: dict[str, Values] = {words: _rhos(runs.logs, name) for name, words in RHOS.items()}
+    if len(runs.logs) > SHARE_LINES_MAX:
+        return _share_grid(runs, values, "apps", fair=True)
+    figure, panels = style.panels(1, 2, style.PAGE_INCHES, 2.3, sharey=True)
+    found = [
+        _share_lines(axes, runs, each, "apps", words)
+        for axes, (words, each) in zip(panels, values.items(), strict=True)
+    ]
+    for axes in panels:
+        axes.axvline(1.0, color=style.GREY, linewidth=0.8, zorder=1)
+        axes.label_outer()
+    add_legend(figure, *found[0])
+    add_note(figure, RHO_NOTE)
     return figure
 
 
-def utilisation_figure(logs: Logs) -> Figure:
+def _share_lines(axes: Axes, runs: PlottedRuns, values: Values, what: str, unit: str) -> tuple[Sequence[Entry], str]:
+    """Draws one line per run; returns the entries of the legend and its title."""
+    for label, each in runs.looks.items():
+        draw_shares(axes, values[label], each)
+    counts = {len(each) for each in values.values()}
+    # Of how many a distribution is: on the axis where all are of as many, else beside each name.
+    finish_shares(axes, f"{counts.pop():,} {what}" if len(counts) == 1 else what, unit)
+    if not counts:
+        return runs.entries, ""
+    entries = [
+        entry._replace(name=f"{entry.name}: {len(values[label]):,}")
+        for label, entry in zip(runs.logs, runs.entries, strict=True)
+    ]
+    return entries, f"policy: number of {what}"
+
+
+def _share_grid(runs: PlottedRuns, values: Mapping[str, Values], what: str, fair: bool = False) -> Figure:
+    """One panel per run, with one line per quantity, and those of the baseline thin."""
+    counts = [len(next(iter(values.values()))[label]) for label in runs.logs]
+    titles = [runs.name(label) for label in runs.logs]
+    if len(set(counts)) > 1:
+        titles = [f"{title}: {count:,}" for title, count in zip(titles, counts, strict=True)]
+    figure, panels = style.grid(titles, 1.15)
+    looks = [look(index) for index in range(len(values))]
+    for axes, label in zip(panels, runs.logs, strict=True):
+        for each, quantity in zip(looks, values.values(), strict=True):
+            if runs.baseline and label != runs.baseline:
+                draw_shares(axes, quantity[runs.baseline], Look(style.GREY, each.dashes, ""), style.THIN)
+            draw_shares(axes, quantity[label], each)
+        if fair:
+            axes.axvline(1.0, color=style.GREY, linewidth=0.6, zorder=1)
+        finish_shares(axes, what, "")
+        axes.set_ylabel("")
+    units = list(values)
+    figure.supxlabel(units[0] if len(units) == 1 else "rho: shared time / fair time", fontsize=style.LABEL_POINTS)
+    number = f"{counts[0]:,} " if len(set(counts)) == 1 else ""
+    named = "" if number else "; their number: in the titles"
+    figure.supylabel(f"share of {number}{what} (%){named}", fontsize=style.LABEL_POINTS)
+    entries = [line_entry(unit, each) for unit, each in zip(units, looks, strict=True)] if len(units) > 1 else []
+    if runs.baseline:
+        entries.append(line_entry(f"{runs.names.get(runs.baseline, runs.baseline)}, for comparison", THIN_GREY))
+    add_legend(figure, entries)
+    return figure
+
+
+def _completion_hours(log: RunLog) -> Floats:
+    return (log.jobs.ended_at - log.jobs.submitted_at)[log.finished] / HOUR
+
+
+def _rhos(logs: Logs, name: str) -> Values:
+    found = {label: apps(log) for label, log in logs.items()}
+    return {label: positive(getattr(columns, name)[columns.counted]) for label, columns in found.items()}
+
+
+# Levels over time: lines in one panel as long as they can be told apart, otherwise small multiples
+
+Level = Callable[[RunLog, Floats], Floats | None]  # its means between edges; None: the run has no such thing
+
+
+def utilisation_figure(runs: PlottedRuns) -> Figure:
     def busy(kind: str) -> Level:
         return lambda log, edges: _busy_share(log, kind, edges)
 
-    figure = over_time(logs, "GPUs in use (%)", "never in use", {kind: busy(kind) for kind in _kinds(logs)})
+    levels = {kind: busy(kind) for kind in _kinds(runs.logs)}
+    figure = over_time(runs, "GPUs in use (%)", "never in use", levels)
     for axes in figure.axes:
         axes.set_ylim(0, 103)
-        axes.yaxis.set_major_formatter(PercentFormatter(100.0))
+        axes.yaxis.set_major_formatter(PercentFormatter(100.0, symbol=""))
     return figure
 
 
-def queue_figure(logs: Logs) -> Figure:
+def queue_figure(runs: PlottedRuns) -> Figure:
     """GPUs requested by waiting jobs, by the set of GPU types that they accept,
     because no job waits for one of several."""
 
     def wanted(types: Types) -> Level:
         return lambda log, edges: _wanted_gpus(log, types, edges)
 
-    levels = {_accepted_title(types, logs): wanted(types) for types in _accepted(logs)}
-    figure = over_time(logs, "GPUs wanted by\nwaiting jobs", "no job waits", levels)
+    levels = {_accepted_title(types, runs.logs): wanted(types) for types in _accepted(runs.logs)}
+    figure = over_time(runs, "GPUs wanted by waiting jobs", "no job waits", levels)
     for axes in figure.axes:
         axes.set_ylim(0, max(axes.get_ylim()[1], 1.0))
     return figure
 
 
-def fairness_figure(logs: Logs) -> Figure:
-    """Efficiency against fairness: left is efficient, low is fair; policies on the line are Pareto-optimal."""
-    figure, (axes,) = style.side_by_side(1, width=6.0, height=4.8)
-    points = {name: _efficiency_and_fairness(log) for name, log in logs.items()}
-    known = {name: point for name, point in points.items() if np.isfinite(point).all()}
-    axes.axhline(1.0, color="black", linewidth=0.8, linestyle=":")
-    axes.set_xlabel("mean completion time (hours)")
-    axes.set_ylabel("99th percentile of rho_paper (shared time / fair time)")
-    axes.set_title("grey: the Pareto front; left is faster, below is fairer", loc="left", fontsize=9, color="0.3")
-    axes.margins(0.18)
-    if known:
-        looks = [index for index, name in enumerate(points) if name in known]
-        style.draw_points(axes, list(known.values()), looks)
-        if max(rho for _, rho in known.values()) > 8 * min(rho for _, rho in known.values()):
-            axes.set_yscale("log")
-            style.plain_log(axes, "y")
-        axes.set_xlim(left=max(axes.get_xlim()[0], 0.0))  # there is no time before 0
-        style.draw_front(axes, list(known.values()))
-        style.place_labels(figure, axes, list(known.values()), list(known))
+def over_time(runs: PlottedRuns, unit: str, nothing: str, levels: Mapping[str, Level]) -> Figure:
+    """Plots means over bins of equal length from the first submission on; levels are by name."""
+    logs = runs.logs.values()
+    start = min(window(log).start for log in logs)
+    time = TimeAxis(start, max(*(window(log).stop for log in logs), start + 1.0), runs.origin)
+    draw = _by_run if len(runs.logs) > LEVEL_LINES_MAX else _by_level
+    return draw(runs, levels, time, (unit, nothing))
+
+
+def _by_level(runs: PlottedRuns, levels: Mapping[str, Level], time: TimeAxis, words: tuple[str, str]) -> Figure:
+    """One panel per level, with one line per run."""
+    edges = np.linspace(time.start, time.stop, BINS + 1)
+    figure, panels = style.panels(len(levels), 1, style.PAGE_INCHES, 1.75, sharex=True)
+    for axes, (title, level) in zip(panels, levels.items(), strict=True):
+        found = [level(log, edges) for log in runs.logs.values()]
+        _draw_levels(axes, time.positions(edges), found, list(runs.looks.values()), words[1])
+        if len(levels) > 1:
+            style.title(axes, style.shown(title))
+        axes.set_ylabel(words[0].replace(" by ", "\nby "))
+    panels[-1].set_xlabel(time.label)
+    time.apply(panels[-1])
+    add_legend(figure, runs.entries)
     return figure
 
 
-def _completion_hours(log: RunLog) -> Floats:
-    return (log.jobs.ended_at - log.jobs.submitted_at)[log.finished] / style.HOUR
+def _by_run(runs: PlottedRuns, levels: Mapping[str, Level], time: TimeAxis, words: tuple[str, str]) -> Figure:
+    """One panel per run, with one line per level and a thin one for its mean; all panels have the same axes."""
+    edges = np.linspace(time.start, time.stop, BINS_SMALL + 1)
+    figure, panels = style.grid([runs.name(label) for label in runs.logs], 1.1)
+    looks = [look(index) for index in range(len(levels))]
+    for axes, log in zip(panels, runs.logs.values(), strict=True):
+        found = [level(log, edges) for level in levels.values()]
+        _draw_levels(axes, time.positions(edges), found, looks, words[1])
+        for each, means in zip(looks, found, strict=True):
+            if means is not None:
+                axes.axhline(means.mean(), color=each.colour, linewidth=style.THIN, alpha=0.8)
+        time.apply(axes, ticks_max=5)
+    figure.supxlabel(time.label, fontsize=style.LABEL_POINTS)
+    figure.supylabel(f"{words[0]}; thin: the mean", fontsize=style.LABEL_POINTS)
+    if len(levels) > 1:
+        add_legend(figure, [line_entry(name, each) for name, each in zip(levels, looks, strict=True)])
+    return figure
 
 
-def _efficiency_and_fairness(log: RunLog) -> tuple[float, float]:
-    columns, completion = apps(log), _completion_hours(log)
-    rho = columns.rho_paper[columns.counted]
-    if not len(completion) or not len(rho):
-        return float("nan"), float("nan")
-    return float(completion.mean()), float(np.quantile(rho, 0.99))
+def _draw_levels(
+    axes: Axes, positions: Floats, levels: Sequence[Floats | None], looks: Sequence[Look], nothing: str
+) -> None:
+    for means, each in zip(levels, looks, strict=True):
+        if means is not None:
+            draw_level(axes, positions, means, each)
+    axes.margins(x=0.01)
+    if not any(means is not None and means.any() for means in levels):
+        say(axes, nothing)
 
 
 def _kinds(logs: Logs) -> list[str]:
@@ -133,7 +256,7 @@ def _busy_share(log: RunLog, kind: str, edges: Floats) -> Floats | None:
     # Of two jobs sharing GPUs, each counts for half.
     half = np.where(leases.shared_seconds[rows] > 0, gpus / 2, 0.0)
     times = np.concatenate((started_at, started_at, started_at + leases.shared_seconds[rows], leases.ended_at[rows]))
-    busy = style.binned_mean(times, np.concatenate((gpus, -half, half, -gpus)), edges)
+    busy = binned_mean(times, np.concatenate((gpus, -half, half, -gpus)), edges)
     return busy / log.cluster.gpus_by_accelerator[number] * 100
 
 
@@ -179,69 +302,4 @@ def _wanted_gpus(log: RunLog, types: Types, edges: Floats) -> Floats:
     gangs, held = jobs.gpus[waits], jobs.gpus[leases.job[rows]]
     ended_at = np.where(np.isnan(jobs.ended_at[waits]), log.until, jobs.ended_at[waits])
     times = np.concatenate((jobs.submitted_at[waits], ended_at, leases.started_at[rows], leases.ended_at[rows]))
-    return style.binned_mean(times, np.concatenate((gangs, -gangs, -held, held)), edges)
-
-
-# Levels over time of several runs: lines in one panel as long as they can be told apart, otherwise small multiples
-
-Logs = Mapping[str, RunLog]
-Level = Callable[[RunLog, Floats], Floats | None]  # its means between edges; None: the run has no such thing
-LINES_MAX = 6  # in one panel
-BINS, BINS_SMALL = 120, 40
-TITLE_LENGTH = 34
-
-
-def over_time(logs: Logs, unit: str, nothing: str, levels: Mapping[str, Level]) -> Figure:
-    """Plots means over bins of equal length from the first submission on; levels are by name."""
-    small = len(logs) > LINES_MAX
-    start = min(window(log).start for log in logs.values())
-    stop = max(*(window(log).stop for log in logs.values()), start + 1.0)
-    edges, scale = np.linspace(start, stop, (BINS_SMALL if small else BINS) + 1), style.time_unit(stop - start)
-    shown = (edges - start) / scale.seconds
-    draw = _by_run if small else _by_level
-    return draw(logs, levels, edges, shown, (f"time since the first submission ({scale.name})", unit, nothing))
-
-
-def _by_level(
-    logs: Logs, levels: Mapping[str, Level], edges: Floats, shown: Floats, words: tuple[str, str, str]
-) -> Figure:
-    """One panel per level, with one line per run."""
-    time, unit, nothing = words
-    figure, panels = style.panels(len(levels))
-    for axes, (title, level) in zip(panels, levels.items(), strict=True):
-        _draw(axes, shown, [level(log, edges) for log in logs.values()], nothing)
-        axes.set_title(title, loc="left", fontsize=10)
-        axes.set_ylabel(unit)
-    panels[-1].set_xlabel(time)
-    style.legend(figure, list(logs))
-    return figure
-
-
-def _by_run(
-    logs: Logs, levels: Mapping[str, Level], edges: Floats, shown: Floats, words: tuple[str, str, str]
-) -> Figure:
-    """One panel per run, with one line per level and a thin one for its mean; all panels have the same axes."""
-    time, unit, nothing = words
-    figure, panels = style.grid(len(logs))
-    for axes, title, log in zip(panels, short_labels(list(logs), TITLE_LENGTH), logs.values(), strict=True):
-        found = [level(log, edges) for level in levels.values()]
-        _draw(axes, shown, found, nothing)
-        for index, means in enumerate(found):
-            if means is not None:
-                axes.axhline(means.mean(), color=style.look(index).colour, linewidth=0.7, alpha=0.8)
-        axes.set_title(title, loc="left", fontsize=9)
-    figure.supxlabel(time, fontsize=10)
-    figure.supylabel(f"{unit}; thin: the mean".replace("\n", " "), fontsize=10)
-    if len(levels) > 1:
-        style.legend(figure, list(levels))
-    else:
-        figure.suptitle(next(iter(levels)), fontsize=10)
-    return figure
-
-
-def _draw(axes: Axes, shown: Floats, levels: list[Floats | None], nothing: str) -> None:
-    for index, means in enumerate(levels):
-        if means is not None:
-            style.draw_level(axes, shown, means, index)
-    if not any(means is not None and means.any() for means in levels):
-        axes.text(0.5, 0.5, nothing, transform=axes.transAxes, ha="center", color="0.4")
+    return binned_mean(times, np.concatenate((gangs, -gangs, -held, held)), edges)

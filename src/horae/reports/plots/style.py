@@ -1,240 +1,153 @@
-"""The common style of plots: colours that the colour-blind can tell apart, line styles, legends outside."""
+"""The common style of plots: sizes of a paper, colours that the colour-blind can tell apart, and files."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
+import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, LogLocator, PercentFormatter
 
-from horae.model.arrays import Floats
 from horae.model.errors import InputError
+from horae.model.safe_text import printable
 from horae.reports.labels import short_labels
 
-# Okabe and Ito's colours without black, which is for lines that are not policies, and yellow, which is hard to see on
-# white.
+# A plot is as wide as a column of a two-column paper, or as its page, and its text is readable at that size.
+COLUMN_INCHES, PAGE_INCHES = 3.3, 7.0
+LABEL_POINTS, SMALL_POINTS = 8.0, 7.0
+DOTS_PER_INCH = 200
+
+# Okabe and Ito's colours without yellow, which is hard to see on white. Black is the baseline's.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
-LINES = ("-", "--", "-.", (0, (1, 1.2)))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h", "p")
-DOTS_PER_INCH = 130
-POINTS_MAX = 1000  # of a curve; more cannot be seen
-LABEL_LENGTH = 34
-POINT_PIXELS = 12.0  # points that are nearer to each other cover each other
-HOUR, DAY = 3600.0, 86400.0
+BLACK, GREY, PALE = "black", "0.45", "0.8"
+# Without colours, lines differ by their dashes and points by their markers. There is one more dash pattern than there
+# are colours, so that 42 pairs differ.
+DASHES: tuple[Any, ...] = (
+    "-", (0, (5, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)), (0, (2.5, 1)), (0, (9, 2)), (0, (6, 1.2, 1, 1.2, 1, 1.2)),
+)  # fmt: skip
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h", "p", "d")
+HATCHES = ("", "////", "....", "xxxx", r"\\\\", "----")
+WIDTH, THIN = 1.2, 0.6
+GRID_TITLE = {1: 60, 2: 46, 3: 30, 4: 22}  # characters of a panel's title, by the number of columns
+
+FORMATS = ("pdf", "svg", "png")
+# Text of a PDF can be selected and searched. In an SVG it is drawn: a reader without the font would see other widths,
+# and labels that overlap.
+_SAVING: dict[Any, Any] = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "horae"}
+# No dates and no versions: the same figure gives the same bytes.
+_METADATA: dict[str, dict[str, None]] = {
+    "pdf": {"Creator": None, "Producer": None, "CreationDate": None},
+    "svg": {"Creator": None, "Date": None},
+    "png": {"Software": None},
+}
 
 
-class LineStyle(NamedTuple):
+class Look(NamedTuple):
+    """How a line, its points or a bar are drawn."""
+
     colour: str
-    line: Any
+    dashes: Any
     marker: str
+    hatch: str = ""
 
 
-def look(index: int) -> LineStyle:
-    """The colour and line style of an index: six colours and four styles give twelve different pairs."""
-    return LineStyle(COLOURS[index % len(COLOURS)], LINES[index % len(LINES)], MARKERS[index % len(MARKERS)])
+BASELINE_LOOK = Look(BLACK, "-", "s")
+RECORDED_LOOK = Look(GREY, (0, (1, 0.8)), "D")
 
 
-class TimeUnit(NamedTuple):
-    name: str
-    seconds: float
+def look(index: int) -> Look:
+    return Look(
+        COLOURS[index % len(COLOURS)],
+        DASHES[index % len(DASHES)],
+        MARKERS[index % len(MARKERS)],
+        HATCHES[index % len(HATCHES)],
+    )
 
 
-def time_unit(span_seconds: float) -> TimeUnit:
-    return TimeUnit("hours", HOUR) if span_seconds < 4 * DAY else TimeUnit("days", DAY)
+def shown(name: str) -> str:
+    """A name as it is drawn: on one line, and with dollars that do not begin a formula."""
+    return printable(" ".join(name.split())).replace("$", r"\$")
 
 
-def panels(count: int, height: float = 2.6, width: float = 8.0) -> tuple[Figure, list[Axes]]:
-    """Panels stacked vertically with a common time axis."""
-    figure = Figure(figsize=(width, 1.1 + height * count), dpi=DOTS_PER_INCH, layout="constrained")
-    axes = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
-    return figure, [_plain_axes(each) for each in axes]
+def shown_short(names: Sequence[str], length: int) -> list[str]:
+    """Names of at most this many characters that all differ."""
+    return [shown(name) for name in short_labels(names, length)]
 
 
-def grid(count: int, columns: int = 3, width: float = 3.2, height: float = 1.7) -> tuple[Figure, list[Axes]]:
-    """Small panels that share both axes."""
-    rows = -(-count // columns)
-    size = (width * columns + 1.2, 0.9 + height * rows)
-    figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
-    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
+def figure(width: float, height: float) -> Figure:
+    return Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained")
+
+
+def panels(rows: int, columns: int, width: float, row_height: float, **shared: Any) -> tuple[Figure, list[Axes]]:
+    """A figure with panels, row by row; `row_height` has room for the labels of the axes."""
+    made = figure(width, row_height * rows)
+    made.set_layout_engine("constrained", w_pad=0.03, h_pad=0.03, wspace=0.03, hspace=0.03)
+    axes = made.subplots(rows, columns, squeeze=False, **shared).flatten()
+    return made, [plain_axes(each) for each in axes]
+
+
+def grid(titles: Sequence[str], row_height: float, unit: str = "") -> tuple[Figure, list[Axes]]:
+    """Small panels over the width of a page that share their axes; `unit` is the label below the lowest ones."""
+    count, columns = len(titles), _grid_columns(titles)
+    made, axes = panels(-(-count // columns), columns, PAGE_INCHES, row_height, sharex=True, sharey=True)
     for each in axes[count:]:
         each.remove()
     for each in axes[max(count - columns, 0) : count]:
         each.tick_params(labelbottom=True)  # also where the panel below is missing
-    return figure, [_plain_axes(each) for each in axes[:count]]
+        each.set_xlabel(unit, fontsize=SMALL_POINTS)
+    for each, text in zip(axes, shown_short(titles, GRID_TITLE[columns]), strict=False):
+        title(each, text)
+    return made, axes[:count]
 
 
-def side_by_side(count: int, width: float = 4.6, height: float = 4.0) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=(width * count + 1.6, height), dpi=DOTS_PER_INCH, layout="constrained")
-    axes = figure.subplots(1, count, squeeze=False)[0]
-    return figure, [_plain_axes(each) for each in axes]
+def _grid_columns(titles: Sequence[str]) -> int:
+    """Three columns, or four where that leaves fewer places empty and titles are short."""
+    if len(titles) <= 3:
+        return len(titles)
+    fits = max(map(len, titles)) <= GRID_TITLE[4]
+    return 4 if fits and -len(titles) % 4 <= -len(titles) % 3 else 3
 
 
-def _plain_axes(axes: Axes) -> Axes:
-    axes.grid(alpha=0.3, linewidth=0.6)
+def plain_axes(axes: Axes) -> Axes:
+    axes.grid(color="0.9", linewidth=0.5)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_linewidth(0.6)
+    axes.tick_params(labelsize=SMALL_POINTS, width=0.6, length=2.5, pad=2)
+    axes.tick_params(which="minor", width=0.4, length=1.5)
+    axes.xaxis.label.set_fontsize(LABEL_POINTS)
+    axes.yaxis.label.set_fontsize(LABEL_POINTS)
+    axes.xaxis.labelpad = axes.yaxis.labelpad = 2.0
     return axes
 
 
-def legend(figure: Figure, names: Sequence[str]) -> None:
-    """A legend beside the panels, where there is no data."""
-    handles = [
-        Line2D([], [], color=look(index).colour, linestyle=look(index).line, linewidth=1.8)
-        for index in range(len(names))
-    ]
-    figure.legend(handles, short_labels(names, LABEL_LENGTH), loc="outside right upper", frameon=False, handlelength=3)
+def title(axes: Axes, text: str) -> None:
+    axes.set_title(text, loc="left", fontsize=LABEL_POINTS, pad=3.0)
 
 
-def draw_shares(axes: Axes, values: Floats, index: int) -> None:
-    """Draws the cumulative distribution of values on a logarithmic axis."""
-    values = np.sort(values[np.isfinite(values) & (values > 0)])
-    if not len(values):
-        return
-    rows = np.unique(np.linspace(0, len(values) - 1, POINTS_MAX).astype(np.int64))
-    shares = (rows + 1) / len(values)
-    style = look(index)
-    axes.step(
-        [values[0], *values[rows]],
-        [0.0, *shares],
-        where="post",
-        color=style.colour,
-        linestyle=style.line,
-        linewidth=1.5,
-    )
-    axes.set_xscale("log")
+def save(figure: Figure, directory: Path, name: str) -> list[Path]:
+    """Saves a figure as PDF and SVG for papers and as PNG to look at."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # the places are found; finding them again would take most of the time
+    return [save_as(figure, directory / f"{name}.{form}") for form in FORMATS]
 
 
-def finish_shares(axes: Axes, what: str, unit: str) -> None:
-    axes.set_ylim(0, 1.02)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_ylabel(f"share of {what} (%)")
-    axes.set_xlabel(unit)
-    if axes.get_xscale() == "log":
-        plain_log(axes, "x")
+def save_all(figures: Iterable[tuple[str, Figure]], directory: Path) -> list[Path]:
+    return [path for name, figure in figures for path in save(figure, directory, name)]
 
 
-def plain_log(axes: Axes, which: str) -> None:
-    """Labels a logarithmic axis with 0.1, 1, 10 rather than powers; on short axes with 2 and 5 as well."""
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
-    axis.set_major_formatter(FuncFormatter(lambda value, _: _compact(value)))
-    if high / low < 50:
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.set_minor_formatter(FuncFormatter(lambda *_: ""))
-
-
-def _compact(value: float) -> str:
-    """A number in short: 10,000 and more as 10k, 1M, because neighbouring labels must not touch."""
-    for least, unit, letter in ((1e6, 1e6, "M"), (1e4, 1e3, "k")):
-        if value >= least * (1 - 1e-9):
-            return f"{value / unit:,g}{letter}"
-    return f"{value:,g}"
-
-
-def binned_mean(times: Floats, changes: Floats, edges: Floats) -> Floats:
-    """The mean between each two edges of a level that starts at 0 and changes at these times."""
-    order = np.argsort(times, kind="stable")
-    at, level = times[order], np.cumsum(changes[order])
-    area = np.concatenate(([0.0], np.cumsum(level[:-1] * np.diff(at)))) if len(at) else np.zeros(0)
-    if not len(at):
-        return np.zeros(len(edges) - 1)
-    means = np.diff(np.interp(edges, at, area)) / np.diff(edges)
-    # Sums of many changes leave a rounding residue where nothing is left.
-    return np.where(np.abs(means) < 1e-9, 0.0, means)
-
-
-def draw_level(axes: Axes, edges: Floats, means: Floats, index: int) -> None:
-    style = look(index)
-    axes.stairs(means, edges, baseline=None, color=style.colour, linestyle=style.line, linewidth=1.3)
-
-
-def draw_points(axes: Axes, points: Sequence[tuple[float, float]], looks: Sequence[int]) -> None:
-    """Draws points; those that nearly coincide are nested, the first one largest, so that all are visible."""
-    spans = np.ptp(np.array(points), axis=0)
-    for place, (point, index) in enumerate(zip(points, looks, strict=True)):
-        below = sum(bool((np.abs(np.subtract(point, other)) <= 0.01 * spans).all()) for other in points[:place])
-        after = sum(bool((np.abs(np.subtract(point, other)) <= 0.01 * spans).all()) for other in points[place + 1 :])
-        style, size = look(index), 7 + 3 * min(after, 3)
-        filled = "full" if not after else "none"
-        axes.plot(
-            *point, marker=style.marker, color=style.colour, linestyle="none", markersize=size, fillstyle=filled,
-            zorder=3 + below,
-        )  # fmt: skip
-
-
-def place_labels(figure: Figure, axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
-    """Places each name beside its point, at the nearest position where it covers neither a point nor a name."""
-    figure.draw_without_rendering()  # so that positions on the page are known
-    pixels = axes.transData.transform(np.array(points))
-    taken = [(x - 12, y - 12, x + 12, y + 12) for x, y in pixels]
-    page = axes.get_window_extent()
-    for (x, y), name, point in zip(pixels, short_labels(names, LABEL_LENGTH), points, strict=True):
-        text = axes.annotate(
-            name, point, xytext=(0, 0), textcoords="offset pixels", fontsize=9, va="center", ha="left",
-            arrowprops={"arrowstyle": "-", "color": "0.6", "linewidth": 0.6, "shrinkA": 1, "shrinkB": 4},
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85},
-        )  # fmt: skip
-        box = Text.get_window_extent(text)  # without the line to its point
-        width, height = box.width, box.height
-        places = [(x + dx, y + dy, x + dx + width, y + dy + height) for dx, dy in _offsets(width, height)]
-        inside = [
-            each for each in places if each[0] > page.x0 and each[2] < page.x1 and page.y0 < each[1] < each[3] < page.y1
-        ]
-        clear = next((each for each in inside if not any(_overlap(each, other) for other in taken)), places[0])
-        taken.append(clear)
-        text.set_position((clear[0] - x, (clear[1] + clear[3]) / 2 - y))
-        if text.arrow_patch is not None:  # a name directly beside its point needs no line to it
-            alone = int((np.hypot(*(pixels - (x, y)).T) < POINT_PIXELS).sum()) == 1
-            text.arrow_patch.set_visible(not alone or not _overlap(clear, (x - 20, y - 20, x + 20, y + 20)))
-
-
-def _offsets(width: float, height: float) -> Iterable[tuple[float, float]]:
-    """Corners of a text of this size around a point, near ones first."""
-    for radius in range(14, 240, 8):
-        for dx, dy in ((radius, -height / 2), (radius, radius / 2), (radius, -radius / 2 - height)):
-            yield dx, dy
-            yield -dx - width, dy
-        yield -width / 2, radius
-        yield -width / 2, -radius - height
-
-
-def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
-
-
-def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that no other point beats in both coordinates, from left to right."""
-    best: list[tuple[float, float]] = []
-    for point in sorted(points):
-        if not best or point[1] < best[-1][1]:
-            best.append(point)
-    return best
-
-
-def draw_front(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """Draws the Pareto front as a staircase from the top to the right edge; all other points lie above it."""
-    best = front(points)
-    right, top = axes.get_xlim()[1], axes.get_ylim()[1]
-    corners = [(best[0][0], top), *best, (right, best[-1][1])]
-    axes.step(*zip(*corners, strict=True), where="post", color="0.55", linewidth=1.2, zorder=1)
-    axes.set_xlim(axes.get_xlim()[0], right)
-    axes.set_ylim(axes.get_ylim()[0], top)
-
-
-def save(figure: Figure, directory: Path, name: str) -> Path:
-    """Saves as PNG without dates or versions: the same figure gives the same bytes."""
-    path = directory / f"{name}.png"
+def save_as(figure: Figure, path: Path) -> Path:
+    """Saves a figure in the format that the file's ending names."""
+    form = path.suffix.removeprefix(".")
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, format="png", metadata={"Software": None})
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with mpl.rc_context(_SAVING), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing from")  # names may be of any script
+            figure.savefig(path, format=form, metadata=_METADATA[form])
     except OSError as error:
-        raise InputError(
-            f"cannot be written: {error.strerror}", file=str(path), remedy="name a folder of yours"
-        ) from None
+        problem = f"cannot be written: {error.strerror}"
+        raise InputError(problem, file=str(path), remedy="name a folder of yours") from None
     return path
