@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from horae.cli.examples import examples
 from horae.cli.output import Data
 from horae.cli.sharing import SharingOption
 from horae.cli.workload_options import (
@@ -110,7 +111,12 @@ Verbose = Annotated[bool, typer.Option(help="A line for each finished run.")]
 Quiet = Annotated[bool, typer.Option(help="Nothing on standard error but errors.")]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "horae compare jobs.csv --nodes 6x8 --plots plots",
+        "horae compare sacct.txt --nodes 6x8 --policy fifo --policy las --seeds 5",
+    )
+)
 def compare_command(
     jobs: Jobs,
     cluster: ClusterOption = None,

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from horae import samples
 from horae.cli.compile_notice import tell_of_compiling
+from horae.cli.examples import examples
 from horae.cli.output import Data, Output, OutputFormat, console, printable, right
 from horae.cli.sharing import SharingOption, tell_of_sharing, with_sharing
 from horae.cli.workload import read_workload
@@ -47,7 +48,12 @@ REASONS_MAX = 10  # reported after a run
 DEMO = (("fifo", Cadence.EVENTS), ("sjf", Cadence.EVENTS), ("las", Cadence.ROUNDS), ("tiresias", Cadence.ROUNDS))
 
 
-@simulate_app.command()
+@simulate_app.command(
+    epilog=examples(
+        "horae simulate --policy fifo --policy tiresias",
+        "horae simulate --nodes 20x8:V100 --jobs 'poisson={jobs: 500}' --policy las",
+    )
+)
 def simulate_command(
     cluster: Annotated[Path | None, typer.Option(help="A cluster file; the sample if nothing is said.")] = None,
     nodes: Annotated[list[str] | None, typer.Option(help="A quick cluster instead: 20x8, 20x8:V100, nlp=20x8.")] = None,
@@ -138,7 +144,7 @@ def _tell(line: str) -> None:
     print(printable(line), file=sys.stderr)
 
 
-@demo_app.command()
+@demo_app.command(epilog=examples("horae demo", "horae demo > demo.txt"))
 def demo() -> None:
     """Four policies on the sample cluster and workload."""
     setup = choose_setup(samples.CLUSTER, (), None, None)
