@@ -19,7 +19,6 @@ from rich.console import Console
 
 from horae import __version__
 from horae.cli.compare import CompareFormat, Request
-from horae.cli.compile_notice import tell_of_compiling
 from horae.cli.progress import ProgressBars, ProgressLines
 from horae.cli.rows import Tell
 from horae.cli.sharing import tell_of_sharing, with_sharing
@@ -95,7 +94,6 @@ def _compare(request: Request, cache: ResultStore | None, tell: Tell) -> bool:
         _make_folder(request.plots)
     what = wanted(request, tell)
     todo = run_specs(what.setup, what.policies, request.seeds, what.failures)
-    tell_of_compiling([pool.policy for task in todo for pool in task.setup.pools], tell)
     workload, labels, by = what.trace.workload, list(what.policies), f"{request.by.value}s" if request.by else ""
     recorded = _recorded(what, request.seeds, tell)
     progress = _progress(request)

@@ -32,6 +32,7 @@ COMMANDS = {
     "why": _Lazy("horae.cli.why:app", "Tell what blocked a job at some moment, and what would unblock it."),
     "demo": _Lazy("horae.cli.simulate:demo_app", "Four policies on the sample cluster and workload."),
     "replay": _Lazy("horae.cli.replay:app", "Feed a journal to a fresh scheduler; everything must come out the same."),
+    "compile": _Lazy("horae.cli.compile_kernels:app", "Compile the kernels of policies before a run needs them."),
     "policy": _Lazy("horae.cli.policy:app", "Which policies there are, and what they take.", is_group=True),
     "trace": _Lazy("horae.cli.trace:app", "Look at a workload, convert it, generate one, plot it.", is_group=True),
     "speed": _Lazy("horae.cli.speed:app", "How fast models train, and where each number comes from.", is_group=True),

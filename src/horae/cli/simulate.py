@@ -13,7 +13,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from horae import samples
-from horae.cli.compile_notice import tell_of_compiling
 from horae.cli.examples import examples
 from horae.cli.output import Data, Output, OutputFormat, console, printable, right
 from horae.cli.sharing import SharingOption, tell_of_sharing, with_sharing
@@ -127,8 +126,6 @@ def simulate_command(
     if days_between_failures is not None:
         until = 2 * arrivals[-1].job.submitted_at
         faults = fault_plan(setup.cluster, seed, days_between_failures, repair_seconds, until)
-    names = [pool.policy for each in setups.values() for pool in each.pools]
-    tell_of_compiling(names, _tell)
     results = {
         name: _result(
             simulate(each, arrivals, faults, checkpoint_seconds=checkpoint_seconds, journal=journal, searches=searches)

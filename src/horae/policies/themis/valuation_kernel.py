@@ -15,7 +15,7 @@ _KEEPS, _WAITS = 0, 2
 Tables: TypeAlias = tuple[Ints, Ints, Floats, Ints]
 
 
-@kernel()
+@kernel(small=5_000)
 def tables(
     apps: Ints,
     first: Ints,
