@@ -9,7 +9,7 @@ import typer
 
 from horae.cells.allocator import CellAllocator
 from horae.cells.binding import CellBinding
-from horae.cli.examples import examples
+from horae.cli.text import examples
 from horae.model.chain_layout import ChainLayout
 from horae.model.errors import ClusterError, InputError
 from horae.model.setup import PoolSpec

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from horae.cli.examples import examples
 from horae.cli.output import Data
 from horae.cli.sharing import SharingOption
+from horae.cli.text import examples
 from horae.cli.workload_options import (
     BrokenMax,
     Map,

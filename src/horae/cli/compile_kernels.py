@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from horae.cli.examples import examples
+from horae.cli.text import examples
 from horae.experiments.inputs import choose_policies
 from horae.experiments.precompile import compile_all, kernels_of
 

@@ -10,14 +10,14 @@ from typing import Annotated, NoReturn
 import typer
 
 from horae import __version__
-from horae.cli.examples import examples
 from horae.cli.lazy_group import LazyGroup
-from horae.cli.output import printable
+from horae.cli.text import examples, printable
 from horae.model.errors import HoraeError, InputError
 
 app = typer.Typer(
     cls=LazyGroup,
     no_args_is_help=True,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},  # commands inherit it
     help="Shares one GPU cluster between teams.",
     epilog=examples("horae demo", "horae simulate --policy fifo --policy tiresias"),

@@ -12,8 +12,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from horae.cli.examples import examples
-from horae.cli.output import Output, OutputFormat, console, printable
+from horae.cli.output import Output, OutputFormat, console
+from horae.cli.text import examples, printable
 from horae.model.errors import PolicyError
 from horae.model.view import Policy
 from horae.policies.registry import POLICIES, find_policy, installed, option_defaults

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from horae.cli.examples import examples
+from horae.cli.text import examples
 from horae.experiments.replay import replay_file
 
 app = typer.Typer(add_completion=False)

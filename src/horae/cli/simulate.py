@@ -13,9 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from horae import samples
-from horae.cli.examples import examples
-from horae.cli.output import Data, Output, OutputFormat, console, printable, right
+from horae.cli.output import Data, Output, OutputFormat, console, right
 from horae.cli.sharing import SharingOption, tell_of_sharing, with_sharing
+from horae.cli.text import examples, printable
 from horae.cli.workload import read_workload
 from horae.cli.workload_options import (
     BrokenMax,

@@ -12,8 +12,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from horae.cli.examples import examples
 from horae.cli.output import Data, Output, OutputFormat, console, need_data, right
+from horae.cli.text import examples
 from horae.model.cluster import CLUSTER, NODE
 from horae.model.errors import InputError
 from horae.model.shapes import Shape

@@ -13,8 +13,8 @@ import typer
 import yaml
 from rich.table import Table
 
-from horae.cli.examples import examples
-from horae.cli.output import Output, OutputFormat, console, printable, right
+from horae.cli.output import Output, OutputFormat, console, right
+from horae.cli.text import examples, printable
 from horae.cli.workload import read_workload
 from horae.cli.workload_options import (
     BrokenMax,

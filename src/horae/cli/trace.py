@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from horae.cli.examples import examples
-from horae.cli.output import Data, Output, OutputFormat, need_data, printable
+from horae.cli.output import Data, Output, OutputFormat, need_data
 from horae.cli.rows import tell_rows
+from horae.cli.text import examples, printable
 from horae.experiments.inputs import named_options, pairs
 from horae.model.errors import InputError
 from horae.traces import speed_tables

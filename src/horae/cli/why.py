@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from horae.cli.examples import examples
 from horae.cli.output import Output, OutputFormat
+from horae.cli.text import examples
 from horae.experiments.explain_journal import JournalExplanation, explain_journal
 from horae.model.decisions import Limit
 from horae.model.errors import InputError

@@ -8,8 +8,8 @@ from pathlib import Path
 import typer
 from rich.table import Table
 
-from horae.cli.examples import examples
 from horae.cli.output import Data, console, need_data, right
+from horae.cli.text import examples
 from horae.experiments.simulate import simulate
 from horae.model.cluster import Cluster, Node
 from horae.model.errors import InputError
