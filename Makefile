@@ -39,7 +39,7 @@ check: $(DEV_READY)
 # The site, in site/index.html. What builds it is installed only here: it would lengthen everyone's first `make`.
 DOCS_READY := $(VENV)/.docs-ready
 
-$(DOCS_READY): $(READY) docs/requirements.lock
+$(DOCS_READY): $(DEV_READY) docs/requirements.lock
 	$(PIP) --require-hashes -r docs/requirements.lock
 	touch $(DOCS_READY)
 

@@ -88,11 +88,11 @@ def kernel(*, small: int = 0, **options: Any) -> Callable[[Function], Function]:
 
 
 class _Kernel(CPUDispatcher):
-    small_left: int  # array elements that plain Python may still be given
+    small_left = 0  # array elements that plain Python may still be given
 
     def __call__(self, *arguments: Any) -> Any:
         if _recorders:
-            _recorders[-1].add(Needed(self.py_func.__module__, self.__name__, tuple(map(numba.typeof, arguments))))
+            _recorders[-1].add(Needed(self.py_func.__module__, self.__name__, tuple(map(self.typeof_pyval, arguments))))
             return self._plain(*arguments)
         if self.small_left > 0:
             size = size_of(arguments)
