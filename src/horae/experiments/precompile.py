@@ -12,32 +12,25 @@ from horae.experiments.compare.run_spec import PolicyChoice, with_policy
 from horae.experiments.inputs import choose_setup
 from horae.experiments.simulate import simulate
 from horae.experiments.workers import Tell, Watcher, Work, WorkerSpec, WorkerTask, run_in_processes
-from horae.model.jobs import Arrival
 from horae.model.setup import Cadence, Setup
 from horae.traces.generators import make_generator
 from horae.traces.jobs import JobRules, read_jobs
 
 JOBS = 12  # of a run that only shows which kernels a policy needs
-FLAT_NODES = "4x8:A100"  # a cluster without levels between node and cluster has kernels of its own
 
 
-def kernels_of(policies: Sequence[PolicyChoice]) -> list[Needed]:
-    """The kernels that these policies need, the longest to compile first."""
-    needed = set[Needed]()
-    for setup, arrivals in _workloads():
+def kernels_of(policies: Sequence[PolicyChoice], setup: Setup | None = None) -> list[Needed]:
+    """The kernels that these policies need on a cluster, or on the sample; the longest to compile first."""
+    if setup is None:
+        setup = choose_setup(samples.CLUSTER, (), Cadence.ROUNDS, None)
+        arrivals = read_jobs(samples.JOBS, setup.cluster)[:JOBS]
+    else:
+        drawn = make_generator("poisson", {"jobs": JOBS, "cluster_gpus": setup.cluster.gpu_count})
+        arrivals = GeneratedWorkload(drawn, setup.cluster, JobRules())(0)
+    with compiling.recording() as needed:
         for choice in policies:
-            with compiling.recording() as recorded:
-                simulate(with_policy(setup, choice), arrivals)
-            needed |= recorded
+            simulate(with_policy(setup, choice), arrivals)
     return sorted(needed, key=lambda each: (-source_bytes(each), each.module, each.name, str(each.types)))
-
-
-def _workloads() -> Iterator[tuple[Setup, Sequence[Arrival]]]:
-    """A cluster with levels and several GPU types, and one without levels and with one type."""
-    lab = choose_setup(samples.CLUSTER, (), Cadence.ROUNDS, None)
-    yield lab, read_jobs(samples.JOBS, lab.cluster)[:JOBS]
-    flat = choose_setup(None, [FLAT_NODES], Cadence.ROUNDS, None)
-    yield flat, GeneratedWorkload(make_generator("poisson", {"jobs": JOBS}), flat.cluster, JobRules())(0)
 
 
 def compile_all(needed: Sequence[Needed], workers: int, watcher: Watcher) -> Iterator[tuple[Needed, float]]:
