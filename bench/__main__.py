@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bench.parts import PARTS
+from bench.parts import PARTS, SOLVE_TIME_PLOT
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--part", choices=PARTS, help="run these cases, and leave the other figures as they are")
     parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="compare with another checkout; write nothing")
     asked = parser.parse_args()
-    from bench.suite import CASES, SOLVE_TIME_PLOT, run  # noqa: PLC0415  it imports all that is measured
+    from bench.suite import CASES, run  # noqa: PLC0415  it imports all that is measured
 
     if asked.case not in (None, SOLVE_TIME_PLOT, *CASES):
         parser.error(f"there is no case {asked.case!r}; choose one of\n" + "\n".join([*CASES, SOLVE_TIME_PLOT]))

@@ -75,7 +75,7 @@ def kernel(*, small: int = 0, **options: Any) -> Callable[[Function], Function]:
     """
 
     def compiled(function: Function) -> Function:
-        if numba.config.DISABLE_JIT:
+        if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
             return function
         made: Any = _Kernel(function, targetoptions={"nopython": True, "boundscheck": None, **options})
         made.small_left = small
@@ -92,7 +92,9 @@ class _Kernel(CPUDispatcher):
 
     def __call__(self, *arguments: Any) -> Any:
         if _recorders:
-            _recorders[-1].add(Needed(self.py_func.__module__, self.__name__, tuple(map(self.typeof_pyval, arguments))))
+            _recorders[-1].add(
+                Needed(self.py_func.__module__, self.py_func.__name__, tuple(map(self.typeof_pyval, arguments)))
+            )
             return self._plain(*arguments)
         if self.small_left > 0:
             size = size_of(arguments)

@@ -47,7 +47,7 @@ def test_a_run_without_compiled_kernels_is_the_one_with_them(
 
 
 @kernel(error_model="numpy", small=1_000)
-def _inverse(values: np.ndarray, zero: float) -> tuple[float, int, bool]:  # type: ignore[type-arg]
+def _inverse(values: np.ndarray, zero: float) -> tuple[float, int, bool]:
     return 1.0 / (values[0] - values[0]), values[1], values[0] > zero
 
 
