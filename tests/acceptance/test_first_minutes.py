@@ -32,7 +32,7 @@ INDENT = 4
 # Help
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["version"], ["--version"], []])
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["--version"], []])
 def test_the_help_imports_no_library(arguments: list[str]) -> None:
     script = (
         "import json, sys, horae.cli.main as main\n"
