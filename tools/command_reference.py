@@ -41,7 +41,7 @@ def _section(words: tuple[str, ...], command: Any, context: Any) -> str:
     if not hasattr(command, "list_commands"):
         usage = command.get_usage(context).removeprefix("Usage: ")
         parts.append(f"```text\n{' '.join(usage.split())}\n```")
-        parts.append(_table([each for each in command.get_params(context) if each.opts != ["--help"]], context))
+        parts.append(_table([each for each in command.get_params(context) if "--help" not in each.opts], context))
     return "\n\n".join(part for part in parts if part)
 
 

@@ -6,6 +6,9 @@ different types at the same time may overwrite each other's. Here the name of a 
 a file is never outdated, and one that is missing or damaged is compiled again. Of several processes that need the same
 kernel, one compiles it while the others wait.
 
+Compiling takes seconds, and loading what was compiled takes a part of one, so the first small calls of a process run as
+plain Python. How many is decided by their sizes alone: what is on disk changes no decision.
+
 numba chooses the location of the files: NUMBA_CACHE_DIR, else beside the sources, else the user's cache folder.
 """
 
@@ -18,21 +21,25 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from fcntl import LOCK_EX, flock
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from pickle import loads
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
 
 import numba
 import numpy as np
 from numba.core.caching import FunctionCache
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import CPUDispatcher
 from numba.core.serialize import dumps
 from numba.core.types import Array
 from numba.extending import overload_method
+
+from horae.uncompiled import plain, size_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -45,21 +52,84 @@ _DIGITS = 16  # of a digest in the name of a file
 _CHECK_BYTES = sha256().digest_size
 
 
-def kernel(**options: Any) -> Callable[[Function], Function]:
+class Needed(NamedTuple):
+    """A kernel for arguments of certain types."""
+
+    module: str
+    name: str
+    types: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return _shown(self.module, self.name)
+
+
+compilations: list[str] = []  # the kernels that this process has compiled, rather than loaded
+_recorders: list[set[Needed]] = []
+
+
+def kernel(*, small: int = 0, **options: Any) -> Callable[[Function], Function]:
     """Compiles a function and caches the result; the options are those of `numba.njit`.
 
-    A function that only kernels call needs just `njit`: its code is stored within theirs.
+    `small`: the number of array elements in the first calls of a process that run as plain Python. A function that only
+    kernels call needs just `njit`: its code is stored within theirs.
     """
 
     def compiled(function: Function) -> Function:
-        made: Any = numba.njit(**options)(function)
+        if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+            return function
+        made: Any = _Kernel(function, targetoptions={"nopython": True, "boundscheck": None, **options})
+        made.small_left = small
         with suppress(RuntimeError):  # no writable folder: it is compiled every time
-            if hasattr(made, "enable_caching"):  # unless NUMBA_DISABLE_JIT left it unchanged
-                made._cache = kept = _KernelCache(function)
-                made.compile = _in_one_process(made.compile, kept.files)
+            made._cache = kept = _KernelCache(function)
+            made.compile = _in_one_process(made.compile, kept.files)
         return made
 
     return compiled
+
+
+class _Kernel(CPUDispatcher):
+    small_left = 0  # array elements that plain Python may still be given
+
+    def __call__(self, *arguments: Any) -> Any:
+        if _recorders:
+            _recorders[-1].add(
+                Needed(self.py_func.__module__, self.py_func.__name__, tuple(map(self.typeof_pyval, arguments)))
+            )
+            return self._plain(*arguments)
+        if self.small_left > 0:
+            size = size_of(arguments)
+            self.small_left -= size
+            if self.small_left >= 0:
+                return self._plain(*arguments)
+        return super().__call__(*arguments)
+
+    @cached_property
+    def _plain(self) -> Callable[..., Any]:
+        return plain(self)
+
+
+@contextmanager
+def recording() -> Iterator[set[Needed]]:
+    """Runs all kernels as plain Python, and collects those that larger calls of the same types would need."""
+    _recorders.append(set())
+    try:
+        yield _recorders[-1]
+    finally:
+        _recorders.pop()
+
+
+def compile_needed(needed: Needed) -> None:
+    """Compiles a kernel, unless that was done before; later processes load it."""
+    getattr(import_module(needed.module), needed.name).compile(needed.types)
+
+
+def source_bytes(needed: Needed) -> int:
+    """The size of all sources of a kernel, which tells roughly how long it takes to compile."""
+    return sum(path.stat().st_size for path in sources_of(Path(str(import_module(needed.module).__file__))))
+
+
+def _shown(module: str, name: str) -> str:
+    return f"{module.removeprefix('horae.').removesuffix('_kernel')}.{name}"
 
 
 def part(function: Function) -> Function:
@@ -159,6 +229,16 @@ class _KernelCache(FunctionCache):
         name = f"{file.stem}.{function.__qualname__}"
         self.files = _Files(Path(self.cache_path), name, _digest(file))
         self._cache_file = self.files  # type: ignore[assignment]
+
+        self._shown = _shown(function.__module__, function.__qualname__)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        if found is None:
+            compilations.append(self._shown)
+            if sys.stderr.isatty():
+                print(f"compiling {self._shown}; later runs load it", file=sys.stderr)
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         with suppress(OSError):

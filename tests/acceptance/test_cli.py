@@ -12,7 +12,6 @@ import pytest
 from command_line import Outcome, horae, horae_in_one_process, horae_process
 
 from horae import __version__, samples
-from horae.cli import compile_notice
 from horae.policies import registry
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -347,19 +346,3 @@ def test_what_is_no_journal_is_named(tmp_path: Path, name: str, want: str) -> No
 def test_a_table_is_no_journal() -> None:
     want = ":1: not a JSON object; the journal is damaged here: take a whole copy of it"
     assert horae("replay", samples.JOBS).complaint == f"{samples.JOBS}{want}"
-
-
-def test_who_watches_is_told_that_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    told: list[str] = []
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setattr(compile_notice, "PACKAGE", tmp_path)
-    compile_notice.tell_of_compiling(["max-min"], told.append)
-    assert not told  # nobody watches
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    compile_notice.tell_of_compiling(["fifo", "nothing of ours"], told.append)
-    assert not told  # they use none
-    compile_notice.tell_of_compiling(["fifo", "max-min"], told.append)
-    assert told == [compile_notice.NOTICE]
-    (tmp_path / "some.nbc").touch()
-    compile_notice.tell_of_compiling(["max-min"], told.append)
-    assert told == [compile_notice.NOTICE]

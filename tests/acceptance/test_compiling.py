@@ -41,6 +41,15 @@ assert plus(0.5) == 0.5 + plus(0)  # as it is
 def probe(x):
     return _plus(x)
 """
+# One whose first calls, of up to ten elements together, are not compiled.
+KERNEL_OF_SMALL_CALLS = """\
+from horae.compiling import kernel
+from horae.inner.part import plus
+
+@kernel(small=10)
+def probe(x):
+    return plus(x[0])
+"""
 PROBE = """\
 import sys
 from horae.probe import probe
@@ -85,7 +94,7 @@ def answer_of(process: subprocess.Popen[str]) -> list[str]:
 def copy(tmp_path: Path) -> Copy:
     made = Copy(tmp_path / "src")
     (made.root / "horae/inner").mkdir(parents=True)
-    for name in ("__init__.py", "compiling.py"):
+    for name in ("__init__.py", "compiling.py", "uncompiled.py"):
         shutil.copy(PACKAGE / name, made.root / "horae")
     (made.root / "horae/inner/__init__.py").touch()
     (made.root / "horae/probe.py").write_text(KERNEL)
@@ -172,6 +181,36 @@ def test_a_full_disk_is_no_reason_to_stop(copy: Copy) -> None:
     )
     assert out.stdout.split() == ["2", "0"]
     assert not list(copy.root.rglob("probe.probe-*"))
+
+
+def test_small_calls_are_not_compiled_until_they_are_many(copy: Copy) -> None:
+    (copy.root / "horae/probe.py").write_text(KERNEL_OF_SMALL_CALLS)
+    four = "__import__('numpy').array([1, 0, 0, 0])"
+    assert copy.run(four, four) == ["2", "2", "0"]
+    assert not copy.kept()
+    assert copy.run(four, four, four, four) == ["2", "2", "2", "2", "0"]
+    assert len(copy.kept()) == 1
+    copy.change(10)  # what is on disk has no part in it
+    assert copy.run(four, four) == ["11", "11", "0"]
+    assert len(copy.kept()) == 1
+
+
+def test_a_large_call_is_compiled_at_once(copy: Copy) -> None:
+    (copy.root / "horae/probe.py").write_text(KERNEL_OF_SMALL_CALLS)
+    assert copy.run("__import__('numpy').arange(11)") == ["1", "0"]
+    assert len(copy.kept()) == 1
+
+
+def test_who_watches_is_told_which_kernel_is_compiled(copy: Copy) -> None:
+    script = f"import sys\nsys.stderr.isatty = lambda: True\n{PROBE}from horae import compiling\n"
+    script += "print(compiling.compilations)"
+    environment = {**os.environ, "PYTHONPATH": str(copy.root)}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    told = "compiling probe.probe; later runs load it\n"
+    for err, compiled in ((told, "['probe.probe']"), ("", "[]")):
+        command = [sys.executable, "-c", script, "1"]
+        out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert (out.stderr, out.stdout.splitlines()[-1]) == (err, compiled)
 
 
 # The modules of Horae

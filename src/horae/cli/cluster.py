@@ -9,6 +9,7 @@ import typer
 
 from horae.cells.allocator import CellAllocator
 from horae.cells.binding import CellBinding
+from horae.cli.text import examples
 from horae.experiments.inputs import cluster_of
 from horae.model.chain_layout import ChainLayout
 from horae.model.errors import ClusterError, InputError
@@ -18,10 +19,15 @@ from horae.traces.clusters.hived import HivedConfig, is_hived, read_hived
 from horae.traces.clusters.hived_conversion import converted
 from horae.traces.clusters.node_table import is_node_table
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at a cluster file.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Look at a cluster file.",
+    epilog=examples("horae cluster show lab.yaml", "horae cluster convert hived.yaml --write lab.yaml"),
+)
 
 
-@app.command("show")
+@app.command("show", epilog=examples("horae cluster show lab.yaml", "horae cluster show hived.yaml"))
 def show(
     file: Annotated[Path, typer.Argument(help="A cluster file (YAML), ours or HiveD's, or a table of nodes (CSV).")],
 ) -> None:
@@ -52,7 +58,9 @@ def _split(pool: PoolSpec, name: str, layout: ChainLayout) -> str:
     return f" ({', '.join(f'{count} of {chains[kind.chain].name}' for kind, count in split.items())})"
 
 
-@app.command("convert")
+@app.command(
+    "convert", epilog=examples("horae cluster convert hived.yaml", "horae cluster convert hived.yaml --write lab.yaml")
+)
 def convert(
     file: Annotated[Path, typer.Argument(help="A configuration of HiveD's (YAML).")],
     write: Annotated[Path | None, typer.Option(help="Write it here instead of printing it.")] = None,

@@ -11,6 +11,7 @@ import typer
 
 from horae.cli.output import Data
 from horae.cli.sharing import SharingOption
+from horae.cli.text import examples
 from horae.cli.workload_options import (
     BrokenMax,
     Map,
@@ -119,7 +120,12 @@ Verbose = Annotated[bool, typer.Option(help="A line for each finished run.")]
 Quiet = Annotated[bool, typer.Option(help="No notes and no progress, but broken rows and jobs that cannot run.")]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "horae compare jobs.csv --nodes 6x8 --plots plots",
+        "horae compare sacct.txt --nodes 6x8 --policy fifo --policy las --seeds 5",
+    )
+)
 def compare_command(
     jobs: Jobs,
     cluster: ClusterOption = None,

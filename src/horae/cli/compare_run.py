@@ -19,7 +19,6 @@ from rich.console import Console
 
 from horae import __version__
 from horae.cli.compare import CompareFormat, Request
-from horae.cli.compile_notice import tell_of_compiling
 from horae.cli.progress import ProgressBars, ProgressLines
 from horae.cli.rows import Tell
 from horae.cli.sharing import tell_of_sharing, with_sharing
@@ -99,7 +98,6 @@ def _compare(request: Request, cache: ResultStore | None, tell: Tell) -> bool:
         check_jobs_file(request.jobs_out)
     what = wanted(request, tell)
     todo = [run_specs(side.setup, side.policies, request.seeds, what.failures) for side in what.sides]
-    tell_of_compiling([pool.policy for tasks in todo for task in tasks for pool in task.setup.pools], tell)
     recorded = _recorded(what.here, request.seeds, tell)
     labels = [*(run.task.label for run in recorded), *(label for side in what.sides for label in side.policies)]
     progress, results = _progress(request), JobResults()

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NamedTuple
@@ -27,9 +29,10 @@ class _Lazy(NamedTuple):
 COMMANDS = {
     "simulate": _Lazy("horae.cli.simulate:simulate_app", "Run one or more policies on a cluster and a workload."),
     "compare": _Lazy("horae.cli.compare:app", "Compare policies on a trace, with intervals and plots."),
-    "why": _Lazy("horae.cli.why:app", "Tell what blocked a job at some moment, and what would unblock it."),
+    "why": _Lazy("horae.cli.why:app", "Tell what blocked a job, and what would unblock it."),
     "demo": _Lazy("horae.cli.simulate:demo_app", "Four policies on the sample cluster and workload."),
-    "replay": _Lazy("horae.cli.replay:app", "Feed a journal to a fresh scheduler; everything must come out the same."),
+    "replay": _Lazy("horae.cli.replay:app", "Decide a journal again, and compare every line."),
+    "compile": _Lazy("horae.cli.compile_kernels:app", "Compile the kernels of policies before a run needs them."),
     "policy": _Lazy("horae.cli.policy:app", "Which policies there are, and what they take.", is_group=True),
     "trace": _Lazy("horae.cli.trace:app", "Look at a workload, convert it, generate one, plot it.", is_group=True),
     "speed": _Lazy("horae.cli.speed:app", "How fast models train, and where each number comes from.", is_group=True),
@@ -59,9 +62,19 @@ class LazyGroup(TyperGroup):
         return super().get_command(ctx, cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
+        with self._listing():
+            super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        with self._listing():
+            return super().shell_complete(ctx, incomplete)
+
+    @contextmanager
+    def _listing(self) -> Iterator[None]:
+        """Commands are known by name and first line only, and not imported."""
         self._is_listing = True
         try:
-            super().format_help(ctx, formatter)
+            yield
         finally:
             self._is_listing = False
 
@@ -81,6 +94,7 @@ def _loaded(name: str, lazy: _Lazy) -> Any:
             raise
         problem = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(f"{lazy.target} cannot be imported: {problem}", remedy="fix or remove the package") from None
+    app.rich_markup_mode = None  # plain help: the other kind takes as long to import as everything else together
     command = typer.main.get_group(app) if lazy.is_group else typer.main.get_command(app)
     command.name = name
     return command

@@ -5,27 +5,42 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from horae import __version__
 from horae.cli.lazy_group import LazyGroup
-from horae.cli.output import printable
+from horae.cli.text import examples, printable
 from horae.model.errors import HoraeError, InputError
 
 app = typer.Typer(
-    cls=LazyGroup, no_args_is_help=True, add_completion=False, help="Shares one GPU cluster between teams."
+    cls=LazyGroup,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},  # commands inherit it
+    help="Shares one GPU cluster between teams.",
+    epilog=examples("horae demo", "horae simulate --policy fifo --policy tiresias"),
 )
 
 
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        print(__version__)
+        raise typer.Exit
+
+
 @app.callback()
-def main() -> None:
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Shares one GPU cluster between teams."""
 
 
-@app.command()
-def version() -> None:
+@app.command("version", epilog=examples("horae version", "horae --version"))
+def version_command() -> None:
     """Print the version."""
     print(__version__)
 
@@ -40,9 +55,10 @@ def run() -> None:
         sys.stdout.flush()
         sys.exit(code)
     except typer.TyperException as error:
-        # Without any argument the help was printed already, and there is nothing to report.
-        problem = error.format_message().rstrip(".")
-        _fail(f"{problem}; add --help to see what there is" if problem else "", error.exit_code)
+        if type(error).__name__ == "NoArgsIsHelpError":  # the message is the help
+            print(error.format_message())
+            _fail("", error.exit_code)
+        _fail(f"{error.format_message().rstrip('.')}; add --help to see what there is", error.exit_code)
     except InputError as error:
         _fail(str(error), 2)
     except HoraeError as error:

@@ -32,11 +32,6 @@ def right(*headings: str) -> list[Column]:
     return [Column(heading, justify="right") for heading in headings]
 
 
-def printable(text: str) -> str:
-    """The text with terminal control characters escaped."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
-
-
 def need_data(data: Path | None) -> Path:
     if data is None:
         raise InputError("no data folder was named", field="--data", remedy="use --data DIR or set HORAE_DATA")

@@ -12,15 +12,21 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from horae.cli.output import Output, OutputFormat, console, printable
+from horae.cli.output import Output, OutputFormat, console
+from horae.cli.text import examples, printable
 from horae.model.errors import PolicyError
 from horae.model.view import Policy
 from horae.policies.registry import POLICIES, find_policy, installed, option_defaults
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Which policies there are, and what they take.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Which policies there are, and what they take.",
+    epilog=examples("horae policy ls", "horae policy show tiresias"),
+)
 
 
-@app.command("ls")
+@app.command("ls", epilog=examples("horae policy ls", "horae policy ls -o json"))
 def ls(output: Output = OutputFormat.TABLE) -> None:
     """List all policies, those of other packages too."""
     kinds = dict(POLICIES)
@@ -42,7 +48,7 @@ def ls(output: Output = OutputFormat.TABLE) -> None:
         print(printable(line), file=sys.stderr)
 
 
-@app.command("show")
+@app.command("show", epilog=examples("horae policy show tiresias", "horae policy show max-min -o json"))
 def show(
     name: Annotated[str, typer.Argument(help="The name of a policy.")],
     output: Output = OutputFormat.TABLE,

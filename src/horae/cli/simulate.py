@@ -10,9 +10,9 @@ from typing import Annotated, NamedTuple
 import typer
 
 from horae import samples
-from horae.cli.compile_notice import tell_of_compiling
-from horae.cli.output import Data, Output, OutputFormat, printable
+from horae.cli.output import Data, Output, OutputFormat
 from horae.cli.sharing import SharingOption, tell_of_sharing, with_sharing
+from horae.cli.text import examples, printable
 from horae.cli.workload import read_workload
 from horae.cli.workload_options import (
     BrokenMax,
@@ -49,7 +49,12 @@ REASONS_MAX = 10  # reported after a run
 DEMO = (("fifo", Cadence.EVENTS), ("sjf", Cadence.EVENTS), ("las", Cadence.ROUNDS), ("tiresias", Cadence.ROUNDS))
 
 
-@simulate_app.command()
+@simulate_app.command(
+    epilog=examples(
+        "horae simulate --policy fifo --policy tiresias",
+        "horae simulate --nodes 20x8:V100 --jobs 'poisson={jobs: 500}' --policy las",
+    )
+)
 def simulate_command(
     cluster: Annotated[Path | None, typer.Option(help="A cluster file; the sample if nothing is said.")] = None,
     nodes: Annotated[list[str] | None, typer.Option(help="A quick cluster instead: 20x8, 20x8:V100, nlp=20x8.")] = None,
@@ -124,8 +129,6 @@ def simulate_command(
     if days_between_failures is not None:
         until = 2 * arrivals[-1].job.submitted_at
         faults = fault_plan(setup.cluster, seed, days_between_failures, repair_seconds, until)
-    names = [pool.policy for each in setups.values() for pool in each.pools]
-    tell_of_compiling(names, _tell)
     results = {
         name: _result(
             simulate(
@@ -151,7 +154,7 @@ def _tell(line: str) -> None:
     print(printable(line), file=sys.stderr)
 
 
-@demo_app.command()
+@demo_app.command(epilog=examples("horae demo", "horae demo > demo.txt"))
 def demo() -> None:
     """Four policies on the sample cluster and workload."""
     setup = choose_setup(samples.CLUSTER, (), None, None)

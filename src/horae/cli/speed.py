@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from horae.cli.output import Data, Output, OutputFormat, console, need_data, right
+from horae.cli.text import examples
 from horae.model.cluster import CLUSTER, NODE
 from horae.model.errors import InputError
 from horae.model.shapes import Shape
@@ -22,7 +23,10 @@ from horae.speed.table import SpeedBook, TableSpeed
 from horae.traces import speed_tables
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="How fast models train, and where each number comes from."
+    no_args_is_help=True,
+    add_completion=False,
+    help="How fast models train, and where each number comes from.",
+    epilog=examples("horae speed ls", "horae speed show 'VGG16 (TensorFlow FP32, batch size 32)'"),
 )
 
 TABLES: dict[str, Callable[[Path], Sequence[Measurement]]] = {
@@ -55,7 +59,7 @@ def _table(name: str, data: Path | None, field: str) -> Sequence[Measurement]:
     raise InputError(f"there is no table {name!r}", field=field, remedy=f"use {known}, or a .json file of Gavel's")
 
 
-@app.command("ls")
+@app.command("ls", epilog=examples("horae speed ls", "horae speed ls --table gavel --data traces"))
 def ls(table: Tables = None, data: Data = None, output: Output = OutputFormat.TABLE) -> None:
     """List what was measured."""
     rows = speed_book(table or [SHIPPED_NAME], data).rows()
@@ -65,7 +69,12 @@ def ls(table: Tables = None, data: Data = None, output: Output = OutputFormat.TA
         _print([(model, shape, estimate) for model, shape, estimate in rows])
 
 
-@app.command("show")
+@app.command(
+    "show",
+    epilog=examples(
+        "horae speed show 'VGG16 (TensorFlow FP32, batch size 32)'", "horae speed show CycleGAN --table speeds.json"
+    ),
+)
 def show(
     model: Annotated[str, typer.Argument(help="A model, as `horae speed ls` calls it.")],
     table: Tables = None,

@@ -13,7 +13,8 @@ import typer
 import yaml
 from rich.table import Table
 
-from horae.cli.output import Output, OutputFormat, console, printable, right
+from horae.cli.output import Output, OutputFormat, console, right
+from horae.cli.text import examples, printable
 from horae.cli.workload import read_workload
 from horae.cli.workload_options import (
     BrokenMax,
@@ -47,11 +48,25 @@ from horae.traces import BROKEN_MAX
 from horae.traces.clusters.file import SPARE
 from horae.traces.clusters.shorthand import parse_cluster
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Which cells to reserve for each tenant.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Which cells to reserve for each tenant.",
+    epilog=examples(
+        "horae tenants plan jobs.csv --nodes 36x8:A100",
+        "horae tenants plan jobs.csv --nodes 36x8 --goal 300 --write lab.yaml",
+    ),
+)
 BUDGETS = (0.6, 0.7, 0.8, 0.9, 1.0)  # parts of the cluster, for the trade-off
 
 
-@app.command("plan")
+@app.command(
+    "plan",
+    epilog=examples(
+        "horae tenants plan jobs.csv --nodes 36x8:A100",
+        "horae tenants plan jobs.csv --nodes 36x8 --goals nlp=300 --write lab.yaml",
+    ),
+)
 def plan(
     file: Annotated[
         Path, typer.Argument(metavar="TRACE", help="A workload with tenants, of any format that is known.")

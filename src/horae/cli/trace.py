@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
-from horae.cli.output import Data, Output, OutputFormat, need_data, printable
+from horae.cli.output import Data, Output, OutputFormat, need_data
 from horae.cli.rows import tell_rows
+from horae.cli.text import examples, printable
 from horae.experiments.inputs import named_options, pairs
 from horae.model.errors import InputError
 from horae.traces import speed_tables
@@ -23,7 +24,10 @@ from horae.traces.summary import TraceSummary, run_seconds, summarise
 from horae.traces.trace import Trace, no_jobs
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Look at a workload, convert it, make one up, draw it."
+    no_args_is_help=True,
+    add_completion=False,
+    help="Look at a workload, convert it, make one up, draw it.",
+    epilog=examples("horae trace info jobs.csv", "horae trace generate 'poisson={jobs: 100}' jobs.csv"),
 )
 
 File = Annotated[Path, typer.Argument(help="A workload, of any format that is known.")]
@@ -50,7 +54,12 @@ def _tell(line: str) -> None:
     print(printable(line), file=sys.stderr)
 
 
-@app.command("info")
+@app.command(
+    "info",
+    epilog=examples(
+        "horae trace info jobs.csv", "horae trace info usage.csv --map submit=SubmitTime,gpus=n_gpu,duration=secs"
+    ),
+)
 def info(
     file: File,
     format_name: FormatName = None,
@@ -122,7 +131,12 @@ def _plain(trace: Trace, summary: TraceSummary) -> dict[str, object]:
     }
 
 
-@app.command("convert")
+@app.command(
+    "convert",
+    epilog=examples(
+        "horae trace convert sacct.txt jobs.csv", "horae trace convert cluster_log.csv jobs.parquet --format helios"
+    ),
+)
 def convert(
     file: File,
     target: Annotated[Path, typer.Argument(help="A file that ends in .csv, .csv.gz or .parquet.")],
@@ -139,7 +153,12 @@ def convert(
     print(f"{target}: {len(trace.table):,} jobs")
 
 
-@app.command("generate")
+@app.command(
+    "generate",
+    epilog=examples(
+        "horae trace generate poisson jobs.csv", "horae trace generate 'diurnal={jobs: 100}' jobs.csv --seed 7"
+    ),
+)
 def generate(
     kind: Annotated[str, typer.Argument(help="poisson, gavel, themis, diurnal or heavy-tail; 'poisson={jobs: 100}'.")],
     target: Annotated[Path, typer.Argument(help="A file that ends in .csv, .csv.gz or .parquet.")],
@@ -161,7 +180,7 @@ def generator_of(text: str, data: Path | None, field: str = "KIND") -> Generator
     return make_generator(name, options)
 
 
-@app.command("plot")
+@app.command("plot", epilog=examples("horae trace plot jobs.csv plots", "horae trace plot jobs.csv plots --gpus 160"))
 def plot(
     file: File,
     directory: Annotated[Path, typer.Argument(help="The folder for the pictures.")],

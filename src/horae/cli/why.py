@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from horae.cli.output import Output, OutputFormat
+from horae.cli.text import examples
 from horae.experiments.explain_journal import JournalExplanation, explain_journal
 from horae.experiments.log_time import LogTime
 from horae.model.decisions import Limit
@@ -24,7 +25,9 @@ NAMES_MAX = 5  # names that are listed
 STORY_MAX = 12
 
 
-@app.command()
+@app.command(
+    epilog=examples("horae why nlp-188 --journal run.jsonl", "horae why nlp-188 --at 18h --journal run.jsonl -o json")
+)
 def why(
     job: Annotated[str, typer.Argument(help="The id of a job.")],
     journal: Annotated[Path, typer.Option(help="A file made with --journal.")],

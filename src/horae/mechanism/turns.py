@@ -95,7 +95,7 @@ def _plain_turns(shares: Shares, jobs: JobColumns, standing: Standing) -> Claims
         np.array((shares.fraction, jobs.deficit, jobs.received_base, jobs.received_mark, jobs.speed)),
         np.array((jobs.since, _turn_seconds(jobs, standing), jobs.restart_seconds)),
         np.array((jobs.option, ahead, jobs.serial)),
-        np.array((jobs.now, standing.elapsed_seconds)),
+        np.array((jobs.now, standing.elapsed_seconds), dtype=np.float64),  # whole seconds may come as integers
     )
     return Claims(row, option, None, True, False, moves=moves)
 

@@ -13,7 +13,7 @@ _kept_by, _wanting, _standings = part(kept_by), part(wanting), part(standings)
 _owed_seconds, _head_start, _pays_to_move = part(owed_seconds), part(head_start), part(pays_to_move)
 
 
-@kernel()
+@kernel(small=20_000)
 def order_of_turns(by_option: Floats, by_job: Floats, numbers: Ints, scales: Floats) -> tuple[Ints, Ints, Bools]:
     """Rows and options with a share, or held, the most owed first; and which of them their jobs would move to.
 
@@ -60,7 +60,7 @@ def order_of_turns(by_option: Floats, by_job: Floats, numbers: Ints, scales: Flo
     return claim_row[order], claim_option[order], moves[order]
 
 
-@kernel()
+@kernel(small=20_000)
 def survey(
     row: Ints,
     option: Ints,

@@ -54,13 +54,13 @@ def _fits(gang: _Gang, free: Bools) -> bool:
 _last_of_all = part(last_of_all(_fits))
 
 
-@kernel(error_model="numpy")
+@kernel(error_model="numpy", small=20_000)
 def place(free: Bools, starts: Ints, gpus: int, member_gpus: int, level: int) -> tuple[int, Ints]:
     """The level and the GPUs of a gang."""
     return _find(free, starts, _room(free, starts), gpus, member_gpus, level)
 
 
-@kernel(error_model="numpy")
+@kernel(error_model="numpy", small=20_000)
 def place_over(
     free: Bools, yielding: Bools, holder: Ints, rank: Ints, starts: Ints, gpus: int, member_gpus: int, level: int
 ) -> tuple[int, Ints, Ints]:

@@ -70,7 +70,7 @@ def _free_of(state: PassState, sizes: Sizes, chain: int) -> int:
     return state.free[sizes.starts[sizes.first_node[chain]] : sizes.starts[sizes.first_node[chain + 1]]].sum()
 
 
-@kernel(error_model="numpy")
+@kernel(error_model="numpy", small=20_000)
 def run_pass(
     row: Ints, option: Ints, waiting: Bools, demand: Ints, epoch: Ints, holder: Ints, free: Bools, standing: Ints,
     sizes: Sizes,

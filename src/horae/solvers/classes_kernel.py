@@ -128,7 +128,7 @@ def _is_superfluous(shapes: ClassShapes, shape: Ints, speed: Floats, choice: Boo
     return False
 
 
-@kernel(error_model="numpy")
+@kernel(error_model="numpy", small=20_000)
 def sort_out(alike: Alike, serial: Ints, shapes: ClassShapes) -> CollapsedClasses:
     first, member = sorted_out(_bits_of(alike), serial)
     classes, options = len(first), alike.speed.shape[1]
@@ -154,7 +154,7 @@ def sort_out(alike: Alike, serial: Ints, shapes: ClassShapes) -> CollapsedClasse
     return CollapsedClasses(first, member, jobs, gpus, accelerator, choice, speed)
 
 
-@kernel(error_model="numpy")
+@kernel(error_model="numpy", small=20_000)
 def best_of_types(accelerator: Ints, choice: Bools, speed: Floats, types: int) -> Floats:
     """By class and GPU type: the speed of the best shape there; 0 where there is none."""
     best = np.zeros((len(speed), types))

@@ -15,7 +15,6 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from horae import __version__
-from horae.cli.compile_notice import tell_of_compiling
 from horae.cli.output import need_data
 from horae.experiments.compare.run_spec import PolicyChoice
 from horae.experiments.compare.terminal import PIPED_WIDTH
@@ -70,7 +69,6 @@ def reproduce_gavel(request: GavelRequest) -> int:
     )
     if request.plot is not None:
         _check_plot(request.plot)
-    tell_of_compiling([like.policy], tell)
     try:
         outcome = _experiment(request, like, published, solve, tell)
     except KeyboardInterrupt:

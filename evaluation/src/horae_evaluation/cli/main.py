@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from horae.cli.output import Data, console, need_data, right
+from horae.cli.text import examples
 from horae.experiments.simulate import simulate
 from horae.model.cluster import Cluster, Node
 from horae.model.errors import InputError
@@ -21,11 +22,35 @@ from horae_evaluation.cli.pollux import pollux_command
 from horae_evaluation.cli.themis import themis_command
 from horae_evaluation.philly import data as philly
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Published results, run again.")
-app.command("gavel")(gavel_command)
-app.command("hived")(hived_command)
-app.command("pollux")(pollux_command)
-app.command("themis")(themis_command)
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Published results, run again.",
+    epilog=examples("horae reproduce gavel --data traces", "horae reproduce themis --claim 1 --seeds 3"),
+)
+app.command(
+    "gavel",
+    epilog=examples(
+        "horae reproduce gavel --data traces",
+        "horae reproduce gavel --data traces --workload single --rate 4.8 --seeds 1",
+    ),
+)(gavel_command)
+app.command(
+    "hived",
+    epilog=examples(
+        "horae reproduce hived --data traces", "horae reproduce hived --data traces --workload small --policy tiresias"
+    ),
+)(hived_command)
+app.command(
+    "pollux",
+    epilog=examples(
+        "horae reproduce pollux --data traces", "horae reproduce pollux --data traces --policy optimus --set 0.5x"
+    ),
+)(pollux_command)
+app.command(
+    "themis",
+    epilog=examples("horae reproduce themis --seeds 3", "horae reproduce themis --claim 1 --claim 2 --plot plots"),
+)(themis_command)
 
 PHILLY_VCS = ("7f04ca", "2869ce", "0e4a51", "ee9e8c")
 PHILLY_POLICIES = ("fifo", "sjf")
@@ -98,7 +123,7 @@ def _mean_completion(recorder: Recorder, tenant: str) -> tuple[float, int]:
     return sum(times) / len(times), len(times)
 
 
-@app.command("philly")
+@app.command("philly", epilog=examples("horae reproduce philly", "horae reproduce philly --data traces"))
 def philly_command(data: Data = None) -> None:
     """FIFO and SJF on four Philly virtual clusters, beside the published mean completion times."""
     comparisons = reproduce_philly(need_data(data))

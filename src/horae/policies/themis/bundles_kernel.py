@@ -14,7 +14,7 @@ _KEEPS, _RENEWS, _WAITS = 0, 1, 2
 Sums: TypeAlias = tuple[Ints, Floats, Floats, Floats]
 
 
-@kernel()
+@kernel(small=20_000)
 def serve(counts: Ints, standing: Ints, home: Ints, turn: Ints) -> Ints:
     """By row: the type on which it is served if so many jobs of its app are on each; -1: none.
 
@@ -38,7 +38,7 @@ def serve(counts: Ints, standing: Ints, home: Ints, turn: Ints) -> Ints:
     return served
 
 
-@kernel()
+@kernel(small=5_000)
 def sums(counts: Ints, standing: Ints, home: Ints, turn: Ints, gpus: Ints, rows: Floats) -> Sums:
     """By bundle: GPUs of each type beyond those kept in any case; work; seconds of the longest; and strength.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TypeAlias
 
 import numpy as np
@@ -15,7 +16,7 @@ _KEEPS, _WAITS = 0, 2
 Tables: TypeAlias = tuple[Ints, Ints, Floats, Ints]
 
 
-@kernel()
+@kernel(small=5_000)
 def tables(
     apps: Ints,
     first: Ints,
@@ -67,7 +68,8 @@ def tables(
                 shared = min(shared, takes + later)
             best = min(best, shared)
             gpus[end] = used - won
-            value[end] = -np.log(max((age + best) / ideal, _TINY))
+            # Not the logarithm of numpy, which is vectorised on some processors, and differs in the last bit.
+            value[end] = -math.log(max((age + best) / ideal, _TINY))
             end += 1
         before[index] = max(kept, 0)
         starts[index + 1] = end

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from horae.compiling import kernel
 from horae.model.arrays import Floats, Ints
 from horae.solvers.auction.prices_kernel import Lots
-from horae.solvers.levels.pricing_kernel import kernel, part
+from horae.solvers.levels.pricing_kernel import part
 
 
 class Exact(NamedTuple):
@@ -57,7 +58,7 @@ def _choice(lots: Lots, app: int, shape: Ints, before: Floats, here: Ints, welfa
     return -1
 
 
-@kernel
+@kernel(error_model="numpy", small=2_000)
 def settle_by_table(lots: Lots, offer: Ints) -> Exact:
     apps, types = len(lots.start) - 1, len(offer)
     shape = np.ones(4, np.int64)

@@ -25,7 +25,7 @@ def _add(before: Floats, after: Floats, gpus: Ints, value: Floats) -> None:
             after[count] = max(after[count], total)
 
 
-@kernel()
+@kernel(small=2_000)
 def settle(first: Ints, gpus: Ints, value: Floats, offer: int) -> Settled:
     """By app: the winning bid, the welfare of the others then, and the best they could do without it.
 

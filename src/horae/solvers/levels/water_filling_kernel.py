@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from horae.compiling import kernel as kernel_with
 from horae.model.arrays import Floats
 from horae.solvers.classes import Classes
 from horae.solvers.levels.pricing_kernel import (
@@ -244,7 +245,7 @@ class LevelOutcome(NamedTuple):
     over: float  # the excess over all GPUs of a type or all time of a job, before it was taken off
 
 
-@kernel
+@kernel_with(error_model="numpy", small=5_000)
 def solve(classes: Classes, wish: LevelTarget, gain: Floats, start: Floats, guess: float, fill: bool) -> LevelOutcome:
     board = board_of(classes, gain)
     done, bound, worth, fraction = _solved(board, need_of(classes, wish), start, guess, fill, len(gain) > 0)

@@ -173,7 +173,8 @@ def _board(company: SharingProblem, rate: Floats) -> SharingData:
     jobs = company.classes.jobs[company.row]
     use = company.gpus / np.maximum(company.classes.capacity, 1.0)[company.accelerator]
     places = company.cell, company.kept, company.possible
-    return SharingData(company.row, company.accelerator, 1 / jobs, use, rate / jobs, *places)
+    row = np.ascontiguousarray(company.row)  # else the kernel would be compiled a second time, for rows with gaps
+    return SharingData(row, company.accelerator, 1 / jobs, use, rate / jobs, *places)
 
 
 def _first_basis(board: SharingData, company: SharingProblem, task: RightHandSide) -> SharingBasis:
