@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 from command_line import horae
+from horae_evaluation.gavel.results import runs_digest
 from horae_evaluation.themis.claims import BASELINES, Chapter, chapters
 from horae_evaluation.themis.experiment import POLICIES, ThemisCase, ThemisResult, cluster_of, run_case, workload_of
+from horae_evaluation.themis.figures import chapter_figure, draw
 from horae_evaluation.themis.page import page, philly_page
 from horae_evaluation.themis.philly import PhillyRow
+from horae_evaluation.themis.results import RUNS
 
 PLAIN = ThemisResult(**{field.name: 1.0 for field in fields(ThemisResult)} | {"starts": 10})  # type: ignore[arg-type]
 RHO = ("rho_paper_max", "rho_measured_max")
@@ -146,3 +150,18 @@ def test_a_run_of_w2_measures_what_no_schedule_could_do_better() -> None:
     assert result.starts > 4000
     assert result.watched_completion_seconds > 0
     assert result.watched_rho <= result.rho_measured_max
+
+
+def test_every_claim_has_a_figure_with_medians_and_ranges(tmp_path: Path) -> None:
+    made, _ = claimed(range(1, 11), lambda case: with_rho(1.0 + case.seed))
+    for chapter in made:
+        figure = chapter_figure(chapter)
+        figure.draw_without_rendering()
+        assert len(figure.axes) == 2
+        assert figure.get_supxlabel().startswith(f"{chapter.title}. Medians over 2 seeds")
+    names = [path.name for path in draw(made[:1], tmp_path)]
+    assert names == ["themis-1.pdf", "themis-1.svg", "themis-1.png"]
+
+
+def test_the_modules_that_results_depend_on_are_there() -> None:
+    assert len(runs_digest(RUNS)) == 64

@@ -15,7 +15,7 @@ from horae_evaluation.themis.experiment import ThemisCase, ThemisResult, run_cas
 
 RUNS = (
     "themis/experiment.py", "themis/app_greedy.py", "themis/baselines.py", "themis/best_placement.py",
-    "themis/errors.py", "ideal_time.py",
+    "themis/bid_errors.py", "ideal_time.py",
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
 from horae.model.arrays import Floats
-from horae.reports.plots.style import GREY, SMALL_POINTS, WIDTH, Look
+from horae.reports.plots.style import BASELINE_LOOK, GREY, SMALL_POINTS, WIDTH, Look
 
 POINTS_MAX = 1000  # of a curve; more cannot be seen
 
@@ -30,7 +30,7 @@ def draw_shares(axes: Axes, values: Floats, look: Look, width: float = WIDTH) ->
         color=look.colour,
         linestyle=look.dashes,
         linewidth=width,
-        zorder=3 if look.colour == "black" else 2,
+        zorder=3 if look == BASELINE_LOOK else 2,
     )
     axes.set_xscale("log")
 
@@ -83,4 +83,6 @@ def binned_mean(times: Floats, changes: Floats, edges: Floats) -> Floats:
 
 
 def draw_level(axes: Axes, positions: Floats, means: Floats, look: Look) -> None:
-    axes.stairs(means, positions, baseline=None, color=look.colour, linestyle=look.dashes, linewidth=0.9 * WIDTH)
+    # The baseline is drawn first: it is wider, so that it is seen below a line of the same height.
+    width = 1.7 * WIDTH if look == BASELINE_LOOK else 0.9 * WIDTH
+    axes.stairs(means, positions, baseline=None, color=look.colour, linestyle=look.dashes, linewidth=width)

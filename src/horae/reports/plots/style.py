@@ -28,7 +28,8 @@ BLACK, GREY, PALE = "black", "0.45", "0.8"
 DASHES: tuple[Any, ...] = (
     "-", (0, (5, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)), (0, (2.5, 1)), (0, (9, 2)), (0, (6, 1.2, 1, 1.2, 1, 1.2)),
 )  # fmt: skip
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h", "p", "d")
+# The last two are those of the baseline and of what was recorded.
+MARKERS = ("o", "^", "v", "P", "X", "*", "<", ">", "h", "p", "d", "s", "D")
 HATCHES = ("", "////", "....", "xxxx", r"\\\\", "----")
 WIDTH, THIN = 1.2, 0.6
 GRID_TITLE = {1: 60, 2: 46, 3: 30, 4: 22}  # characters of a panel's title, by the number of columns
