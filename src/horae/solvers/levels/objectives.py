@@ -89,9 +89,7 @@ def isolated_speed(classes: Classes) -> Floats:
     return (share * classes.speed).sum(axis=1) / np.maximum(share.sum(axis=1), 1.0)
 
 
-def finish_time_fairness(
-    classes: Classes, progress: ClassProgress, alone: Floats, *, fill: bool = False
-) -> Answer:
+def finish_time_fairness(classes: Classes, progress: ClassProgress, alone: Floats, *, fill: bool = False) -> Answer:
     """The best worst ratio; what is left goes to the jobs that gain most relative to their isolated speed, `alone`.
 
     With `fill`, the other ratios are made as small as possible first, the worst of them before the rest. A job whose
