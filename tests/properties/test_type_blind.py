@@ -37,6 +37,23 @@ def test_one_job_that_cannot_use_a_type_leaves_the_others_spread(
     assert by_type(instance, policy) == pytest.approx(np.array([[1.0, 0.0], *[[1 / 3, 2 / 3]] * 3]), abs=1e-6)
 
 
+def test_gpus_that_the_worst_ratio_leaves_over_are_divided_among_all_jobs() -> None:
+    """One job is so late that it sets the ratio alone: the others, of different lengths, divide three GPUs equally."""
+    late, others = 1, 8
+    instance = Instance(
+        np.array([[2.0, 1.0]] * (late + others)),
+        [1] * (late + others),
+        [1.0] * (late + others),
+        [2, 2],
+        names=["V100", "K80"],
+        steps_left=[100.0, *(1000.0 + 100.0 * number for number in range(others))],
+        age_seconds=[1e5, *[0.0] * others],
+        isolated_seconds=[10.0, *[0.0] * others],
+    )
+    total = by_type(instance, FinishTimeFairness(aware=False)).sum(axis=1)
+    assert total == pytest.approx([1.0, *[3 / others] * others], rel=1e-6)
+
+
 @st.composite
 def pools(draw: st.DrawFn) -> Instance:
     types, jobs = draw(st.integers(1, 4)), draw(st.integers(1, 8))

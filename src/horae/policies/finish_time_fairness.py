@@ -36,7 +36,9 @@ class FinishTimeFairness:
         classes = collapse(view, speed, state)
         alone = isolated_speed(classes)
         progress = ClassProgress(*state[classes.first].T)
-        answer = finish_time_fairness(classes, progress, alone)
+        # Where all types seem equally fast, all jobs gain the same from a GPU that is left over: without `fill`, a few
+        # of them, by their position in the table, would get all such GPUs.
+        answer = finish_time_fairness(classes, progress, alone, fill=not self.aware)
         if not self.aware:
             answer = answer._replace(fraction=spread_evenly(classes, answer.fraction))
         evidence = evidence_of("the worst ratio of finish times, shared to alone", answer, classes)

@@ -89,18 +89,18 @@ def isolated_speed(classes: Classes) -> Floats:
     return (share * classes.speed).sum(axis=1) / np.maximum(share.sum(axis=1), 1.0)
 
 
-def finish_time_fairness(classes: Classes, progress: ClassProgress, alone: Floats) -> Answer:
+def finish_time_fairness(classes: Classes, progress: ClassProgress, alone: Floats, *, fill: bool = False) -> Answer:
     """The best worst ratio; what is left goes to the jobs that gain most relative to their isolated speed, `alone`.
 
-    A job whose work left is unknown or nearly zero has no ratio that shares could change: it gets only of what is left
-    over.
+    With `fill`, the other ratios are made as small as possible first, the worst of them before the rest. A job whose
+    work left is unknown or nearly zero has no ratio that shares could change: it gets only of what is left over.
     """
     rising = classes.served & has_work(classes, progress.steps_left) & (alone > 0)
     left = np.where(rising, progress.steps_left, 1.0)
     total = progress.isolated_seconds + left / np.where(rising, alone, 1.0)
     wish = LevelTarget(rising, total / left, progress.age_seconds / left, inverse=True)
     gain = classes.speed / np.where(alone > 0, alone, 1.0)[:, None]
-    return reach_level("finish-time fairness", classes, wish, gain=gain)
+    return reach_level("finish-time fairness", classes, wish, fill=fill, gain=gain)
 
 
 def _best_of_type(classes: Classes) -> Bools:
