@@ -98,7 +98,7 @@ LIBRARIES = ("numpy", "scipy", "highspy", "numba")
 # Modules that only request runs or show them: a change there does not invalidate results.
 SHOWING = (
     "cli", "reports/plots", "experiments/compare/figures.py", "experiments/compare/formats.py",
-    "experiments/compare/table.py",
+    "experiments/compare/job_results.py", "experiments/compare/table.py", "experiments/compare/terminal.py",
 )  # fmt: skip
 _job_fields = attrgetter(*Job.__dataclass_fields__)
 _truth_fields = attrgetter(*Truth.__dataclass_fields__)
