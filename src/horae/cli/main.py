@@ -55,9 +55,11 @@ def run() -> None:
         sys.stdout.flush()
         sys.exit(code)
     except typer.TyperException as error:
-        # Without any argument the help was printed already, and there is nothing to report.
-        problem = error.format_message().rstrip(".")
-        _fail(f"{problem}; add --help to see what there is" if problem else "", error.exit_code)
+        problem = error.format_message()
+        if problem.startswith("Usage:"):  # without a command the problem is the help
+            print(problem)
+            sys.exit(error.exit_code)
+        _fail(f"{problem.rstrip('.')}; add --help to see what there is", error.exit_code)
     except InputError as error:
         _fail(str(error), 2)
     except HoraeError as error:
