@@ -55,10 +55,11 @@ def run() -> None:
         sys.stdout.flush()
         sys.exit(code)
     except typer.TyperException as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # the message is the help
-            print(error.format_message())
-            _fail("", error.exit_code)
-        _fail(f"{error.format_message().rstrip('.')}; add --help to see what there is", error.exit_code)
+        problem = error.format_message()
+        if problem.startswith("Usage:"):  # without a command the problem is the help
+            print(problem)
+            sys.exit(error.exit_code)
+        _fail(f"{problem.rstrip('.')}; add --help to see what there is", error.exit_code)
     except InputError as error:
         _fail(str(error), 2)
     except HoraeError as error:
