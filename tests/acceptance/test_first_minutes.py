@@ -140,10 +140,16 @@ def readme_simulations() -> Iterator[list[str]]:
 
 
 def test_what_the_readme_runs_needs_only_kernels_that_the_install_compiles(tmp_path: Path) -> None:
-    jobs = few_jobs(tmp_path, 60)
+    jobs, record = few_jobs(tmp_path, 60), tmp_path / "sacct.txt"
+    record.write_text("".join(samples.ACCOUNTING.read_text().splitlines(keepends=True)[:100]))
     with compiling.recording() as needed:
         for words in readme_simulations():
             assert horae(*words, "--jobs", jobs).code == 0
+        for command in COMMANDS:
+            if "sacct.txt" in command:
+                words = [str(record) if "sacct.txt" in word else word for word in shlex.split(command)]
+                more = ("--no-cache", "--workers", "1", "--plots", str(tmp_path / "plots"))
+                assert horae(*words, *more).code == 0
     assert needed
     assert needed <= set(kernels_of(list(choose_policies(POLICIES).values())))
 

@@ -21,6 +21,8 @@ from horae.scheduler.gpu_ledger import GpuLedger
 if TYPE_CHECKING:
     from horae.scheduler.flat_pass_kernel import Sizes
 
+COMPILED_GPUS_MIN = 65  # on smaller clusters plain placement is quicker than the kernels are compiled
+
 
 class Placer:
     def __init__(self, ledger: GpuLedger) -> None:
@@ -43,7 +45,7 @@ class Placer:
 
     def hasten(self) -> None:
         """Switches to compiled placement where possible: loading kernels pays off for pools that move jobs often."""
-        if not self._starts and self.cluster.is_flat:
+        if not self._starts and self.cluster.is_flat and self.cluster.gpu_count >= COMPILED_GPUS_MIN:
             self._starts = self.cluster.node_starts
 
     def settle(self, turns: Turns, demands: Sequence[Demand]) -> Settlement | None:
