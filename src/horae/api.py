@@ -20,7 +20,7 @@ from horae.experiments.compare.run_spec import NO_FAILURES, Failures, PolicyChoi
 from horae.experiments.compare.table import Comparison, TableOptions, tabulate
 from horae.experiments.compare.workload import Recorded, has_limits
 from horae.experiments.explain_journal import JournalExplanation, explain_journal
-from horae.experiments.inputs import choose_policies, choose_setup
+from horae.experiments.inputs import BASELINE, choose_policies, choose_setup
 from horae.experiments.replay import Replay, replay_file
 from horae.experiments.result_store import ResultStore
 from horae.experiments.simulate import Run
@@ -164,7 +164,7 @@ class Journal:
 
 
 def load_cluster(
-    source: str | Path,
+    source: str | Path | Sequence[str],
     *,
     cadence: str | None = None,
     round_seconds: float | None = None,
@@ -173,12 +173,18 @@ def load_cluster(
 ) -> Setup:
     """Read a cluster file or a table of nodes, or take a shorthand such as "20x8:V100": 20 nodes of 8 GPUs.
 
+    A list of shorthands is a cluster of several GPU types.
+
     Examples:
         >>> load_cluster("2x4").cluster.gpu_count
         8
     """
     if cadence is not None and cadence not in [each.value for each in Cadence]:
         raise InputError(f"is {cadence!r}", field="cadence", remedy="give 'events' or 'rounds'")
+    if not isinstance(source, str | Path):
+        return choose_setup(
+            None, tuple(source), None if cadence is None else Cadence(cadence), round_seconds, restart_seconds, seed
+        )
     path = Path(source)
     is_file = isinstance(source, Path) or path.suffix in (".yaml", ".yml", ".csv", ".parquet") or path.exists()
     cluster, nodes = (path, ()) if is_file else (None, (str(source),))
@@ -258,16 +264,17 @@ def compare(
     `by` is "", "tenants" or "users" and adds rows for each of these; an app with a rho of more than `unfair_above`
     counts as treated unfairly; `store` is a folder that keeps results.
     """
-    chosen = _choices(policies)
+    chosen = _choices([policies] if isinstance(policies, str) else policies)
     if seeds < 1:
         raise InputError(f"is {seeds}", field="seeds", remedy="give 1 or more")
     if workers < 1:
         raise InputError(f"is {workers}", field="workers", remedy="give 1 or more")
     if not chosen:
         raise InputError("there is no policy", field="policies", remedy="name at least one")
+    by = {"tenant": "tenants", "user": "users"}.get(by, by)
     if by not in ("", "tenants", "users"):
-        raise InputError(f"is {by!r}", field="by", remedy="give 'tenants' or 'users'")
-    first = baseline or next(iter(chosen))
+        raise InputError(f"is {by!r}", field="by", remedy="give 'tenant' or 'user'")
+    first = baseline or (BASELINE if BASELINE in chosen else next(iter(chosen)))
     if first not in chosen:
         raise InputError(f"{first!r} is not compared", field="baseline", remedy=f"choose one of {', '.join(chosen)}")
     arrivals = tuple(_arrivals(jobs))

@@ -302,3 +302,44 @@ def test_quiet_does_not_hide_what_is_lost(tmp_path: Path) -> None:
     told = horae("compare", trace, *words).err
     assert "1 broken row left out" in told
     assert "1 job can never run here" in told
+
+
+# Runs of more than a week: the scheduler forgets ended jobs after seven days
+
+
+@pytest.fixture
+def weeks(tmp_path: Path) -> Path:
+    rows = "".join(f"j{number},{7200 * number},1,3600\n" for number in range(150))
+    return write(tmp_path / "weeks.csv", f"id,submit,gpus,duration\nwide,0,64,60\n{rows}")
+
+
+def test_a_job_that_ended_long_ago_can_be_asked_about(weeks: Path, tmp_path: Path) -> None:
+    journal = tmp_path / "run.jsonl"
+    assert horae("simulate", "--jobs", weeks, "--nodes", "1x4", "--journal", journal).code == 0
+    assert "j0 has finished" in horae("why", "j0", "--journal", journal).out
+    assert "wide was refused" in horae("why", "wide", "--journal", journal, "--at", "11d").out
+    complaint = horae("why", "j149", "--journal", journal, "--at", "1h").complaint
+    assert complaint == f"{journal}: --at: 'j149' was submitted after 1.00 h; ask for a later moment"
+
+
+def test_refused_jobs_are_counted_however_long_the_run(weeks: Path) -> None:
+    one = horae("simulate", "--jobs", weeks, "--nodes", "1x4", "-o", "json")
+    assert (json.loads(one.out)["fifo"]["refused"], json.loads(one.out)["fifo"]["unfinished"]) == (1, 0)
+    assert one.err.startswith("refused wide: never: ")
+    words = (weeks, "--nodes", "1x4", "--policy", "fifo", "--no-cache", "--workers", "1")
+    assert "1 job can never run here\nrefused wide: never" in horae("compare", *words).err
+
+
+def test_a_moment_before_the_log_is_one_line(tmp_path: Path) -> None:
+    trace, journal = write(tmp_path / "dated.csv", DATED), tmp_path / "run.jsonl"
+    assert horae("simulate", "--jobs", trace, "--nodes", "1x8", "--journal", journal).code == 0
+    complaint = horae("why", "a", "--journal", journal, "--at", "2025-01-01").complaint
+    assert complaint == (
+        "--at: 2025-01-01 00:00:00 is before the log begins; ask for a moment from 2026-03-01 08:00:00 on"
+    )
+
+
+def test_jobs_without_a_tenant_are_told(tmp_path: Path) -> None:
+    trace = write(tmp_path / "jobs.csv", "id,submit,gpus,duration,tenant\na,0,1,60,nlp\nb,0,1,60,\n")
+    told = horae("compare", trace, "--nodes", "1x4", "--policy", "fifo", "--no-cache", "--workers", "1").err
+    assert "1 of 2 jobs name no tenant, and are those of tenant 'default'" in told

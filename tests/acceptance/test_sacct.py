@@ -39,7 +39,7 @@ def test_the_record_and_the_policies_are_compared_by_team_with_plots(outcome: tu
     assert {row["tenant"] for row in rows if row["tenant"]} == {"nlp", "vision", "speech"}
     assert {row["finished"] for row in rows if not row["tenant"]} == {"281"}
     assert any(plots.iterdir())
-    assert "slurm reproduces the record: mean completion +" in found.err
+    assert "slurm beside the record: mean completion +" in found.err
 
 
 def test_every_row_is_a_job_or_is_accounted_for(outcome: tuple[Outcome, Path]) -> None:

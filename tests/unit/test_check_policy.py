@@ -125,7 +125,7 @@ class FailsInACrowd(Sound):
     name = "fails-in-a-crowd"
 
     def decide(self, view: View) -> Decision:
-        return Ranking(everybody(view), stands_until=1 / (4 - min(len(view.jobs), 4)))
+        return Ranking(everybody(view), stands_until=view.now + 1 / (4 - min(len(view.jobs), 4)))
 
 
 class ForgetsHolders(Sound):
@@ -331,3 +331,34 @@ def test_an_unknown_name_is_answered_with_all_that_there_are(monkeypatch: pytest
 
 def test_an_endless_stand_is_fine() -> None:
     assert Ranking(np.arange(0)).stands_until == inf
+
+
+class ReadsLengths(Sound):
+    name = "reads-lengths"
+
+    def decide(self, view: View) -> Decision:
+        rows = everybody(view)
+        return Ranking(rows[np.lexsort((view.jobs.serial[rows], view.jobs.seconds_left[rows]))])
+
+
+class SaysSo(ReadsLengths):
+    name = "says-so"
+    uses_lengths: ClassVar[bool] = True
+
+
+def test_a_policy_that_reads_run_times_must_say_so() -> None:
+    with pytest.raises(PolicyFault, match="decides by run times, and does not say so"):
+        check_policy(ReadsLengths)
+    check_policy(SaysSo)
+
+
+class StandsUntilThePast(Sound):
+    name = "stands-until-the-past"
+
+    def decide(self, view: View) -> Decision:
+        return Ranking(everybody(view), stands_until=view.now - 10)
+
+
+def test_a_decision_cannot_stand_until_the_past() -> None:
+    with pytest.raises(PolicyFault, match="stands until a time that is past"):
+        check_policy(StandsUntilThePast)

@@ -27,6 +27,7 @@ from horae.cli.workload_options import (
     WorkloadOptions,
 )
 from horae.experiments.capacity_planning import (
+    History,
     PlanningSite,
     PlanOutcome,
     QueueingGoal,
@@ -181,21 +182,27 @@ def _planned(
         return None
     gpus = int(part * site.gpus)
     if sum(history.largest_gang for history in before) > gpus:
-        problem = f"{gpus} GPUs of {site.node.accelerator} do not hold the largest gang of every tenant"
-        raise InputError(problem, remedy="raise the budget")
+        raise _too_few(site, gpus, before)
     curves = []
     for history in before:
         _tell(f"{history.tenant}: {len(history.arrivals):,} jobs on {site.node.accelerator}")
         curves.append(curve_of(history, site, pool, caution))
     shares = divide(curves, goals, gpus)
     if shares is None:
-        problem = f"{gpus} GPUs of {site.node.accelerator} do not hold the largest gang of every tenant"
-        raise InputError(problem, remedy="raise the budget")
+        raise _too_few(site, gpus, before)
     planned = {history.tenant for history in before}
     after = [history for history in after if history.tenant in planned]
     usual = in_proportion(curves, before, gpus)
     outcomes = [outcome_of(each, after, goals, site, pool) for each in (shares, usual)]
     return TypePlan(site, gpus, shares, usual, outcomes, _trade_off(curves, goals, site, gpus))
+
+
+def _too_few(site: PlanningSite, gpus: int, histories: Sequence[History]) -> InputError:
+    gangs = ", ".join(f"{each.tenant} {each.largest_gang}" for each in histories[:8])
+    return InputError(
+        f"{gpus} GPUs of {site.node.accelerator} do not hold the largest gang of every tenant ({gangs})",
+        remedy="raise the budget" if gpus < site.gpus else "plan with more nodes, or without the largest jobs",
+    )
 
 
 def _sites(nodes: Sequence[str]) -> list[PlanningSite]:

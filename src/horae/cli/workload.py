@@ -81,6 +81,9 @@ def read_workload(
         workload = GeneratedWorkload(generator, setup.cluster, rules)
     tell_rows(trace, tell, warn or tell)
     _tell_tenants(setup, {arrival.job.tenant for arrival in jobs}, tell)
+    nameless = trace.table["tenant"].null_count() if "tenant" in trace.table.columns else 0
+    if 0 < nameless < len(trace.table):
+        tell(f"{nameless:,} of {len(trace.table):,} jobs name no tenant, and are those of tenant 'default'")
     return TraceInput(
         source,
         workload,

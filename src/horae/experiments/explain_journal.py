@@ -36,7 +36,10 @@ def explain_journal(path: Path, job_id: str, at: float | str = inf) -> JournalEx
         time = LogTime(journal.origin)
         if isinstance(at, str):
             at = time.seconds(at)
-        scheduler = Scheduler(journal.setup)
+        if at < 0:
+            problem = f"{time.text(at)} is before the log begins"
+            raise InputError(problem, field="--at", remedy=f"ask for a moment from {time.text(0.0)} on")
+        scheduler = Scheduler(replace(journal.setup, retention_seconds=inf))  # ended jobs can be asked about, too
         story, reader = Story(job_id), EffectsReader(str(path))
         known: list[str] = []
         for entry in journal.entries:
@@ -49,17 +52,24 @@ def explain_journal(path: Path, job_id: str, at: float | str = inf) -> JournalEx
         raise (error if error.field == "--at" else error.located(file=str(path))) from None
     explanation = scheduler.explain(job_id)
     if explanation is None:
-        raise _nobody(path, job_id, at, known)
+        raise _nobody(path, job_id, at, time, known)
     return JournalExplanation(replace(explanation, at=at if at < inf else explanation.at), tuple(story.lines), time)
 
 
-def _nobody(path: Path, job_id: str, at: float, known: list[str]) -> InputError:
+def _nobody(path: Path, job_id: str, at: float, time: LogTime, known: list[str]) -> InputError:
     if job_id in known:
         return JobError(
-            f"{job_id!r} was submitted after {at:g} s", file=str(path), field="--at", remedy="ask for a later moment"
+            f"{job_id!r} was submitted after {time.text(at)}",
+            file=str(path),
+            field="--at",
+            remedy="ask for a later moment",
         )
     close = get_close_matches(job_id, known, n=3)
-    remedy = f"did you mean {' or '.join(close)}?" if close else f"it knows {len(known):,} jobs, such as {known[:3]}"
+    remedy = (
+        f"did you mean {' or '.join(close)}?"
+        if close
+        else f"it knows {len(known):,} jobs, such as {', '.join(known[:3])}"
+    )
     return JobError(f"there is no job {job_id!r}", file=str(path), field="JOB", remedy=remedy)
 
 

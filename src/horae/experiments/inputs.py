@@ -23,6 +23,7 @@ from horae.traces.formats import parse_mapping
 from horae.traces.yaml_files import load
 
 DAY_SECONDS = 86400.0
+BASELINE = "slurm"  # what most clusters run; the default baseline where it is compared
 
 
 def choose_setup(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import site
 import sys
+import sysconfig
 import zlib
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -163,34 +165,60 @@ def files_digest(folder: Path, files: Iterable[Path]) -> str:
 
 def policy_digest(name: str) -> str:
     """A digest of everything that a third-party policy consists of; ours are among the package's sources."""
-    return _class_digest(find_policy(name))
+    kind = find_policy(name)
+    file = getattr(sys.modules[kind.__module__], "__file__", None)
+    if file is None or not Path(file).is_file():  # defined in a notebook, or on standard input
+        return _code_digest(kind)
+    return "" if Path(file).is_relative_to(PACKAGE) else _class_digest(kind, Path(file))
 
 
 @cache
-def _class_digest(kind: type[Policy]) -> str:
-    """A digest of the whole package, as a policy may have helpers, and of its version, as it may have dependencies."""
+def _class_digest(kind: type[Policy], file: Path) -> str:
+    """A digest of the whole package with its data, as a policy may have helpers, of its version, as it may have
+    dependencies, and of all other modules that were imported from the user's own folders."""
     module = kind.__module__
-    file = getattr(sys.modules[module], "__file__", None)
-    if file is None or not Path(file).is_file():  # defined in a notebook, or on standard input
-        return _code_digest(kind)
-    if Path(file).is_relative_to(PACKAGE):
-        return ""
     folder = _package_folder(module)
     digest = hashlib.sha256(json.dumps(_versions(module.partition(".")[0])).encode())
-    files = [Path(file)] if folder is None else folder.rglob("*.py")
-    digest.update(files_digest(folder or Path(file).parent, files).encode())
+    files = [file] if folder is None else [path for path in folder.rglob("*") if _is_source(path)]
+    digest.update(files_digest(folder or file.parent, files).encode())
+    for path in sorted(_own_modules()):
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 
 
+def _is_source(path: Path) -> bool:
+    return path.is_file() and "__pycache__" not in path.parts and path.suffix not in (".nbc", ".nbi", ".lock")
+
+
+def _own_modules() -> set[Path]:
+    """The files of imported modules that no distribution installed and that are not part of Python."""
+    installed = [Path(place) for place in {*sysconfig.get_paths().values(), *site.getsitepackages()}]
+    found = {Path(file) for each in list(sys.modules.values()) if (file := getattr(each, "__file__", None))}
+    return {
+        file
+        for file in found
+        if file.suffix == ".py"
+        and file.is_file()
+        and not file.is_relative_to(PACKAGE)
+        and not any(file.is_relative_to(place) for place in installed)
+    }
+
+
 def _code_digest(kind: type[Policy]) -> str:
-    """A digest of the compiled methods of a class, and of its values."""
+    """A digest of the compiled methods of a class, of its values, and of the values and functions that it names."""
     digest = hashlib.sha256()
+    around = getattr(sys.modules.get(kind.__module__), "__dict__", {})
     for name, value in sorted(vars(kind).items()):
         code = getattr(value, "__code__", None)
         plain = (
             _code_parts(code) if code is not None else "" if callable(value) or name.startswith("__") else repr(value)
         )
         digest.update(f"{name}={plain};".encode())
+        for used in code.co_names if code is not None else ():
+            given = around.get(used)
+            inner = getattr(given, "__code__", None)
+            if inner is not None or isinstance(given, str | int | float | tuple | list | dict):
+                digest.update(f"{used}={repr(given) if inner is None else _code_parts(inner)};".encode())
     return digest.hexdigest()
 
 

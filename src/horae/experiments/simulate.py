@@ -14,8 +14,9 @@ from horae.engines.simulated import SimulatedEngine
 from horae.journal import (
     create_journal,
 )
-from horae.model.events import Event
+from horae.model.events import Event, JobSubmitted
 from horae.model.jobs import Arrival
+from horae.model.plans import Reaction
 from horae.model.reasons import Reason, Refusal
 from horae.model.searches import Search
 from horae.model.setup import Setup
@@ -61,17 +62,33 @@ def simulate(
     expected = recorder.expecting(arrivals)
     simulated = SimulatedEngine(setup.cluster, expected, outside, checkpoint_seconds, setup.sharing)
     engine = wrap(SearchEngine(simulated, searches, recorder.expect) if searches else simulated)
+    refusals = _Refusals(scheduler)
+    watching: list[Observer] = [recorder, refusals, *observers]
     if journal is None:
-        run(scheduler, engine, [recorder, *observers], enough=enough, strict=True)
-        return _outcome(recorder, scheduler)
+        run(scheduler, engine, watching, enough=enough, strict=True)
+        return _outcome(recorder, scheduler, refusals)
     with create_journal(journal) as writer:
         writer.open(setup, origin)
-        run(scheduler, engine, [recorder, *observers], writer, enough, strict=True)
-    return _outcome(recorder, scheduler)
+        run(scheduler, engine, watching, writer, enough, strict=True)
+    return _outcome(recorder, scheduler, refusals)
 
 
-def _outcome(recorder: Recorder, scheduler: Scheduler) -> Run:
-    why = {job_id: scheduler.why(job_id) for job_id in recorder.live}
+class _Refusals:
+    """An observer that keeps the reasons of refused jobs, which the scheduler forgets after some days."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.found: dict[str, Refusal] = {}
+
+    def reacted(self, event: Event, reaction: Reaction) -> None:
+        if isinstance(event, JobSubmitted):
+            reason = self._scheduler.jobs.refused.get(event.job.id)
+            if reason is not None:
+                self.found[event.job.id] = reason
+
+
+def _outcome(recorder: Recorder, scheduler: Scheduler, refusals: _Refusals) -> Run:
+    why = {job_id: refusals.found.get(job_id) or scheduler.why(job_id) for job_id in recorder.live}
     refused = {job_id: reason for job_id, reason in why.items() if isinstance(reason, Refusal)}
     unfinished = {job_id: reason for job_id, reason in why.items() if job_id not in refused}
     return Run(recorder, refused, unfinished)

@@ -47,7 +47,23 @@ def check_policy(policy: Policy | Callable[[], Policy], seed: int = 0) -> None:
         )
     for case in cases(seed):
         _Trial(made, case).run()
+    _check_lengths(made, seed)
     _check_travels(made)
+
+
+def _check_lengths(policy: Policy, seed: int) -> None:
+    """Tables mark policies that know run times in advance, so a policy must say that it uses them."""
+    if getattr(policy, "uses_lengths", False):
+        return
+    for case in cases(seed):
+        other = case.with_other_lengths()
+        one, two = (_by_serial(each.view(), policy.decide(each.view())) for each in (case, other))
+        if not _same(one, two):
+            raise PolicyFault(
+                f"policy {policy.name!r} decides by run times, and does not say so (shown by {case.name})",
+                field="policy",
+                remedy="add to the class: uses_lengths: ClassVar[bool] = True",
+            )
 
 
 class _Trial:
@@ -100,6 +116,8 @@ class _Trial:
             self._fail(f"answers with {type(decision).__name__}", "answer with Ranking, Shares or Grants")
         if isnan(decision.stands_until):
             self._fail("does not say until when its decision stands", "give a time, or infinity")
+        if decision.stands_until < view.now:
+            self._fail("says that its decision stands until a time that is past", "give view.now or later")
         if isinstance(decision, Grants):
             self._check_grants(view.jobs, decision)
             self._check_ranking(view.jobs, decision.rest, decision.row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, nan
 
 import numpy as np
@@ -36,6 +36,17 @@ class ExampleView:
     capacity: tuple[int, ...]  # by accelerator
     jobs: tuple[tuple[Job, bool], ...]  # each with whether it runs
     seed: int = 0
+
+    def with_other_lengths(self) -> ExampleView:
+        """The same jobs; those of known length are longer, some by more."""
+        jobs = [
+            (
+                job if job.steps_total is None else replace(job, steps_total=job.steps_total * (1 + 7 * (index % 3))),
+                runs,
+            )
+            for index, (job, runs) in enumerate(self.jobs)
+        ]
+        return replace(self, jobs=tuple(jobs))
 
     def view(self, order: Sequence[int] | None = None) -> View:
         table = JobTable(options=4)

@@ -37,6 +37,7 @@ class ThemisTiresias:
     """
 
     name: ClassVar[str] = "themis-tiresias"
+    uses_lengths: ClassVar[bool] = True
     lease_seconds: float = LEASE_SECONDS
 
     def __post_init__(self) -> None:
@@ -59,6 +60,7 @@ class ThemisOptimus:
     """
 
     name: ClassVar[str] = "themis-optimus"
+    uses_lengths: ClassVar[bool] = True
     lease_seconds: float = LEASE_SECONDS
 
     def __post_init__(self) -> None:
@@ -86,6 +88,7 @@ class ThemisSlaq:
     """
 
     name: ClassVar[str] = "themis-slaq"
+    uses_lengths: ClassVar[bool] = True
     lease_seconds: float = LEASE_SECONDS
 
     def __post_init__(self) -> None:

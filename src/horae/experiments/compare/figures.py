@@ -55,8 +55,8 @@ def _finished(numbers: Numbers) -> float:
 
 MEAN = Measure("mean completion time (hours)", _hours("completion_mean_seconds"), bound="completion_mean_seconds")
 WAITING = Measure("mean waiting time (hours)", _hours("waiting_mean_seconds"))
-RHO_MAX = Measure("largest rho of an app", _number("rho_paper.max"))
-RHO_P99 = Measure("99th percentile of rho", _number("rho_paper.p99"))
+RHO_MAX = Measure("largest rho_paper of an app", _number("rho_paper.max"))
+RHO_P99 = Measure("99th percentile of rho_paper", _number("rho_paper.p99"))
 TIMES = (
     Measure("median completion time (hours)", _hours("completion_median_seconds")),
     Measure("99th percentile of completion (hours)", _hours("completion_p99_seconds")),
@@ -68,8 +68,8 @@ USE = (
     Measure("GPU utilisation (%)", _number("utilisation", 100.0), most=100.0),
     Measure("preemptions", _number("preemptions")),
     RHO_MAX,
-    Measure("apps with rho above 1 (%)", _number("rho_paper.unfair_share", 100.0), most=100.0),
-    Measure("Jain's index of rho", _number("rho_paper.jain"), most=1.0),
+    Measure("apps treated unfairly by rho_paper (%)", _number("rho_paper.unfair_share", 100.0), most=100.0),
+    Measure("Jain's index of rho_paper", _number("rho_paper.jain"), most=1.0),
 )
 BY_GROUP = {"completion": MEAN, "waiting": WAITING, "rho": RHO_MAX}
 

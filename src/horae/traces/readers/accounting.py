@@ -11,6 +11,8 @@ from horae.traces.readers.row_filter import NEVER_RAN, NO_GPU, NO_TIME, Sieve, i
 from horae.traces.readers.timestamps import UNKNOWN, add_moments
 
 STILL_RUNNING = "still runs"
+DIFFERENT = "ran for another time than from its start to its end: taken with its run time"
+DIFFERENT_SECONDS = 60.0
 NOT_ENDED = "has neither an end nor a run time"
 
 
@@ -71,6 +73,7 @@ def _read_duration(sieve: Sieve, clock: Clock) -> None:
         is_text(run),
         "give seconds of run time",
     )
+    sieve.change(known & ((seconds - between).abs() > DIFFERENT_SECONDS), DIFFERENT)
     sieve.add(pl.when(known).then(seconds).otherwise(between).alias("duration"))
     sieve.leave_out(pl.col("duration").is_null(), NOT_ENDED)
     sieve.leave_out(pl.col("duration") == 0, NO_TIME)
