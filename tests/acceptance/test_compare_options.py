@@ -116,6 +116,7 @@ def test_the_results_of_every_job_are_written(jobs: Path, lab: Path, tmp_path: P
     assert first["waiting_seconds"].mean() == pytest.approx(float(row["waiting_mean_seconds"]))
     assert first["preemptions"].sum() == int(float(row["preemptions"]))
     assert first["rho_paper"].max() == pytest.approx(float(row["rho_paper.max"]))
+    assert set(first["accelerator"]) == {"A100"}
     assert first["rho_private"].max() == pytest.approx(float(row["rho_private.max"]))
 
 

@@ -15,9 +15,11 @@ from horae.reports.run_log import ENDINGS, OUTCOMES, RunLog
 def jobs_frame(log: RunLog) -> pl.DataFrame:
     """One row per job. Times are seconds from the start of the run, null where a job never started or ended.
 
-    rho is that of the job's app; null where it does not enter the metrics.
+    The accelerator is that of its last lease. rho is that of the job's app; null where it does not enter the metrics.
     """
     jobs, fairness = log.jobs, apps(log)
+    last_type = np.full(len(jobs), -1)
+    last_type[log.leases.job] = log.leases.accelerator  # leases are in the order of their ends
     preemptions = np.bincount(log.leases.job[log.leases.preempted], minlength=len(jobs))
     return pl.DataFrame(
         {
@@ -28,6 +30,7 @@ def jobs_frame(log: RunLog) -> pl.DataFrame:
             "model": _named(log.models, jobs.model),
             "pool": _named(log.cluster.pools, jobs.pool),
             "gpus": jobs.gpus,
+            "accelerator": _named(log.cluster.accelerators, last_type),
             "outcome": _named(OUTCOMES, jobs.outcome),
             "submitted_at": jobs.submitted_at,
             "started_at": jobs.started_at,
