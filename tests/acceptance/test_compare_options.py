@@ -320,7 +320,7 @@ def test_a_job_that_ended_long_ago_can_be_asked_about(weeks: Path, tmp_path: Pat
     assert "j0 has finished" in horae("why", "j0", "--journal", journal).out
     assert "wide was refused" in horae("why", "wide", "--journal", journal, "--at", "11d").out
     complaint = horae("why", "j149", "--journal", journal, "--at", "1h").complaint
-    assert complaint == f"{journal}: --at: 'j149' was submitted after 1.00 h; ask for a later moment"
+    assert complaint == f"{journal}: --at: 'j149' was submitted after 1.00 h (3,600 s); ask for a later moment"
 
 
 def test_refused_jobs_are_counted_however_long_the_run(weeks: Path) -> None:

@@ -29,6 +29,7 @@ class Sharing:
     """A policy that only shares."""
 
     name: ClassVar[str] = "sharing"
+    uses_lengths: ClassVar[bool] = True  # some of what it is given does
     share: Callable[[View], Shares] = share_max_min
 
     def decide(self, view: View) -> Shares:

@@ -149,7 +149,7 @@ def test_a_job_that_runs_or_has_ended_waits_for_nothing(tmp_path: Path, at: floa
 
 def test_an_unknown_job_and_one_that_comes_later_are_told_apart(tmp_path: Path) -> None:
     jobs = [arrival("first", 0, 1, 100), arrival("later", 70, 1, 100)]
-    with pytest.raises(InputError, match="submitted after 50 s"):
+    with pytest.raises(InputError, match=r"submitted after 0.01 h \(50 s\)"):
         ask(tmp_path, "later", 50, jobs)
     with pytest.raises(InputError, match="did you mean first"):
         explain_journal(tmp_path / "run.jsonl", "frist")

@@ -154,7 +154,7 @@ def test_dots_are_the_numbers_of_the_table(logs: Mapping[str, RunLog]) -> None:
     found = compared(logs)
     hours = [row.estimate["completion_mean_seconds"] / 3600 for row in found.rows]
     assert dots(figures.mean_figure(found).axes[0]) == pytest.approx(hours)
-    rho = next(axes for axes in figures.use_figure(found).axes if axes.get_xlabel() == "largest rho of an app")
+    rho = next(axes for axes in figures.use_figure(found).axes if axes.get_xlabel() == "largest rho_paper of an app")
     assert dots(rho) == pytest.approx([row.estimate["rho_paper.max"] for row in found.rows])
 
 

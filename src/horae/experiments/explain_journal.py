@@ -59,7 +59,7 @@ def explain_journal(path: Path, job_id: str, at: float | str = inf) -> JournalEx
 def _nobody(path: Path, job_id: str, at: float, time: LogTime, known: list[str]) -> InputError:
     if job_id in known:
         return JobError(
-            f"{job_id!r} was submitted after {time.text(at)}",
+            f"{job_id!r} was submitted after {time.text(at)} ({at:,.0f} s)",
             file=str(path),
             field="--at",
             remedy="ask for a later moment",
