@@ -1,4 +1,4 @@
-"""A user's first minutes: help at once, small runs without a compiler, and an install of no more than is needed."""
+"""A user's first minutes: help at once, small runs without a compiler, and an install of the product alone."""
 
 from __future__ import annotations
 

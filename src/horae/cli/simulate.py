@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -35,7 +36,8 @@ from horae.experiments.compare.workload import has_limits
 from horae.experiments.inputs import check_failures, choose_policies, choose_setup
 from horae.experiments.simulate import Run, simulate
 from horae.model.errors import InputError
-from horae.model.searches import Method, searches_of
+from horae.model.jobs import Arrival
+from horae.model.searches import Method, Search, searches_of
 from horae.model.setup import Cadence, Setup
 from horae.policies.registry import uses_lengths
 from horae.reports.cluster_tree import draw
@@ -119,12 +121,9 @@ def simulate_command(
     )
     trace = read_workload(jobs, setup, options, _tell)
     arrivals = trace.workload(seed)
-    searches = () if search is None else searches_of(arrivals, search, seed)
-    if search is not None and all(len(each.trials) == 1 for each in searches):
-        raise InputError("no app of the workload has several jobs", field="--search", remedy="add a column app")
-    if searches:
-        firsts = (first for each in searches for first in first_jobs(each))
-        arrivals = sorted(firsts, key=lambda each: each.job.submitted_at)
+    searches: tuple[Search, ...] = ()
+    if search is not None:
+        searches, arrivals = _searched(arrivals, search, seed)
     faults = []
     if days_between_failures is not None:
         until = 2 * arrivals[-1].job.submitted_at
@@ -148,6 +147,15 @@ def simulate_command(
     _print_results(results, setup, output)
     if all(result.metrics.refused == result.metrics.jobs for result in results.values()):
         raise typer.Exit(1)
+
+
+def _searched(arrivals: Sequence[Arrival], method: Method, seed: int) -> tuple[tuple[Search, ...], list[Arrival]]:
+    """The searches among the jobs of each app, and the jobs with which they begin."""
+    searches = searches_of(arrivals, method, seed)
+    if all(len(each.trials) == 1 for each in searches):
+        raise InputError("no app of the workload has several jobs", field="--search", remedy="add a column app")
+    firsts = (first for each in searches for first in first_jobs(each))
+    return tuple(searches), sorted(firsts, key=lambda each: each.job.submitted_at)
 
 
 def _tell(line: str) -> None:
