@@ -25,9 +25,11 @@ from horae.model.events import (
     JobCancelled,
     JobHeld,
     JobReleased,
+    JobResumable,
     JobSubmitted,
     NodeChanged,
     PolicyChanged,
+    SchedulerRestarted,
     SpeedRevised,
     TenantsChanged,
     Tick,
@@ -139,6 +141,7 @@ class Scheduler:
             JobCancelled: requests.on_cancelled,
             JobHeld: requests.on_held,
             JobReleased: requests.on_released,
+            JobResumable: requests.on_resumable,
             **self._facts.handlers,
             NodeChanged: self.hardware.on_node,
             GpuChanged: self.hardware.on_gpu,
@@ -148,6 +151,7 @@ class Scheduler:
             BidGiven: self._on_bid,
             CurveRevised: self._on_curve,
             SpeedRevised: self._on_speed,
+            SchedulerRestarted: self._on_restarted,
             Tick: self._on_tick,
         }
 
@@ -317,6 +321,12 @@ class Scheduler:
 
     # Time
 
+    def _on_restarted(self, event: SchedulerRestarted, now: float) -> bool:
+        if event.incarnation <= self.setup.incarnation:
+            return False
+        self.begin_incarnation(event.incarnation)
+        return True
+
     def _on_tick(self, event: Tick, now: float) -> bool:
         self.jobs.forget_ended(self.now - self.setup.retention_seconds)
         if self.jobs.retry_at:
@@ -385,14 +395,17 @@ class Scheduler:
         With a new incarnation the cluster may have changed since: the scheduler starts nothing before a survey has
         reported what runs, and its epochs differ from all that were used.
         """
-        setup = setup_of(plain)
-        scheduler = cls(setup if incarnation is None else replace(setup, incarnation=incarnation))
+        scheduler = cls(setup_of(plain))
         restore(scheduler, plain)
         if incarnation is not None:
-            scheduler.leases.begin_incarnation(incarnation)
-            scheduler.holds.release_all(scheduler.now)  # otherwise a job could start when those before it have left
-            scheduler.surveys.awaited_since, scheduler.surveys.asked_at = inf, -inf
+            scheduler.begin_incarnation(incarnation)
         return scheduler
+
+    def begin_incarnation(self, incarnation: int) -> None:
+        self.setup = replace(self.setup, incarnation=incarnation)
+        self.leases.begin_incarnation(incarnation)
+        self.holds.release_all(self.now)  # otherwise a job could start when those before it have left
+        self.surveys.awaited_since, self.surveys.asked_at = inf, -inf
 
     @property
     def awaits_survey(self) -> bool:
