@@ -15,7 +15,7 @@ _WINDOWS = os.name == "nt"
 
 def write_json(path: Path, content: object) -> None:
     """Replace a file: a reader, and the next process after a crash, finds the old or the new content."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f"{path.name}.tmp")  # one writer: rank 0
     descriptor = os.open(str(temporary), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
         _write_all(descriptor, json.dumps(content).encode() + b"\n")
