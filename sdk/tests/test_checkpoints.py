@@ -7,10 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+import horae_sdk as horae
 import pytest
 from sdk_jobs import Job, finish
-
-import horae_sdk as horae
 
 
 def save(run: horae.Run, step: int, text: str = "weights") -> Path:

@@ -7,9 +7,8 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
-
 import horae_sdk
+import pytest
 
 FOLDER = Path(__file__).parents[1]
 MODULES = sorted((FOLDER / "src/horae_sdk").glob("*.py"))

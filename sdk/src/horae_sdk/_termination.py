@@ -18,15 +18,20 @@ class Termination:
 
     def __init__(self) -> None:
         self.asked = False
-        self._process = os.getpid()
         self._previous: Any = None
         self._installed = False
+        self._forking = threading.local()
 
     def install(self) -> None:
         """Handle SIGTERM from now on; does nothing outside of the main thread, where Python allows no handlers."""
-        if threading.current_thread() is threading.main_thread():
-            self._previous = signal.signal(signal.SIGTERM, self._handle)
-            self._installed = True
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._previous = signal.signal(signal.SIGTERM, self._handle)
+        self._installed = True
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(
+                before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._after_fork_in_child
+            )
 
     def restore(self) -> None:
         """Handle SIGTERM as before, unless another handler was installed since."""
@@ -36,9 +41,6 @@ class Termination:
         self._installed = False
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:
-            self._handle_in_child(number)
-            return
         self.asked = True
         signal.signal(number, signal.SIG_DFL)
         if callable(self._previous):
@@ -46,7 +48,18 @@ class Termination:
             with contextlib.suppress(SystemExit):
                 self._previous(number, frame)
 
-    def _handle_in_child(self, number: int) -> None:
-        """A forked process, such as a worker that loads data, ends as if it had never inherited the handler."""
-        signal.signal(number, self._previous if callable(self._previous) else signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+    # A forked process, such as a worker that loads data, must end when its parent terminates it. Until it has given the
+    # handler back the signal is blocked: Python forgets signals that arrive while it forks.
+
+    def _before_fork(self) -> None:
+        if self._installed:
+            self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+    def _after_fork_in_child(self) -> None:
+        self.restore()
+        self._after_fork()
+
+    def _after_fork(self) -> None:
+        mask = self._forking.__dict__.pop("mask", None)
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
