@@ -18,6 +18,7 @@ from patience import HANG_SECONDS
 
 SOURCE = Path(__file__).parents[1] / "sdk/src"
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("HORAE_", "RANK", "WORLD_SIZE"))}
+STARTED: list[subprocess.Popen[str]] = []  # by the present test, which may fail before they end
 
 
 @dataclass
@@ -54,7 +55,7 @@ class Job:
     def start(self, script: str | Path, *arguments: str) -> subprocess.Popen[str]:
         """Run a script, given as its text or its file, as a process of its own."""
         code = [str(script)] if isinstance(script, Path) else ["-c", textwrap.dedent(script)]
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-u", *code, *arguments],
             env={**CLEAN, "PYTHONPATH": str(SOURCE), "OPENBLAS_NUM_THREADS": "1", **self.environment},
             cwd=self.folder,
@@ -63,6 +64,8 @@ class Job:
             stderr=subprocess.PIPE,
             text=True,
         )
+        STARTED.append(process)
+        return process
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:

@@ -8,18 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sdk_jobs import CLEAN, Job, Service
+from sdk_jobs import CLEAN, STARTED, Job, Service
 
 
 @pytest.fixture(autouse=True)
 def outside_of_horae(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """No variable of a surrounding job, an empty folder, and the handler of SIGTERM as it was."""
+    """No variable of a surrounding job, an empty folder, and the handler of SIGTERM as it was; no process is left."""
     for name in set(os.environ) - set(CLEAN):
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)
+    while STARTED:
+        with STARTED.pop() as process:
+            process.kill()
 
 
 @pytest.fixture

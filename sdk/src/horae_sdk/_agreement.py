@@ -29,7 +29,9 @@ class Agreement:
             self._path.unlink()  # of an earlier run in the same folder
 
     def announce(self, step: float, leave: bool) -> None:
-        """Called by rank 0, before it begins this step."""
+        """Called by rank 0, before it begins this step. The first announcement to leave is final."""
+        if self._announced is not None and self._announced.leave:
+            return
         if not self._alone:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_json(self._path, {"step": step, "leave": leave})
