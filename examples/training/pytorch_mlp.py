@@ -4,8 +4,8 @@ To be run by hand where PyTorch is installed: it is no dependency of Horae, and 
 
     python pytorch_mlp.py --steps 2000 --pace 0.01
 
-Interrupt it with `kill PID` and start it again: it resumes from ./checkpoints. Delete that folder to start anew. Exactly
-the same loss needs the same type of GPU: other types add up numbers in another order.
+Interrupt it with `kill PID` and start it again: it resumes from ./checkpoints. Delete that folder to start anew.
+Exactly the same loss needs the same type of GPU: other types add up numbers in another order.
 """
 
 from __future__ import annotations

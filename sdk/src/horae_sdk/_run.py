@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Any, Iterable, Iterator, TypeVar
+from typing import Any, Iterable, Iterator, SupportsFloat, TypeVar
 
 from horae_sdk._agreement import Agreement, Announcement
 from horae_sdk._checkpoints import Checkpoints
@@ -138,10 +138,11 @@ class Run:
             self._scratch.mkdir(parents=True, exist_ok=True)
         return self._scratch
 
-    def saved(self, step: float) -> None:
+    def saved(self, step: SupportsFloat) -> None:
         """Publish what was written into `checkpoint_dir`: the state after so many steps, over all epochs."""
         if self.rank == 0:
-            steps = int(step) if float(step).is_integer() else float(step)
+            done = float(step)
+            steps = int(done) if done.is_integer() else done
             self.checkpoint = self._checkpoints.publish(steps).path
             self._steps_done = max(self._steps_done, steps)  # first: reports must not show more steps saved than done
             self._saved_steps = steps
