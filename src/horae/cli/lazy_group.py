@@ -27,6 +27,7 @@ class _Lazy(NamedTuple):
 
 # In the order of the help page.
 COMMANDS = {
+    "up": _Lazy("horae.cli.up:app", "Run the service: schedule jobs on this machine."),
     "simulate": _Lazy("horae.cli.simulate:simulate_app", "Run one or more policies on a cluster and a workload."),
     "compare": _Lazy("horae.cli.compare:app", "Compare policies on a trace, with intervals and plots."),
     "why": _Lazy("horae.cli.why:app", "Tell what blocked a job, and what would unblock it."),

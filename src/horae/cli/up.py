@@ -1,0 +1,42 @@
+"""`horae up`: the service on this machine, in one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from horae.cli.text import examples
+
+app = typer.Typer(add_completion=False)
+_CONFIG = Path("horae.yaml")
+
+
+@app.command(
+    epilog=examples("horae up", "horae up --emulate 1x8:A100 --emulate 1x4:V100", "horae up --config horae.yaml")
+)
+def up(
+    config: Annotated[
+        Path | None, typer.Option(help="Nodes, tenants, limits, users; else horae.yaml here, if there is one.")
+    ] = None,
+    state: Annotated[Path | None, typer.Option(help="The folder of the service; else HORAE_STATE.")] = None,
+    emulate: Annotated[list[str] | None, typer.Option(help="Emulated GPUs: 1x8:A100 is a node with eight.")] = None,
+    store: Annotated[str | None, typer.Option(help="postgresql://...; else a file in the state folder.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The API's port on this machine.")] = None,
+    standby: Annotated[bool, typer.Option(help="Wait until the present leader is gone; needs PostgreSQL.")] = False,
+    stop_jobs: Annotated[bool, typer.Option(help="At the end, stop jobs with their grace; else they run on.")] = False,
+) -> None:
+    """Run the service: schedule jobs on this machine until Ctrl-C. Jobs outlive it, and the next one adopts them."""
+    from horae.engines.local.nvml import detect_nodes  # noqa: PLC0415  with the service, which takes a second to import
+    from horae.model.errors import InputError  # noqa: PLC0415
+    from horae.service.config import configure, default_state  # noqa: PLC0415
+    from horae.service.up import run  # noqa: PLC0415
+
+    folder = (state or default_state()).expanduser().absolute()
+    file = config or (_CONFIG if _CONFIG.exists() else None)
+    detected = [] if emulate else detect_nodes()
+    chosen = configure(folder, file, list(emulate or ()), detected, store, port)
+    if standby and chosen.is_embedded:
+        raise InputError("needs a store that two processes share", field="--standby", remedy="give --store postgresql://...")
+    run(chosen, standby=standby, stop_jobs=stop_jobs, tell=lambda line: print(line, flush=True))
