@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -27,14 +28,17 @@ from types import TracebackType
 from typing import Self
 
 from horae.engines.engine import Moment
-from horae.engines.local import cgroups
+from horae.engines.local import cgroups, processes
 from horae.engines.local.checkpoints import delete_unused, newest_published
 from horae.engines.local.endings import end_of
+from horae.engines.local.environment import MARKER
 from horae.engines.local.fence import Fence
 from horae.engines.local.gpu_states import GpuStates
+from horae.engines.local.gpu_watch import GpuWatch
 from horae.engines.local.job_files import JobFolder
 from horae.engines.local.launch import Launch
 from horae.engines.local.locks import Locks, LockTaken, held_by, is_free
+from horae.engines.local.nvml import Nvml
 from horae.engines.local.records import EndRecord, History, StartRecord, history, read_record, write_record
 from horae.engines.local.running import RunningLease
 from horae.engines.local.starter import Contact, Starter
@@ -44,6 +48,7 @@ from horae.model.events import Ending, Event, JobEnded, JobStarted, Surveyed
 from horae.model.serialization import Plain
 
 _SLEEP_SECONDS_MAX = 3600.0  # epoll counts milliseconds in 32 bits
+_DRIVER_SECONDS_MAX = 5.0  # for the answer whether a GPU has failed
 _FOREIGN_SECONDS = 2.0  # a lock that is still held so long after the end of its supervisor is reported
 
 
@@ -65,15 +70,21 @@ class LocalEngine:
         *,
         term: int = 1,
         contact: Contact = _no_contact,
-        cgroup: Path | None = None,
+        nvml: Nvml | None = None,
+        use_cgroups: bool = True,
     ) -> None:
+        """`folder` holds the engine's state, and `now` returns the time of the log in seconds. `contact` returns what
+        one lease is told in its environment about the service. With `nvml`, the first GPUs of the cluster are those of
+        this machine; all others are emulated. Raises Fenced if a service of a higher term has the folder."""
         self._now = now
-        self._cluster = cluster
         self._folder = folder.absolute()
         self._folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         self._fence = Fence(self._folder, term)
         self._locks = Locks(self._folder / "locks")
-        self._starter = Starter(cluster, self._folder, self._locks, now, contact, {}, cgroup)
+        gpus = [Gpu(node.name, number) for node in cluster.nodes for number in range(node.gpus)]
+        uuids = dict(zip(gpus, (each.uuid for each in nvml.detect()), strict=False)) if nvml is not None else {}
+        cgroup = cgroups.own_cgroup() if use_cgroups else None
+        self._starter = Starter(cluster, self._folder, self._locks, now, contact, uuids, cgroup)
         self._gpus = GpuStates(cluster, self._locks, self._folder / "gpus")
         self._selector = selectors.DefaultSelector()
         self._woken, self._alarm = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -86,6 +97,9 @@ class LocalEngine:
         self._events: list[Event] = []  # to be returned by the next `wait`
         self._unacknowledged: list[Path] = []  # entries of leases whose end was returned
         self._adopt()
+        used = {gpu for lease in self._leases.values() for gpu in lease.start.gpus}
+        self._gpus.probe([gpu for gpu in gpus if gpu not in used], now())
+        self._watch = GpuWatch(nvml, list(uuids), self._is_ours, self.wake) if nvml is not None else None
 
     def __enter__(self) -> Self:
         return self
@@ -97,6 +111,9 @@ class LocalEngine:
 
     def close(self) -> None:
         """Leaves everything running, for the next engine on this folder."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
         for lease in self._leases.values():
             lease.close()
         self._leases.clear()
@@ -151,7 +168,7 @@ class LocalEngine:
             if events or is_woken or now >= until:
                 return Moment(self._now(), events)
             due_at = min(until, self._due_at())
-            if due_at == inf and not self._leases and not self._watched:
+            if due_at == inf and not self._leases and not self._watched and self._watch is None:
                 return None
             is_woken = self._poll(due_at - now)
 
@@ -191,6 +208,8 @@ class LocalEngine:
         for lease in list(self._leases.values()):
             if lease.check_at <= now:
                 self._check(lease, now)
+        if self._watch is not None:
+            self._gpus.driver_reports(self._watch.found)
         events = [*self._gpus.changes(now), *self._events]
         self._events = []
         ends = [event for event in events if isinstance(event, JobEnded)]
@@ -348,9 +367,6 @@ class LocalEngine:
                 self._add(RunningLease(start, folder))
             else:
                 self._events.append((end or end_of(start, folder)).event(self._now()))
-        used = {gpu for lease in self._leases.values() for gpu in lease.start.gpus}
-        everything = [Gpu(node.name, number) for node in self._cluster.nodes for number in range(node.gpus)]
-        self._gpus.probe([gpu for gpu in everything if gpu not in used], self._now())
 
     def _survey(self) -> list[Event]:
         """Everything that runs; ends that were not reported yet come first, so that none is taken for lost."""
@@ -371,7 +387,29 @@ class LocalEngine:
                 self._report_stuck(lease, now)
                 lease.check_later(now)
                 return
-        self._end(lease)
+        if self._watch is None or self._knows_gpus(lease, self._watch, now):
+            self._end(lease)
+
+    def _knows_gpus(self, lease: RunningLease, watch: GpuWatch, now: float) -> bool:
+        """Whether the GPUs of an ended lease were looked at since: if one failed, its job is lost, not failed."""
+        if watch.looked_at >= lease.ended_at:
+            self._gpus.driver_reports(watch.found)
+            return True
+        if lease.ended_at == inf:
+            lease.ended_at = time.monotonic()
+            watch.ask()
+        lease.check_later(now)
+        return time.monotonic() >= lease.ended_at + _DRIVER_SECONDS_MAX
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether a process belongs to one of our jobs. Called by another thread."""
+        if os.fsencode(f"\0{MARKER}={self._folder}/jobs/") in processes.environment_of(pid):
+            return True
+        supervisors = {lease.start.supervisor.pid for lease in list(self._leases.values())}
+        while pid > 1 and pid not in supervisors:
+            stat = processes.stat_of(pid)
+            pid = 0 if stat is None else stat.parent
+        return pid in supervisors
 
     def _is_clear(self, lease: RunningLease) -> bool:
         """Whether nothing of a lease is left whose supervisor has ended."""

@@ -9,7 +9,7 @@ Only small modules of the standard library are imported: a start takes less time
 memory. Neither `pathlib` nor `contextlib` is among them.
 """
 
-# ruff: noqa: PTH, SIM105
+# ruff: noqa: PTH104, PTH123, PTH208, SIM105
 
 from __future__ import annotations
 
@@ -153,12 +153,8 @@ class Supervisor:
             for number in (*_HANDLED, *_IGNORED, signal.SIGPIPE):
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
-            for standard, file in (
-                (0, os.open("/dev/null", os.O_RDONLY)),
-                (1, self._output_end),
-                (2, self._output_end),
-            ):
-                os.dup2(file, standard)
+            for standard in (1, 2):  # the input is /dev/null already
+                os.dup2(self._output_end, standard)
             if not os.read(begun, 1):
                 os._exit(1)
             self._enter_cgroup()
