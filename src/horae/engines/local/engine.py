@@ -18,26 +18,24 @@ from __future__ import annotations
 
 import os
 import selectors
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from horae.engines.engine import Moment
-from horae.engines.local import cgroups, processes
+from horae.engines.local import cgroups
 from horae.engines.local.checkpoints import delete_unused, newest_published
 from horae.engines.local.endings import end_of
-from horae.engines.local.environment import MARKER
 from horae.engines.local.fence import Fence
 from horae.engines.local.gpu_states import GpuStates
 from horae.engines.local.gpu_watch import GpuWatch
 from horae.engines.local.job_files import JobFolder
 from horae.engines.local.launch import Launch
-from horae.engines.local.locks import Locks, LockTaken, held_by, is_free
+from horae.engines.local.lease_table import LeaseTable
+from horae.engines.local.locks import Locks, LockTaken
 from horae.engines.local.nvml import Nvml
 from horae.engines.local.records import EndRecord, History, StartRecord, history, read_record, write_record
 from horae.engines.local.running import RunningLease
@@ -48,8 +46,6 @@ from horae.model.events import Ending, Event, JobEnded, JobStarted, Surveyed
 from horae.model.serialization import Plain
 
 _SLEEP_SECONDS_MAX = 3600.0  # epoll counts milliseconds in 32 bits
-_DRIVER_SECONDS_MAX = 5.0  # for the answer whether a GPU has failed
-_FOREIGN_SECONDS = 2.0  # a lock that is still held so long after the end of its supervisor is reported
 
 
 def _no_contact(job_id: str, epoch: int) -> Mapping[str, str]:
@@ -91,15 +87,15 @@ class LocalEngine:
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._watched: set[int] = set()
         self._launches: dict[str, Launch] = {}
-        self._leases: dict[str, RunningLease] = {}  # by job
+        self._leases = LeaseTable(self._folder, self._locks, self._gpus, self._selector)
         self._queued: dict[int, Start] = {}  # by epoch: a start that waits for the end of older leases of its jobs
         self._unrecorded: dict[str, EndRecord] = {}  # by job: an end that could not be recorded, or of no lease
         self._events: list[Event] = []  # to be returned by the next `wait`
         self._unacknowledged: list[Path] = []  # entries of leases whose end was returned
+        self._is_woken = False
         self._adopt()
-        used = {gpu for lease in self._leases.values() for gpu in lease.start.gpus}
-        self._gpus.probe([gpu for gpu in gpus if gpu not in used], now())
-        self._watch = GpuWatch(nvml, list(uuids), self._is_ours, self.wake) if nvml is not None else None
+        self._gpus.probe([gpu for gpu in gpus if not self._leases.using(gpu)], now())
+        self._watch = GpuWatch(nvml, list(uuids), self._leases.is_ours, self.wake) if nvml is not None else None
 
     def __enter__(self) -> Self:
         return self
@@ -114,9 +110,7 @@ class LocalEngine:
         if self._watch is not None:
             self._watch.close()
             self._watch = None
-        for lease in self._leases.values():
-            lease.close()
-        self._leases.clear()
+        self._leases.close()
         self._selector.close()
         self._fence.close()
         for descriptor in (self._woken, self._alarm) if self._alarm >= 0 else ():
@@ -155,22 +149,23 @@ class LocalEngine:
         """Tells all jobs to stop, with this grace period or that of each; their ends are reported by `wait`."""
         with self._fence.held():
             self._queued.clear()
-            for lease in self._leases.values():
+            for lease in self._leases:
                 lease.stop(lease.start.grace_seconds if grace_seconds is None else grace_seconds, self._now())
 
     def wait(self, until: float) -> Moment | None:
         """The next events. What earlier calls returned counts as received."""
         self._acknowledge()
-        is_woken = self._poll(0.0)
+        self._poll(0.0)
         while True:
             now = self._now()
             events = self._take_events(now)
-            if events or is_woken or now >= until:
+            if events or self._is_woken or now >= until:
+                self._is_woken = False
                 return Moment(self._now(), events)
-            due_at = min(until, self._due_at())
+            due_at = min(until, self._leases.due_at, self._gpus.due_at)
             if due_at == inf and not self._leases and not self._watched and self._watch is None:
                 return None
-            is_woken = self._poll(due_at - now)
+            self._poll(due_at - now)
 
     def execute(self, commands: Sequence[Command]) -> Sequence[Event]:
         replies: list[Event] = []
@@ -188,26 +183,23 @@ class LocalEngine:
 
     # Waiting
 
-    def _poll(self, seconds: float) -> bool:
-        """Waits for something to happen; returns whether `wait` is to return, even without events."""
-        is_woken = False
+    def _poll(self, seconds: float) -> None:
+        """Waits for something to happen."""
         for key, _ in self._selector.select(max(min(seconds, _SLEEP_SECONDS_MAX), 0.0)):
             if key.fd == self._woken:
                 os.read(self._woken, 4096)
-                is_woken = True
+                self._is_woken = True
             elif key.fd in self._watched:
-                is_woken = True
+                self._is_woken = True
             else:
-                key.data.check_at = 0.0
-        return is_woken
-
-    def _due_at(self) -> float:
-        return min([self._gpus.due_at, *(lease.check_at for lease in self._leases.values())])
+                self._leases.supervisor_ended(key.data)
 
     def _take_events(self, now: float) -> list[Event]:
-        for lease in list(self._leases.values()):
-            if lease.check_at <= now:
-                self._check(lease, now)
+        for lease in self._leases.due(now):
+            with self._fence.held():
+                end = self._leases.end_of(lease, self._watch, now)
+                if end is not None:
+                    self._end(lease, end)
         if self._watch is not None:
             self._gpus.driver_reports(self._watch.found)
         events = [*self._gpus.changes(now), *self._events]
@@ -243,8 +235,8 @@ class LocalEngine:
 
     def _former(self, command: Start) -> list[RunningLease]:
         """Older leases of these jobs that still run."""
-        leases = [self._leases[job_id] for job_id in command.job_ids if job_id in self._leases]
-        return [lease for lease in leases if lease.start.epoch < command.epoch]
+        leases = [self._leases.get(job_id) for job_id in command.job_ids]
+        return [lease for lease in leases if lease is not None and lease.start.epoch < command.epoch]
 
     def _launch_all(self, command: Start, job_ids: Sequence[str]) -> list[Event]:
         gpu_locks: list[int] = []
@@ -280,7 +272,7 @@ class LocalEngine:
         return past
 
     def _take_gpu(self, gpu: Gpu) -> int:
-        users = [lease.start for lease in self._leases.values() if gpu in lease.start.gpus]
+        users = [lease.start for lease in self._leases.using(gpu)]
         try:
             return self._locks.take_gpu(gpu)
         except LockTaken as error:
@@ -300,7 +292,7 @@ class LocalEngine:
         except (LockTaken, OSError) as error:
             return self._refuse(command, job_id, Ending.LOST, str(error))
         self._unrecorded.pop(job_id, None)
-        self._add(RunningLease(start, JobFolder.of(self._folder, job_id)))
+        self._leases.add(RunningLease(start, JobFolder.of(self._folder, job_id)))
         return JobStarted(self._now(), job_id, command.epoch)
 
     def _refuse(self, command: Start, job_id: str, ending: Ending, message: str) -> JobEnded:
@@ -308,11 +300,6 @@ class LocalEngine:
         end = EndRecord(job_id, command.epoch, ending, steps, f"cannot start: {message}")
         self._unrecorded[job_id] = end
         return end.event(self._now())
-
-    def _add(self, lease: RunningLease) -> None:
-        self._leases[lease.start.job_id] = lease
-        if lease.descriptor is not None:
-            self._selector.register(lease.descriptor, selectors.EVENT_READ, lease)
 
     # Stopping
 
@@ -363,84 +350,26 @@ class LocalEngine:
         for start in sorted(found, key=lambda start: start.epoch, reverse=True):
             folder = JobFolder.of(self._folder, start.job_id)
             end = read_record(EndRecord, folder.lease(start.epoch).ended)
-            if end is None and start.job_id not in self._leases:
-                self._add(RunningLease(start, folder))
+            if end is None and self._leases.get(start.job_id) is None:
+                self._leases.add(RunningLease(start, folder))
             else:
                 self._events.append((end or end_of(start, folder)).event(self._now()))
 
     def _survey(self) -> list[Event]:
         """Everything that runs; ends that were not reported yet come first, so that none is taken for lost."""
+        self._poll(0.0)
         now = self._now()
         events = self._take_events(now)
-        return [*events, Surveyed(now, tuple(lease.as_found() for lease in self._leases.values()))]
+        return [*events, Surveyed(now, tuple(lease.as_found() for lease in self._leases))]
 
-    def _check(self, lease: RunningLease, now: float) -> None:
-        """Ends a lease if nothing of it is left."""
-        if not lease.supervisor_has_ended():
-            lease.check_later(now)
-            return
-        lease.reap()
-        if lease.is_of_this_boot and not self._is_clear(lease):
-            with self._fence.held():
-                lease.kill_survivors(self._locks.of_job(lease.start.job_id))
-            if not self._is_clear(lease):
-                self._report_stuck(lease, now)
-                lease.check_later(now)
-                return
-        if self._watch is None or self._knows_gpus(lease, self._watch, now):
-            self._end(lease)
-
-    def _knows_gpus(self, lease: RunningLease, watch: GpuWatch, now: float) -> bool:
-        """Whether the GPUs of an ended lease were looked at since: if one failed, its job is lost, not failed."""
-        if watch.looked_at >= lease.ended_at:
-            self._gpus.driver_reports(watch.found)
-            return True
-        if lease.ended_at == inf:
-            lease.ended_at = time.monotonic()
-            watch.ask()
-        lease.check_later(now)
-        return time.monotonic() >= lease.ended_at + _DRIVER_SECONDS_MAX
-
-    def _is_ours(self, pid: int) -> bool:
-        """Whether a process belongs to one of our jobs. Called by another thread."""
-        if os.fsencode(f"\0{MARKER}={self._folder}/jobs/") in processes.environment_of(pid):
-            return True
-        supervisors = {lease.start.supervisor.pid for lease in list(self._leases.values())}
-        while pid > 1 and pid not in supervisors:
-            stat = processes.stat_of(pid)
-            pid = 0 if stat is None else stat.parent
-        return pid in supervisors
-
-    def _is_clear(self, lease: RunningLease) -> bool:
-        """Whether nothing of a lease is left whose supervisor has ended."""
-        start, others = lease.start, [each for each in self._leases.values() if each is not lease]
-        shared = {gpu for other in others for gpu in other.start.gpus}  # with the other job of a bundle
-        if not self._locks.are_free(start.job_id, [gpu for gpu in start.gpus if gpu not in shared]):
-            return False
-        if not cgroups.is_empty(lease.cgroup):
-            return False
-        return lease.files.exit.exists() or not lease.survivors(self._locks.of_job(start.job_id))
-
-    def _report_stuck(self, lease: RunningLease, now: float) -> None:
-        lease.stuck_since = min(lease.stuck_since, now)
-        if now - lease.stuck_since >= _FOREIGN_SECONDS:
-            for gpu in lease.start.gpus:
-                path = self._locks.of_gpu(gpu)
-                if not is_free(path):
-                    self._gpus.lock_taken(gpu, f"after job {lease.start.job_id} it is {held_by(path)}", now)
-
-    def _end(self, lease: RunningLease) -> None:
+    def _end(self, lease: RunningLease, end: EndRecord) -> None:
+        """Records an end, and starts what has waited for it."""
         start, folder = lease.start, lease.folder
-        end = end_of(start, folder)
-        failure = self._gpus.failure_of(start.gpus)
-        if end.ending is Ending.FAILED and failure:
-            end = replace(end, ending=Ending.LOST, message=f"{failure}; {end.message}")
         try:
             write_record(lease.files.ended, end, durable=False)
         except OSError:
             self._unrecorded[start.job_id] = end
-        cgroups.remove_group(lease.cgroup)
-        self._remove(lease)
+        self._leases.remove(lease)
         checkpoint = newest_published(folder)
         kept = None if checkpoint is None else checkpoint.epoch
         if kept == start.epoch or end.ending is Ending.FINISHED:
@@ -448,11 +377,4 @@ class LocalEngine:
         self._events.append(end.event(self._now()))
         for command in [each for each in self._queued.values() if not self._former(each)]:
             del self._queued[command.epoch]
-            with self._fence.held():
-                self._events.extend(self._start(command))
-
-    def _remove(self, lease: RunningLease) -> None:
-        if lease.descriptor is not None:
-            self._selector.unregister(lease.descriptor)
-        lease.close()
-        del self._leases[lease.start.job_id]
+            self._events.extend(self._start(command))

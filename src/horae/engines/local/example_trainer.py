@@ -3,8 +3,8 @@
     python -m horae.engines.local.example_trainer --steps 100 --steps-per-second 10 --speed a100=20 --loss 0.05,1,0.2
 
 It shows everything that such a program has to do: resume at its checkpoint, periodically save and publish another,
-and on SIGTERM finish its step, save and exit. As a trial of a search it also reports its loss, takes its number of steps
-from the environment, and continues from an earlier job's checkpoint.
+and on SIGTERM finish its step, save and exit. As a trial of a search it also reports its loss, takes its number of
+steps from the environment, and continues from an earlier job's checkpoint.
 """
 
 from __future__ import annotations
