@@ -1,171 +1,101 @@
-"""The local engine: real processes on this machine under the wall clock, on GPUs that are only numbers.
+"""The local engine: real processes on this machine, which survive the service.
 
-A job is a shell command in a process group of its own. Its parameters are in its environment:
+Each lease has a supervisor, a small process that is the parent of the job and goes on when the service dies. What runs
+is on record in the engine's folder and held by locks, so that the next service finds it, reports what ended meanwhile,
+and goes on. Jobs are shell commands; `environment.py` lists what they are told. A job that is told to stop gets
+SIGTERM, and SIGKILL when its grace period is over; no process of it outlives the lease.
 
-    HORAE_JOB, HORAE_EPOCH   its id, and the epoch of its lease
-    HORAE_GPUS               its GPUs, e.g. "3,4"; CUDA_VISIBLE_DEVICES says the same
-    HORAE_GPU_TYPE           their type
-    HORAE_LEVEL              the smallest cell that holds them all
-    HORAE_STEPS_DONE         the step at which to resume
-    HORAE_STEPS_TOTAL        how many steps there are, if the job was submitted with a number; one that searches submit
-                             is a part of a trial, and knows only from here how far it shall go
-    HORAE_CHECKPOINT         a file for the number of steps that are safe; write another and rename it over this one
-    HORAE_REPORTS            a file to append lines `steps loss` to, with losses above 0, by which searches judge it; a
-                             line counts when it has its newline, and what is no report is passed over
-    HORAE_CONTINUES          the checkpoint of the job with whose work it goes on, if there is one; what else that job
-                             has saved is best found beside it
+    fence, fence.lock   the service that may give commands, see `fence.py`
+    locks/              one lock per GPU and one per job, see `locks.py`
+    active/             names the leases that run, or whose end has not been received
+    jobs/               one folder per job, see `job_files.py`
+    gpus                GPUs that were reported as not usable
 
-A job that is told to stop gets SIGTERM, and SIGKILL when its grace is over. No process of its group outlives the job;
-one that makes a session of its own has left the group, and is not tracked.
+If all jobs run as the user of the service, they are in one trust domain: they can read and change these files.
 """
 
 from __future__ import annotations
 
 import os
 import selectors
-import signal
-import subprocess
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from horae.engines.engine import Moment
-from horae.engines.local.job_files import (
-    checkpoint_file,
-    folder_name,
-    last_line,
-    output_file,
-    read_steps,
-    reports_file,
-    spoil_half_a_line,
-)
+from horae.engines.local import cgroups
+from horae.engines.local.checkpoints import delete_unused, newest_published
+from horae.engines.local.endings import end_of
+from horae.engines.local.fence import Fence
+from horae.engines.local.gpu_states import GpuStates
+from horae.engines.local.gpu_watch import GpuWatch
+from horae.engines.local.job_files import JobFolder
+from horae.engines.local.launch import Launch
+from horae.engines.local.lease_table import LeaseTable
+from horae.engines.local.locks import Locks, LockTaken
+from horae.engines.local.nvml import Nvml
+from horae.engines.local.records import EndRecord, History, StartRecord, history, read_record, write_record
+from horae.engines.local.running import RunningLease
+from horae.engines.local.starter import Contact, Starter
 from horae.model.cluster import Cluster, Gpu
 from horae.model.commands import Command, Start, Stop, Survey
-from horae.model.events import (
-    Ending,
-    Event,
-    Health,
-    JobEnded,
-    JobStarted,
-    JobSubmitted,
-    NodeChanged,
-    Running,
-    Surveyed,
-)
-from horae.model.jobs import Arrival, Job
+from horae.model.events import Ending, Event, JobEnded, JobStarted, Surveyed
+from horae.model.serialization import Plain
 
-_POLL_SECONDS = 0.02  # between two checks of conditions that cannot be waited for
 _SLEEP_SECONDS_MAX = 3600.0  # epoll counts milliseconds in 32 bits
-_DEATH_SECONDS_MAX = 5.0  # a process that SIGKILL has not ended by then is stuck in the kernel
-_NOT_INHERITED = {"HORAE_STEPS_TOTAL", "HORAE_CONTINUES"}  # not every job has them, and this may itself be a job
 
 
-@dataclass(slots=True)
-class _Run:
-    """A job's process group. Its leader is reaped last: until then the kernel does not reuse the group's number."""
-
-    job: Job
-    epoch: int
-    gpus: tuple[Gpu, ...]
-    steps_at_start: float
-    folder: Path
-    output_at_start_bytes: int
-    process: subprocess.Popen[bytes]
-    pidfd: int | None = None  # None: its end must be polled for
-    stopping: bool = False
-    killed: bool = False
-    kill_at: float = inf
-    cells: tuple[str, ...] = ()  # as in its `Start`
-
-    def signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, number)
-
-    def stop(self, kill_at: float) -> None:
-        self.stopping = True
-        self.kill_at = kill_at
-        self.signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self.killed = True
-        self.kill_at = inf
-        self.signal(signal.SIGKILL)
-
-    def leader_has_ended(self) -> bool:
-        try:
-            return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:
-            return True
-
-    def lingers(self) -> bool:
-        """Whether processes that outlived the group's leader may still save their work.
-
-        SIGTERM also ends the shell in which a job runs, usually long before the program for which it waits.
-        """
-        return self.stopping and not self.killed and _group_lives(self.process.pid)
-
-    def bury(self) -> None:
-        """Kills all remaining processes of the group, and waits until they are gone."""
-        self.kill()
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=_DEATH_SECONDS_MAX)
-        give_up_at = time.monotonic() + _DEATH_SECONDS_MAX
-        while _group_lives(self.process.pid) and time.monotonic() < give_up_at:
-            time.sleep(_POLL_SECONDS / 10)
-
-    def steps(self) -> float:
-        """The saved steps.
-
-        A missing or corrupt checkpoint counts as no progress, and saved progress never decreases.
-        """
-        return max(read_steps(checkpoint_file(self.folder)), self.steps_at_start)
-
-    def ending(self) -> Ending:
-        """The kind of ending that the leader's exit implies."""
-        succeeded = self.process.returncode == 0
-        if self.stopping:
-            # Programs that save when they are told to stop may well exit with 0.
-            total = self.job.steps_total
-            return Ending.FINISHED if succeeded and total is not None and self.steps() >= total else Ending.STOPPED
-        return Ending.FINISHED if succeeded else Ending.FAILED
-
-    def complaint(self) -> str:
-        """Why it failed: how the leader ended, and the last line of its output."""
-        code = self.process.returncode
-        end = f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
-        line = last_line(output_file(self.folder), self.output_at_start_bytes)
-        return f"{end}: {line}" if line else end
+def _no_contact(job_id: str, epoch: int) -> Mapping[str, str]:
+    return {}
 
 
 class LocalEngine:
-    """An engine whose time is seconds since its creation. `arrivals` are jobs in the order in which they will be
-    submitted; `outside` are events from operators and hardware; jobs on a failed node are really killed.
+    """Runs jobs on the GPUs of this machine, or on emulated ones, under the clock `now`.
 
-    `directory` gets one folder per job, with its output, its checkpoint and its reports. Jobs resume from the
-    checkpoints that they find there, so a new experiment needs a new directory.
+    A second engine on the same folder takes over; the first then raises Fenced instead of carrying out commands.
     """
 
     def __init__(
-        self, cluster: Cluster, arrivals: Iterable[Job], directory: Path, outside: Iterable[Event] = ()
+        self,
+        cluster: Cluster,
+        folder: Path,
+        now: Callable[[], float],
+        *,
+        term: int = 1,
+        contact: Contact = _no_contact,
+        nvml: Nvml | None = None,
+        use_cgroups: bool = True,
     ) -> None:
-        self._made_at = time.monotonic()
-        self._cluster = cluster
-        self._directory = directory.resolve()
-        self._arrivals: Iterator[Job] = iter(arrivals)
-        self._next_arrival = next(self._arrivals, None)
-        self._outside = sorted(outside, key=lambda event: event.at)[::-1]
+        """`folder` holds the engine's state, and `now` returns the time of the log in seconds. `contact` returns what
+        one lease is told in its environment about the service. With `nvml`, the first GPUs of the cluster are those of
+        this machine; all others are emulated. Raises Fenced if a service of a higher term has the folder."""
+        self._now = now
+        self._folder = folder.absolute()
+        self._folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._fence = Fence(self._folder, term)
+        self._locks = Locks(self._folder / "locks")
+        gpus = [Gpu(node.name, number) for node in cluster.nodes for number in range(node.gpus)]
+        uuids = dict(zip(gpus, (each.uuid for each in nvml.detect()), strict=False)) if nvml is not None else {}
+        cgroup = cgroups.own_cgroup() if use_cgroups else None
+        self._starter = Starter(cluster, self._folder, self._locks, now, contact, uuids, cgroup)
+        self._gpus = GpuStates(cluster, self._locks, self._folder / "gpus")
         self._selector = selectors.DefaultSelector()
         self._woken, self._alarm = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._woken, selectors.EVENT_READ)
-        self._jobs: dict[str, Job] = {}
-        self._runs: dict[str, _Run] = {}
-        self._ended: dict[str, JobEnded] = {}  # by job: how its latest run ended
-        self._tombstones: dict[str, JobEnded] = {}  # by job: the latest lease that was stopped before it started
+        self._watched: set[int] = set()
+        self._launches: dict[str, Launch] = {}
+        self._leases = LeaseTable(self._folder, self._locks, self._gpus, self._selector)
+        self._queued: dict[int, Start] = {}  # by epoch: a start that waits for the end of older leases of its jobs
+        self._unrecorded: dict[str, EndRecord] = {}  # by job: an end that could not be recorded, or of no lease
+        self._events: list[Event] = []  # to be returned by the next `wait`
+        self._unacknowledged: list[Path] = []  # entries of leases whose end was returned
+        self._is_woken = False
+        self._adopt()
+        self._gpus.probe([gpu for gpu in gpus if not self._leases.using(gpu)], now())
+        self._watch = GpuWatch(nvml, list(uuids), self._leases.is_ours, self.wake) if nvml is not None else None
 
     def __enter__(self) -> Self:
         return self
@@ -176,14 +106,13 @@ class LocalEngine:
         self.close()
 
     def close(self) -> None:
-        """Kills everything that is left."""
-        for run in self._runs.values():
-            run.kill()
-        for run in self._runs.values():
-            self._unwatch(run)
-            run.bury()
-        self._runs.clear()
+        """Leaves everything running, for the next engine on this folder."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+        self._leases.close()
         self._selector.close()
+        self._fence.close()
         for descriptor in (self._woken, self._alarm) if self._alarm >= 0 else ():
             os.close(descriptor)
         self._woken = self._alarm = -1
@@ -193,252 +122,259 @@ class LocalEngine:
         with suppress(BlockingIOError):  # full: it is awake anyway
             os.write(self._alarm, b"\0")
 
-    @property
-    def now(self) -> float:
-        return time.monotonic() - self._made_at
+    def watch(self, descriptor: int) -> None:
+        """Lets `wait` return whenever this descriptor is readable, too."""
+        self._watched.add(descriptor)
+        self._selector.register(descriptor, selectors.EVENT_READ)
 
-    def expect(self, arrival: Arrival) -> None:
-        """Registers a job that is submitted elsewhere."""
-        self._jobs.setdefault(arrival.job.id, arrival.job)
+    def unwatch(self, descriptor: int) -> None:
+        self._watched.discard(descriptor)
+        self._selector.unregister(descriptor)
+
+    def expect(self, launch: Launch) -> None:
+        """Registers how a job is run, before its first start."""
+        self._launches[launch.job_id] = launch
+
+    def forget(self, job_id: str) -> None:
+        """Drops how a job is run: it will not start again. Its files remain."""
+        self._launches.pop(job_id, None)
+        self._unrecorded.pop(job_id, None)
+
+    def specification(self, job_id: str) -> Plain | None:
+        """What the launch of a running job said about it; None if the job does not run."""
+        lease = self._leases.get(job_id)
+        return None if lease is None else lease.start.specification
+
+    def stop_all(self, grace_seconds: float | None = None) -> None:
+        """Tells all jobs to stop, with this grace period or that of each; their ends are reported by `wait`."""
+        with self._fence.held():
+            self._queued.clear()
+            for lease in self._leases:
+                lease.stop(lease.start.grace_seconds if grace_seconds is None else grace_seconds, self._now())
 
     def wait(self, until: float) -> Moment | None:
+        """The next events. What earlier calls returned counts as received."""
+        self._acknowledge()
+        self._poll(0.0)
         while True:
-            now = self.now
-            events = self._take_ends(now)
-            self._take_outside(now, events)
-            self._take_arrivals(now, events)
-            if events or now >= until or self._is_woken():
-                return Moment(self.now, events)
-            due_at = min(until, self._due_at())
-            if due_at == inf and not self._runs:
+            now = self._now()
+            events = self._take_events(now)
+            if events or self._is_woken or now >= until:
+                self._is_woken = False
+                return Moment(self._now(), events)
+            due_at = min(until, self._leases.due_at, self._gpus.due_at)
+            if due_at == inf and not self._leases and not self._watched and self._watch is None:
                 return None
-            self._sleep(due_at)
+            self._poll(due_at - now)
 
     def execute(self, commands: Sequence[Command]) -> Sequence[Event]:
         replies: list[Event] = []
         for command in commands:
             match command:
                 case Start():
-                    for job_id, steps_done in zip(command.job_ids, command.steps_done, strict=True):
-                        replies.extend(self._start(command, job_id, steps_done))
+                    with self._fence.held():
+                        replies.extend(self._start(command))
                 case Stop():
-                    replies.extend(self._stop(command))
+                    with self._fence.held():
+                        replies.extend(self._stop(command))
                 case Survey():
-                    running = [
-                        Running(each, run.epoch, run.gpus, run.steps(), cells=run.cells)
-                        for each, run in self._runs.items()
-                    ]
-                    replies.append(Surveyed(self.now, tuple(running)))
+                    replies.extend(self._survey())
         return replies
 
-    # Events
+    # Waiting
 
-    def _due_at(self) -> float:
-        """The time of the next event that is not the end of a process."""
-        due_at = min((run.kill_at for run in self._runs.values()), default=inf)
-        if self._next_arrival is not None:
-            due_at = min(due_at, self._next_arrival.submitted_at)
-        if self._outside:
-            due_at = min(due_at, self._outside[-1].at)
-        return due_at
-
-    def _sleep(self, until: float) -> None:
-        """Sleeps until that time, or until the leader of a group ends; possibly shorter."""
-        must_poll = any(run.pidfd is None for run in self._runs.values())
-        seconds_max = _POLL_SECONDS if must_poll else _SLEEP_SECONDS_MAX
-        self._selector.select(min(max(until - self.now, 0.0), seconds_max))
-
-    def _is_woken(self) -> bool:
-        with suppress(BlockingIOError):
-            return bool(os.read(self._woken, 4096))
-        return False
-
-    def _take_ends(self, now: float) -> list[Event]:
-        events: list[Event] = []
-        for run in list(self._runs.values()):
-            if run.kill_at <= now:
-                run.kill()
-            if not run.leader_has_ended():
-                continue
-            if run.lingers():
-                self._unwatch(run)  # the end of its leader is no longer news
+    def _poll(self, seconds: float) -> None:
+        """Waits for something to happen."""
+        for key, _ in self._selector.select(max(min(seconds, _SLEEP_SECONDS_MAX), 0.0)):
+            if key.fd == self._woken:
+                os.read(self._woken, 4096)
+                self._is_woken = True
+            elif key.fd in self._watched:
+                self._is_woken = True
             else:
-                events.append(self._end(run))
+                self._leases.supervisor_ended(key.data)
+
+    def _take_events(self, now: float) -> list[Event]:
+        for lease in self._leases.due(now):
+            with self._fence.held():
+                end = self._leases.end_of(lease, self._watch, now)
+                if end is not None:
+                    self._end(lease, end)
+        if self._watch is not None:
+            self._gpus.driver_reports(self._watch.found)
+        events = [*self._gpus.changes(now), *self._events]
+        self._events = []
+        ends = [event for event in events if isinstance(event, JobEnded)]
+        self._unacknowledged.extend(self._starter.entry(event.job_id, event.epoch) for event in ends)
         return events
 
-    def _take_outside(self, now: float, events: list[Event]) -> None:
-        while self._outside and self._outside[-1].at <= now:
-            event = self._outside.pop()
-            events.append(event)
-            if isinstance(event, NodeChanged) and event.health is Health.FAILED:
-                events.extend(self._lose(event.node))
-            elif isinstance(event, JobSubmitted):
-                self._jobs.setdefault(event.job.id, event.job)
+    def _acknowledge(self) -> None:
+        for entry in self._unacknowledged:
+            with suppress(OSError):
+                entry.unlink()
+        self._unacknowledged.clear()
+        self._gpus.acknowledge()
 
-    def _take_arrivals(self, now: float, events: list[Event]) -> None:
-        while self._next_arrival is not None and self._next_arrival.submitted_at <= now:
-            job = self._next_arrival
-            self._jobs.setdefault(job.id, job)
-            events.append(JobSubmitted(job.submitted_at, job))
-            self._next_arrival = next(self._arrivals, None)
+    # Starting
 
-    def _lose(self, node: str) -> list[Event]:
-        if node not in self._cluster.node_index:
-            return []
-        lost = [run for run in self._runs.values() if any(gpu.node == node for gpu in run.gpus)]
-        return [self._end(run, Ending.LOST, f"node {node} failed") for run in lost]
+    def _start(self, command: Start) -> list[Event]:
+        """Starts those jobs of a bundle that do not run yet. They share the locks of their GPUs."""
+        replies: list[Event] = []
+        fresh: list[str] = []
+        for job_id in command.job_ids:
+            known = self._known(command, job_id)
+            replies.extend(known or ())
+            if known is None:
+                fresh.append(job_id)
+        former = self._former(command)
+        for lease in former:
+            # The scheduler has given up the former lease. The two must not run at the same time.
+            lease.stop(0.0, self._now())
+            self._queued[command.epoch] = command
+        return replies if former or not fresh else [*replies, *self._launch_all(command, fresh)]
 
-    # Commands
+    def _former(self, command: Start) -> list[RunningLease]:
+        """Older leases of these jobs that still run."""
+        leases = [self._leases.get(job_id) for job_id in command.job_ids]
+        return [lease for lease in leases if lease is not None and lease.start.epoch < command.epoch]
 
-    def _start(self, command: Start, job_id: str, steps_done: float) -> tuple[Event, ...]:
-        epoch, run, ended = command.epoch, self._runs.get(job_id), self._ended.get(job_id)
-        tombstone = self._tombstones.get(job_id)
-        if tombstone is not None and epoch <= tombstone.epoch and (run is None or run.epoch != epoch):
-            return (tombstone,) if epoch == tombstone.epoch else ()
-        if run is not None:
-            if epoch <= run.epoch:
-                return (JobStarted(self.now, job_id, epoch),) if epoch == run.epoch else ()
-            # The scheduler has given up the former lease; two runs would corrupt each other's checkpoints.
-            former = self._end(run) if run.leader_has_ended() else self._end(run, Ending.STOPPED, "started anew")
-            return (former, *self._start(command, job_id, steps_done))
-        if ended is not None:
-            if epoch <= ended.epoch:
-                return (ended,) if epoch == ended.epoch else ()
-            if ended.ending is Ending.FINISHED:
-                # The message was lost on the way; send it again.
-                return (self._remember(ended._replace(at=self.now, epoch=epoch)),)
+    def _launch_all(self, command: Start, job_ids: Sequence[str]) -> list[Event]:
+        gpu_locks: list[int] = []
         try:
-            self._runs[job_id] = self._launch(command, job_id, steps_done)
-        except (OSError, ValueError) as error:
-            message = f"cannot start: {error}"
-            return (self._remember(JobEnded(self.now, job_id, epoch, Ending.FAILED, steps_done, message)),)
-        return (JobStarted(self.now, job_id, epoch),)
+            for gpu in command.gpus:
+                gpu_locks.append(self._take_gpu(gpu))  # noqa: PERF401  those taken so far must be closed
+            return [self._launch(command, job_id, gpu_locks) for job_id in job_ids]
+        except (LockTaken, OSError) as error:
+            return [self._refuse(command, job_id, Ending.LOST, str(error)) for job_id in job_ids]
+        finally:
+            for lock in gpu_locks:
+                os.close(lock)
 
-    def _launch(self, command: Start, job_id: str, steps_done: float) -> _Run:
-        job = self._jobs.get(job_id)
-        if job is None:
-            raise ValueError("no such job was submitted")
-        if not job.command.strip():
-            raise ValueError("the job has no command")
-        folder = self._directory / folder_name(job_id)
-        folder.mkdir(parents=True, exist_ok=True)
-        spoil_half_a_line(reports_file(folder))
-        inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
-        with output_file(folder).open("ab") as output:
-            output_at_start_bytes = output.tell()  # before the job moves it: the position is shared
-            process = subprocess.Popen(
-                job.command,
-                shell=True,
-                cwd=job.workdir or folder,
-                env=inherited | self._environment(command, job, steps_done, folder),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            run = _Run(job, command.epoch, command.gpus, steps_done, folder, output_at_start_bytes, process)
-            run.cells = command.cells
-        self._watch(run)
-        return run
+    def _known(self, command: Start, job_id: str) -> Sequence[Event] | None:
+        """The answer to a start that was carried out before, or must not be; None if it is to be carried out."""
+        epoch, lease, past = command.epoch, self._leases.get(job_id), self._history(job_id)
+        if lease is not None and epoch == lease.start.epoch:
+            return (JobStarted(self._now(), job_id, epoch),)
+        if lease is not None and epoch < lease.start.epoch:
+            return ()
+        for end in (past.tombstone, past.ended):
+            if end is not None and epoch <= end.epoch:
+                return (end.event(self._now()),) if epoch == end.epoch else ()
+        if lease is None and past.ended is not None and past.ended.ending is Ending.FINISHED:
+            return (past.ended.event(self._now())._replace(epoch=epoch),)  # the message was lost on the way
+        return None
 
-    def _environment(self, command: Start, job: Job, steps_done: float, folder: Path) -> dict[str, str]:
-        gpus = ",".join(map(str, self._cluster.positions(command.gpus).tolist()))
-        environment = {
-            "HORAE_JOB": job.id,
-            "HORAE_EPOCH": str(command.epoch),
-            "HORAE_GPUS": gpus,
-            "HORAE_GPU_TYPE": command.shape.accelerator,
-            "HORAE_LEVEL": command.shape.level,
-            "HORAE_STEPS_DONE": f"{steps_done:.17g}",  # all digits, but no ".0" to break a shell script
-            "HORAE_CHECKPOINT": str(checkpoint_file(folder)),
-            "HORAE_REPORTS": str(reports_file(folder)),
-            "CUDA_VISIBLE_DEVICES": gpus,
-        }
-        if job.steps_total is not None:
-            environment["HORAE_STEPS_TOTAL"] = f"{job.steps_total:.17g}"
-        former = checkpoint_file(self._directory / folder_name(job.continues))
-        if job.continues and former.exists():
-            environment["HORAE_CONTINUES"] = str(former)
-        return environment
+    def _history(self, job_id: str) -> History:
+        past = history(JobFolder.of(self._folder, job_id))
+        other = self._unrecorded.get(job_id)
+        if other is not None and (past.ended is None or past.ended.epoch < other.epoch):
+            return History(other, past.tombstone)
+        return past
 
-    def _entomb(self, command: Stop) -> tuple[Event, ...]:
+    def _take_gpu(self, gpu: Gpu) -> int:
+        users = [lease.start for lease in self._leases.using(gpu)]
+        try:
+            return self._locks.take_gpu(gpu)
+        except LockTaken as error:
+            if users:
+                raise LockTaken(f"GPU {gpu} is held by lease {users[0].epoch} of job {users[0].job_id}") from None
+            self._gpus.lock_taken(gpu, str(error), self._now())
+            raise
+
+    def _launch(self, command: Start, job_id: str, gpu_locks: Sequence[int]) -> Event:
+        launch = self._launches.get(job_id)
+        if launch is None:
+            return self._refuse(command, job_id, Ending.FAILED, "no such job was submitted")
+        try:
+            start = self._starter.start(command, launch, gpu_locks)
+        except ValueError as error:
+            return self._refuse(command, job_id, Ending.FAILED, str(error))
+        except (LockTaken, OSError) as error:
+            return self._refuse(command, job_id, Ending.LOST, str(error))
+        self._unrecorded.pop(job_id, None)
+        self._leases.add(RunningLease(start, JobFolder.of(self._folder, job_id)))
+        return JobStarted(self._now(), job_id, command.epoch)
+
+    def _refuse(self, command: Start, job_id: str, ending: Ending, message: str) -> JobEnded:
+        steps = command.steps_done[command.job_ids.index(job_id)]
+        end = EndRecord(job_id, command.epoch, ending, steps, f"cannot start: {message}")
+        self._unrecorded[job_id] = end
+        return end.event(self._now())
+
+    # Stopping
+
+    def _stop(self, command: Stop) -> Sequence[Event]:
+        lease = self._leases.get(command.job_id)
+        if lease is not None and lease.start.epoch == command.epoch:
+            lease.stop(command.grace_seconds, self._now())
+            return ()
+        return self._entomb(command)
+
+    def _entomb(self, command: Stop) -> Sequence[Event]:
         """Records a stop of a lease that does not run, so that its start does nothing if it arrives later."""
         job_id, epoch = command.job_id, command.epoch
-        run, ended = self._runs.get(job_id), self._ended.get(job_id)
-        if ended is not None and ended.ending is Ending.FINISHED:
-            return (ended._replace(epoch=epoch),)
-        if run is not None and epoch < run.epoch:
+        lease, past = self._leases.get(job_id), self._history(job_id)
+        if past.ended is not None and past.ended.ending is Ending.FINISHED:
+            return (past.ended.event(self._now())._replace(epoch=epoch),)
+        if lease is not None and epoch < lease.start.epoch:
             return ()
-        if ended is not None and ended.epoch >= epoch:
-            return (ended,) if ended.epoch == epoch else ()
-        tombstone = self._tombstones.get(job_id)
-        if tombstone is None or tombstone.epoch < epoch:
-            steps = run.steps() if run is not None else 0.0 if ended is None else ended.steps
-            tombstone = self._tombstones[job_id] = JobEnded(self.now, job_id, epoch, Ending.STOPPED, steps)
-        return (tombstone,) if tombstone.epoch == epoch else ()
+        for end in (past.ended, past.tombstone):
+            if end is not None and epoch <= end.epoch:
+                return (end.event(self._now()),) if epoch == end.epoch else ()
+        return self._bury(command, past)
 
-    def _stop(self, command: Stop) -> tuple[Event, ...]:
-        run = self._runs.get(command.job_id)
-        if run is None or run.epoch != command.epoch:
-            return self._entomb(command)
-        # A job that has just ended by itself was not stopped, and grace is given once.
-        if not run.stopping and not run.leader_has_ended():
-            run.stop(self.now + command.grace_seconds)
-        return ()
+    def _bury(self, command: Stop, past: History) -> Sequence[Event]:
+        job_id, lease = command.job_id, self._leases.get(command.job_id)
+        steps = 0.0 if past.ended is None else past.ended.steps
+        steps = steps if lease is None else lease.as_found().steps
+        tombstone = EndRecord(job_id, command.epoch, Ending.STOPPED, steps)
+        files = JobFolder.of(self._folder, job_id).lease(command.epoch)
+        try:
+            files.path.mkdir(mode=0o711, parents=True, exist_ok=True)
+            write_record(files.tombstone, tombstone)
+        except OSError:
+            return ()  # it is not durable, so the stop is not answered, and comes again
+        return (tombstone.event(self._now()),)
 
-    def _end(self, run: _Run, ending: Ending | None = None, message: str = "") -> JobEnded:
-        """Ends a run; if no ending is given, the leader's exit determines it."""
-        self._unwatch(run)
-        run.bury()
-        del self._runs[run.job.id]
-        if ending is None:
-            ending = run.ending()
-            message = run.complaint() if ending is Ending.FAILED else ""
-        return self._remember(JobEnded(self.now, run.job.id, run.epoch, ending, run.steps(), message))
+    # What runs, and how it ends
 
-    def _remember(self, event: JobEnded) -> JobEnded:
-        self._ended[event.job_id] = event
-        return event
+    def _adopt(self) -> None:
+        """Finds what runs, and what has ended and was not received."""
+        found: list[StartRecord] = []
+        for entry, files in self._starter.entries():
+            start = read_record(StartRecord, files.start)
+            if start is not None:
+                found.append(start)
+            else:  # its service died before it could start the job
+                entry.unlink()
+        for start in sorted(found, key=lambda start: start.epoch, reverse=True):
+            folder = JobFolder.of(self._folder, start.job_id)
+            end = read_record(EndRecord, folder.lease(start.epoch).ended)
+            if end is None and self._leases.get(start.job_id) is None:
+                self._leases.add(RunningLease(start, folder))
+            else:
+                self._events.append((end or end_of(start, folder)).event(self._now()))
 
-    # Wake-up at the end of a process
+    def _survey(self) -> list[Event]:
+        """Everything that runs; ends that were not reported yet come first, so that none is taken for lost."""
+        self._poll(0.0)
+        now = self._now()
+        events = self._take_events(now)
+        return [*events, Surveyed(now, tuple(lease.as_found() for lease in self._leases))]
 
-    def _watch(self, run: _Run) -> None:
-        if not hasattr(os, "pidfd_open"):
-            return
-        with suppress(OSError):  # an old kernel, or too many open files
-            run.pidfd = os.pidfd_open(run.process.pid)
-            self._selector.register(run.pidfd, selectors.EVENT_READ)
-
-    def _unwatch(self, run: _Run) -> None:
-        if run.pidfd is not None:
-            with suppress(KeyError):
-                self._selector.unregister(run.pidfd)
-            os.close(run.pidfd)
-            run.pidfd = None
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _group_lives(group: int) -> bool:
-    """Whether a process of the group still runs; ended but unreaped processes do not count."""
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # a process exists
-    return any(_runs_in_group(stat, group) for stat in Path("/proc").glob("[0-9]*/stat"))
-
-
-def _runs_in_group(stat: Path, group: int) -> bool:
-    try:
-        # The name of the program may contain anything, even a parenthesis.
-        state, _, its_group, *_ = stat.read_text(errors="replace").rpartition(")")[2].split()
-    except (OSError, ValueError):
-        return False  # it has just ended
-    return int(its_group) == group and state not in "ZX"
+    def _end(self, lease: RunningLease, end: EndRecord) -> None:
+        """Records an end, and starts what has waited for it."""
+        start, folder = lease.start, lease.folder
+        try:
+            write_record(lease.files.ended, end, durable=False)
+        except OSError:
+            self._unrecorded[start.job_id] = end
+        self._leases.remove(lease)
+        checkpoint = newest_published(folder)
+        kept = None if checkpoint is None else checkpoint.epoch
+        if kept == start.epoch or end.ending is Ending.FINISHED:
+            delete_unused(folder, start.epoch, kept)
+        self._events.append(end.event(self._now()))
+        for command in [each for each in self._queued.values() if not self._former(each)]:
+            del self._queued[command.epoch]
+            self._events.extend(self._start(command))

@@ -2,14 +2,15 @@
 
     python -m horae.engines.local.example_trainer --steps 100 --steps-per-second 10 --speed a100=20 --loss 0.05,1,0.2
 
-It shows everything that such a program has to do: resume at its checkpoint, periodically write the number of saved
-steps, and on SIGTERM finish its step, save and exit. As a trial of a search it also reports its loss, takes its number
-of steps from the environment, and continues from an earlier job's checkpoint.
+It shows everything that such a program has to do: resume at its checkpoint, periodically save and publish another,
+and on SIGTERM finish its step, save and exit. As a trial of a search it also reports its loss, takes its number of
+steps from the environment, and continues from an earlier job's checkpoint.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 STOPPED = 75  # EX_TEMPFAIL of sysexits.h: try again later
 CHECKPOINT_SECONDS = 0.25
@@ -34,31 +36,41 @@ class Stopper:
         self.told = True
 
 
-class Checkpoint:
-    def __init__(self, path: str) -> None:
-        self._path = Path(path) if path else None
+class State(NamedTuple):
+    """What a checkpoint holds: the steps of this job, and those of earlier jobs whose work it continues."""
+
+    steps: int = 0
+    before: int = 0
+
+    @classmethod
+    def load(cls, path: str) -> State:
+        """The state in a checkpoint; nothing done if there is none."""
+        try:
+            saved = json.loads(Path(path).read_text()) if path else {}
+            return cls(int(saved.get("steps", 0)), int(saved.get("before", 0)))
+        except (OSError, ValueError, AttributeError):
+            return cls()
+
+
+class Checkpoints:
+    """Saves states in the folder of this lease, and publishes each when it is complete."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder) if folder else None
+        self._last: Path | None = None
         self.due_at = time.monotonic() + CHECKPOINT_SECONDS
 
-    def load(self) -> int:
-        return _number(self._path)
-
-    def take_over(self, former: Checkpoint) -> int:
-        """The steps done by an earlier job and those before it; kept for the job that continues this one."""
-        before = former.load() + _number(former._beside)
-        if before and self._beside is not None:
-            self._beside.write_text(f"{before}\n")
-        return before
-
-    @property
-    def _beside(self) -> Path | None:
-        return None if self._path is None else self._path.with_name(self._path.name + ".before")
-
-    def save(self, steps: int) -> None:
-        if self._path is not None:
-            # Readers of the file see the old number or the new one, never a part of it.
-            new = self._path.with_name(self._path.name + ".new")
-            new.write_text(f"{steps}\n")
-            new.replace(self._path)
+    def save(self, state: State) -> None:
+        if self._folder is not None:
+            file = self._folder / f"steps-{state.steps}.json"
+            file.write_text(json.dumps(state._asdict()))
+            # The file is complete before it is published; readers see the old publication or the new one.
+            new = self._folder / "saved.json.new"
+            new.write_text(json.dumps({"steps": state.steps, "path": file.name}))
+            new.replace(self._folder / "saved.json")
+            if self._last not in (None, file):
+                self._last.unlink(missing_ok=True)
+            self._last = file
         self.due_at = time.monotonic() + CHECKPOINT_SECONDS
 
 
@@ -77,48 +89,47 @@ class Losses:
 
 
 def train(
-    steps_total: int, steps_per_second: float, checkpoint: Checkpoint, losses: Losses, steps: int, stopper: Stopper
+    steps_total: int, steps_per_second: float, checkpoints: Checkpoints, losses: Losses, state: State, stopper: Stopper
 ) -> int:
     """Runs the remaining steps and returns the exit code."""
     step_ends_at = time.monotonic()
-    while steps < steps_total:
+    while state.steps < steps_total:
         if stopper.told:
-            checkpoint.save(steps)
-            print(f"stopped after step {steps}", flush=True)
+            checkpoints.save(state)
+            print(f"stopped after step {state.steps}", flush=True)
             return STOPPED
         step_ends_at += 1 / steps_per_second
         time.sleep(max(step_ends_at - time.monotonic(), 0.0))
-        steps += 1
-        losses.report(steps)
-        if time.monotonic() >= checkpoint.due_at:
-            checkpoint.save(steps)
-    checkpoint.save(steps)
+        state = state._replace(steps=state.steps + 1)
+        losses.report(state.steps)
+        if time.monotonic() >= checkpoints.due_at:
+            checkpoints.save(state)
+    checkpoints.save(state)
     print(f"finished all {steps_total} steps", flush=True)
     return 0
+
+
+def begin() -> State:
+    """Where to begin: at the newest checkpoint of this job, else at that of the job whose work it continues."""
+    state = State.load(os.environ.get("HORAE_CHECKPOINT", ""))
+    steps = max(state.steps, int(float(os.environ.get("HORAE_STEPS_DONE", "0"))))
+    former = State.load(os.environ.get("HORAE_CONTINUES", ""))
+    return State(steps, state.before or former.steps + former.before)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     stopper = Stopper()
     asked = _parser().parse_args(arguments)
     gpu_type = os.environ.get("HORAE_GPU_TYPE", "")
-    checkpoint = Checkpoint(os.environ.get("HORAE_CHECKPOINT", ""))
-    steps = max(int(float(os.environ.get("HORAE_STEPS_DONE", "0"))), checkpoint.load())
+    state = begin()
     total = asked.steps
     if total is None:
         total = ceil(float(os.environ["HORAE_STEPS_TOTAL"]) * (1 - 1e-9))  # a trial's part may have been rounded up
-    before = checkpoint.take_over(Checkpoint(os.environ.get("HORAE_CONTINUES", "")))
-    losses = Losses(os.environ.get("HORAE_REPORTS", ""), asked.loss, before)
-    after = f" after {before} of earlier jobs" if before else ""
-    print(f"step {steps} of {total} on {gpu_type or 'anything'}{after}", flush=True)
+    losses = Losses(os.environ.get("HORAE_REPORTS", ""), asked.loss, state.before)
+    after = f" after {state.before} of earlier jobs" if state.before else ""
+    print(f"step {state.steps} of {total} on {gpu_type or 'anything'}{after}", flush=True)
     speed = dict(asked.speed).get(gpu_type, asked.steps_per_second)
-    return train(total, speed, checkpoint, losses, steps, stopper)
-
-
-def _number(path: Path | None) -> int:
-    try:
-        return 0 if path is None else int(float(path.read_text()))
-    except (OSError, ValueError, OverflowError):
-        return 0
+    return train(total, speed, Checkpoints(os.environ.get("HORAE_CHECKPOINT_DIR", "")), losses, state, stopper)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,17 +1,26 @@
-"""The files of a job of the local engine: its folder, the contents, and how they are read."""
+"""The files of a job of the local engine: its folder, what is in it, and the losses that the job has reported.
+
+jobs/<job>/output.log, output.log.1   what it has written
+jobs/<job>/reports                    the losses that it has reported, see `HORAE_REPORTS`
+jobs/<job>/work/                      where it runs, unless it names a folder
+jobs/<job>/leases/<epoch>/            the records of a lease, and `checkpoint/`, which belongs to the job
+"""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from dataclasses import dataclass
 from hashlib import sha256
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
 from urllib.parse import quote
 
+from horae.engines.local.untrusted_files import open_regular
 from horae.engines.search.loss_forecast import Report
 
 _NAME_CHARACTERS_MAX = 120
-_MESSAGE_BYTES_MAX = 400
+_REPORTS_BYTES_MAX = 1 << 22  # of one reading
 
 
 def folder_name(job_id: str) -> str:
@@ -25,66 +34,111 @@ def folder_name(job_id: str) -> str:
     return name
 
 
-def output_file(folder: Path) -> Path:
-    return folder / "output.log"
+@dataclass(frozen=True, slots=True)
+class LeaseFolder:
+    path: Path
+
+    @property
+    def start(self) -> Path:
+        return self.path / "start.json"
+
+    @property
+    def stop(self) -> Path:
+        return self.path / "stop.json"
+
+    @property
+    def exit(self) -> Path:
+        return self.path / "exit.json"
+
+    @property
+    def ended(self) -> Path:
+        return self.path / "ended.json"
+
+    @property
+    def tombstone(self) -> Path:
+        return self.path / "tombstone"
+
+    @property
+    def sessions(self) -> Path:
+        return self.path / "sessions.json"
+
+    @property
+    def supervisor_log(self) -> Path:
+        return self.path / "supervisor.log"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint"
+
+    @property
+    def sdk(self) -> Path:
+        """A file that the SDK writes when it starts: such a job saves and resumes."""
+        return self.checkpoint / "sdk.json"
 
 
-def checkpoint_file(folder: Path) -> Path:
-    return folder / "checkpoint"
+@dataclass(frozen=True, slots=True)
+class JobFolder:
+    path: Path
 
+    @classmethod
+    def of(cls, engine: Path, job_id: str) -> JobFolder:
+        return cls(engine / "jobs" / folder_name(job_id))
 
-def reports_file(folder: Path) -> Path:
-    return folder / "reports"
+    @property
+    def output(self) -> Path:
+        return self.path / "output.log"
 
+    @property
+    def reports(self) -> Path:
+        return self.path / "reports"
 
-def read_steps(checkpoint: Path) -> float:
-    try:
-        steps = float(checkpoint.read_text())
-    except (OSError, ValueError):
-        return 0.0
-    return steps if isfinite(steps) else 0.0
+    @property
+    def work(self) -> Path:
+        return self.path / "work"
 
+    @property
+    def leases(self) -> Path:
+        return self.path / "leases"
 
-def last_line(output: Path, start_bytes: int) -> str:
-    """The last non-empty line written after this position."""
-    try:
-        with output.open("rb") as file:
-            end_bytes = file.seek(0, os.SEEK_END)
-            file.seek(max(start_bytes, end_bytes - _MESSAGE_BYTES_MAX))
-            written = file.read(_MESSAGE_BYTES_MAX).decode(errors="replace")
-    except OSError:
-        return ""
-    lines = [line.strip() for line in written.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+    def lease(self, epoch: int) -> LeaseFolder:
+        return LeaseFolder(self.leases / str(epoch))
+
+    def epochs(self) -> list[int]:
+        """The epochs of all leases on record, in order."""
+        try:
+            return sorted(int(each.name) for each in self.leases.iterdir() if each.name.isdecimal())
+        except OSError:
+            return []
 
 
 # Losses reported by jobs of the local engine: lines `steps loss` in a file per job, see `HORAE_REPORTS`
 
 
 class LocalReports:
-    """Reads loss reports from the engine's `directory`.
+    """Reads loss reports from the engine's folder.
 
     A report is returned once, unless its file has since shrunk or vanished.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, engine: Path) -> None:
+        self._engine = engine
         self._read_bytes: dict[str, int] = {}  # by job: how far its file was read
 
     def until(self, job_id: str, steps: float) -> list[Report]:
         """New reports of a job, including those of steps that are not saved yet, because a measured loss is known."""
-        path = reports_file(self._directory / folder_name(job_id))
+        path = JobFolder.of(self._engine, job_id).reports
         try:
-            with path.open("rb") as file:
+            with os.fdopen(open_regular(path), "rb", buffering=0) as file:
                 start = self._read_bytes.get(job_id, 0)
-                file.seek(start if start <= file.seek(0, os.SEEK_END) else 0)
-                written = file.read()
-                end = file.tell()
+                start = file.seek(start if start <= file.seek(0, os.SEEK_END) else 0)
+                written = file.read(_REPORTS_BYTES_MAX) or b""
         except OSError:
             self._read_bytes.pop(job_id, None)
             return []
         whole, _, half = written.rpartition(b"\n")
-        self._read_bytes[job_id] = end - len(half)  # a partly written line will be read again
+        if len(half) == _REPORTS_BYTES_MAX:
+            half = b""  # not a line: read on behind it
+        self._read_bytes[job_id] = start + len(written) - len(half)  # a partly written line will be read again
         found = (_report(job_id, line) for line in whole.splitlines())
         return [report for report in found if report is not None]
 
@@ -101,10 +155,7 @@ def _report(job_id: str, line: bytes) -> Report | None:
 def spoil_half_a_line(path: Path) -> None:
     """Terminates the half line of a run that was killed while writing,
     so that the next run's first line is separate."""
-    try:
-        with path.open("r+b") as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
-            if file.read(1) not in (b"", b"\n"):
-                file.write(b" cut\n")
-    except OSError:
-        return  # the file does not exist, or is not writable
+    with suppress(OSError), os.fdopen(open_regular(path, os.O_RDWR), "r+b") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+        if file.read(1) not in (b"", b"\n"):
+            file.write(b" cut\n")

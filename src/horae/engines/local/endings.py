@@ -1,0 +1,60 @@
+"""How a lease has ended, from its records."""
+
+from __future__ import annotations
+
+import signal
+
+from horae.engines.local.checkpoints import newest_published
+from horae.engines.local.job_files import JobFolder
+from horae.engines.local.processes import boot_id
+from horae.engines.local.records import EndRecord, ExitRecord, StartRecord, read_record
+from horae.engines.local.untrusted_files import is_regular
+from horae.model.events import Ending
+
+LEFT_AFTER_SAVING = 75  # EX_TEMPFAIL of sysexits.h: try again later
+
+
+def end_of(start: StartRecord, folder: JobFolder) -> EndRecord:
+    """The end of a lease of which nothing runs any more."""
+    exit = read_record(ExitRecord, folder.lease(start.epoch).exit)
+    steps = saved_steps(start, folder)
+    ending, message = _ending(start, exit, steps, is_regular(folder.lease(start.epoch).sdk))
+    return EndRecord(start.job_id, start.epoch, ending, steps, message)
+
+
+def saved_steps(start: StartRecord, folder: JobFolder) -> float:
+    """The saved steps. Unsound checkpoints count as no progress, and saved progress never decreases."""
+    checkpoint = newest_published(folder)
+    return start.steps_at_start if checkpoint is None else max(checkpoint.steps, start.steps_at_start)
+
+
+def _ending(start: StartRecord, exit: ExitRecord | None, steps: float, can_resume: bool) -> tuple[Ending, str]:
+    if exit is None:
+        was_restarted = start.boot_id != boot_id()
+        return Ending.LOST, "the machine was restarted" if was_restarted else "its supervisor was killed"
+    if exit.never_started:
+        return Ending.LOST, "the service ended before the job could start"
+    if exit.error:
+        return Ending.FAILED, f"cannot start: {exit.error}"
+    if exit.told:
+        # Programs that save when they are told to stop may well exit with 0; those with the SDK do not.
+        is_complete = can_resume or (start.steps_total is not None and steps >= start.steps_total)
+        return (Ending.FINISHED if exit.status == 0 and is_complete else Ending.STOPPED), ""
+    if exit.status == 0:
+        return Ending.FINISHED, ""
+    if exit.status == LEFT_AFTER_SAVING and can_resume:
+        return Ending.STOPPED, ""
+    return Ending.FAILED, complaint(exit)
+
+
+def complaint(exit: ExitRecord) -> str:
+    """Why a job failed: how its leader ended, and the last line of its output."""
+    end = f"exit code {exit.status}" if exit.signal is None else f"killed by {_signal_name(exit.signal)}"
+    return f"{end}: {exit.last_line}" if exit.last_line else end
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
