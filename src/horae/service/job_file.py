@@ -161,17 +161,20 @@ def to_job(
 
 def deadline_at(text: str | None, at: float, unix_offset: float) -> float:
     """A deadline in seconds of the log, from a date or a time from now such as `12h`."""
-    if text is None:
-        return inf
+    return inf if text is None else moment(text, at + unix_offset, "deadline") - unix_offset
+
+
+def moment(text: str, now: float, field: str) -> float:
+    """A Unix time, from a date or a time from now such as `12h`; dates without a zone are local times."""
     try:
-        return at + seconds(text)
+        return now + seconds(text)
     except ValueError:
         pass
     try:
-        return max(0.0, datetime.fromisoformat(text).timestamp() - unix_offset)
+        return max(0.0, datetime.fromisoformat(text).timestamp())
     except (ValueError, OverflowError, OSError):
         remedy = "give a time from now such as 12h, or a date such as 2030-12-01T08:00"
-        raise JobError(f"is {shown(text)}", field="deadline", remedy=remedy) from None
+        raise JobError(f"is {shown(text)}", field=field, remedy=remedy) from None
 
 
 def gpu_counts(gpus: int | GpuRange) -> list[int]:

@@ -356,7 +356,7 @@ class PolicyView(BaseModel):
 class OfferView(BaseModel):
     app: str
     gpus: list[int]
-    rho: list[float]
+    rho: list[float | None]  # None: it would never finish
 
 
 class AuctionView(BaseModel):

@@ -14,7 +14,20 @@ from horae.service.api.database import open_engine
 from horae.service.api.limits import QueuedJobs
 from horae.service.api.loop_client import LoopClient
 from horae.service.api.middleware import Authentication, TokenCache
-from horae.service.api.routes import health, job_details, jobs
+from horae.service.api.reports import Reports
+from horae.service.api.routes import (
+    access,
+    accounts,
+    auctions,
+    cluster,
+    events,
+    health,
+    job_details,
+    jobs,
+    metrics,
+    progress,
+    tenants,
+)
 from horae.service.api.services import Services
 from horae.service.api.setup_reader import SetupReader
 from horae.service.api.writer import Writer
@@ -36,7 +49,7 @@ def create_app(context: Context) -> FastAPI:
         loop=LoopClient(context.state / SOCKET, context.loop_seconds),
         setups=SetupReader(),
         tokens=TokenCache(engine),
-        memory={"queued": QueuedJobs(context.limits)},
+        memory={"queued": QueuedJobs(context.limits), "reports": Reports()},
     )
     app = FastAPI(
         title="Horae",
@@ -50,9 +63,10 @@ def create_app(context: Context) -> FastAPI:
     app.state.services = services
     problems.install(app)
     app.add_middleware(Authentication, context=context, cache=services.tokens)
-    for router in (jobs.router, job_details.router, health.router):
-        app.include_router(router, prefix="/v1")
+    for resource in (jobs, job_details, progress, cluster, tenants, auctions, events, accounts, access, health):
+        app.include_router(resource.router, prefix="/v1")
     app.include_router(health.probes)
+    app.include_router(metrics.router)
     return app
 
 

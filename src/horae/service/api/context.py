@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 
 from horae.service.models import Role
@@ -23,13 +22,13 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits per user. Operators are exempt."""
+    """What one user may ask for. Operators are exempt."""
 
-    queued_jobs: float = 100_000  # jobs that have not ended
-    gpus: float = inf  # requested by all of a user's jobs that have not ended
-    duration_seconds: float = inf  # run time of one job; it is filled in where a job names none
-    body_bytes: int = 64 << 20  # of one request
-    streams: int = 200  # open at a time, per process
+    jobs_per_user: int | None = 10_000  # that have not ended
+    gpus_per_user: int | None = None  # of one job
+    max_duration: float | None = None  # of one job, in seconds; jobs that ask for none get this one
+    interactive_gpus: int = 1
+    interactive_duration: float = 7200.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,5 +38,7 @@ class Context:
     limits: Limits = Limits()
     users: Mapping[str, User] = field(default_factory=dict)  # by name: users that connect by the Unix socket
     own_uid: int = field(default_factory=os.getuid)  # the service's own user is an operator, as is root
+    body_bytes_max: int = 64 << 20  # of one request
+    streams_max: int = 200  # open at a time
     answer_seconds: float = 5.0  # how long a request waits for the loop's answer
     loop_seconds: float = 3.0  # how long a question to the loop may take

@@ -12,7 +12,7 @@ from sqlalchemy.sql.dml import Insert
 
 from horae.service.store.schema import leader, meta
 
-WRITES = "horae_writes"  # the execution option of connections whose transactions write
+WRITES = "writes"  # the execution option of connections whose transactions write
 BUSY_MILLISECONDS = 5000
 
 

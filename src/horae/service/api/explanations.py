@@ -50,9 +50,11 @@ def why_from_loop(answer: Mapping[str, Any], row: Any, clock: LogClock, visible:
     return why
 
 
-def why_from_tables(row: Any, reason: str) -> Why:
-    """What the tables say, when the loop does not answer."""
+def why_from_tables(row: Any, reason: str, *, is_away: bool) -> Why:
+    """What the tables say: the scheduler does not answer, or does not know the job (yet, or any longer)."""
     text = f"{row.id} is {row.state}" + (f": {reason}" if reason else "")
+    if is_away:
+        text += "\nThe scheduler does not answer at present; this is its last known state."
     return Why(
         job_id=row.id,
         state=row.state,
@@ -63,7 +65,7 @@ def why_from_tables(row: Any, reason: str) -> Why:
         holders=[],
         unblocked_by=[],
         next_decision_at=None,
-        text=f"{text}\nThe scheduler does not answer at present; this is its last known state.",
+        text=text,
     )
 
 

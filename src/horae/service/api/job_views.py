@@ -11,6 +11,7 @@ from horae.service.models import ENDED, JobSpec, JobView, LeaseView
 from horae.service.store.schema import jobs, progress
 
 WAITING = frozenset({"submitted", "waiting", "pending", "holding"})
+ON_GPUS = ("starting", "running", "stopping", "cancelling")
 
 
 def job_rows() -> Select[Any]:
@@ -21,6 +22,7 @@ def job_rows() -> Select[Any]:
         progress.c.steps.label("reported_steps"),
         progress.c.steps_per_second.label("steps_per_second"),
         progress.c.loss.label("loss"),
+        progress.c.resumable.label("reported_resumable"),
     ]
     return select(*columns, *reported).select_from(jobs.outerjoin(progress, jobs.c.id == progress.c.job_id))
 
@@ -44,7 +46,7 @@ def job_view(row: Any, clock: LogClock, reason: str = "", spec: str | None = Non
         gpu_type=row.held_type or row.gpu_type,
         places=row.places.split(),
         guaranteed=row.guaranteed,
-        resumable=row.resumable,
+        resumable=bool(row.resumable or row.reported_resumable),
         epoch=row.epoch,
         submitted_at=clock.unix(row.submitted_at),
         started_at=clock.unix_or_none(row.started_at),

@@ -64,7 +64,7 @@ class Authentication:
         try:
             if scope["path"] not in OPEN_PATHS:
                 scope.setdefault("state", {})["identity"] = await self._identity(scope)
-            receive = _bounded(scope, receive, self._context.limits.body_bytes)
+            receive = _bounded(scope, receive, self._context.body_bytes_max)
         except Exception as error:
             refused = problem_of(error)
             await response(refused.problem, refused.headers)(scope, receive, send)

@@ -7,12 +7,14 @@ import logging
 import os
 import socket
 from pathlib import Path
+from types import FrameType
 
 import structlog
 import uvicorn
 
 from horae.service.api.app import create_app
 from horae.service.api.context import Context
+from horae.service.api.services import Services
 from horae.service.api.unix_peer import PeerProtocol
 
 BACKLOG = 2048
@@ -26,8 +28,9 @@ def serve(context: Context, host: str = "127.0.0.1", port: int = 8642, uds: Path
     if uds is not None:
         listening.append(_unix(uds))
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    app = create_app(context)
     config = uvicorn.Config(
-        create_app(context),
+        app,
         http=PeerProtocol,
         ws="none",
         access_log=False,
@@ -37,13 +40,26 @@ def serve(context: Context, host: str = "127.0.0.1", port: int = 8642, uds: Path
         timeout_graceful_shutdown=GRACE_SECONDS,
         backlog=BACKLOG,
     )
+    server = _Server(config, app.state.services)
     names = [each.getsockname() for each in listening]
     log.info("api serves", addresses=[f"{name[0]}:{name[1]}" if isinstance(name, tuple) else name for name in names])
     try:
-        asyncio.run(uvicorn.Server(config).serve(sockets=listening))
+        asyncio.run(server.serve(sockets=listening))
     finally:
         if uds is not None:
             uds.unlink(missing_ok=True)
+
+
+class _Server(uvicorn.Server):
+    """Ends streams when it is told to stop, so that open ones do not delay it."""
+
+    def __init__(self, config: uvicorn.Config, services: Services) -> None:
+        super().__init__(config)
+        self._services = services
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._services.memory["stopping"] = True
+        super().handle_exit(sig, frame)
 
 
 def _tcp(host: str, port: int) -> socket.socket:

@@ -14,7 +14,7 @@ T = TypeVar("T")
 def counted(all_: Services, stream: AsyncIterator[T]) -> AsyncIterator[T]:
     """The stream, counted while it is open; raises if too many are."""
     memory = all_.memory
-    if memory.get("streams", 0) >= all_.context.limits.streams:
+    if memory.get("streams", 0) >= all_.context.streams_max:
         raise Refused(429, "too many streams are open", remedy="close some", headers={"Retry-After": "10"})
     memory["streams"] = memory.get("streams", 0) + 1
 

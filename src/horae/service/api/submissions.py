@@ -156,8 +156,7 @@ class Submission:
             return earlier
         groups = self._request.groups
         self._check_dependencies(connection)
-        jobs = [each for group in groups for each in group]
-        self._queued.admit(connection, self._who, len(jobs), sum(each.job.gpus for each in jobs))
+        self._queued.admit(connection, self._who, sum(map(len, groups)))
         first = _next_numbers(connection, len(groups))
         rows: list[dict[str, Any]] = []
         events: list[dict[str, Any]] = []

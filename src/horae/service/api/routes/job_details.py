@@ -33,15 +33,16 @@ FOLLOW_SECONDS = 0.2
 async def why(job_id: JobId, who: Who, all_: All) -> Why:
     """Why a job waits and what would unblock it; without the scheduler, what the tables say."""
     row, now, story = await all_.read(lambda c: (find_job(c, who, job_id), clock(c), _story(c, job_id)))
+    is_away = False
     try:
         answer = await all_.loop.ask({"why": job_id})
     except LoopAway:
-        answer = {}
+        answer, is_away = {}, True
     plain = answer.get("explanation")
     texts = [row.reason, *[each.reason for each in story]]
     mask = await all_.read(lambda c: ReasonMask(c, who, texts))
     if not isinstance(plain, dict):
-        found = why_from_tables(row, mask(row.reason))
+        found = why_from_tables(row, mask(row.reason), is_away=is_away)
     else:
         visible = None if who.sees_all else await all_.read(lambda c: visible_ids(c, who, jobs_named(plain)))
         found = why_from_loop(answer, row, now, visible)
@@ -122,7 +123,7 @@ async def _follow(all_: Services, job_id: str, epoch: int | None, start: int) ->
     state = all_.context.state
     follower = None if epoch is None else Follower(state, job_id, epoch, start)
     try:
-        while True:
+        while not all_.memory.get("stopping"):
             data = b"" if follower is None else await to_thread.run_sync(follower.read)
             if data:
                 yield data
