@@ -85,6 +85,7 @@ class JobSpec(Strict):
 
     name: Name = "job"
     tenant: Name | None = None  # None: the submitter's own
+    user: Name | None = None  # None: the submitter
     run: Annotated[str, StringConstraints(min_length=1, max_length=COMMAND_CHARACTERS_MAX)]
     workdir: Annotated[str, StringConstraints(max_length=4096)] = ""
     env: dict[Name, Annotated[str, StringConstraints(max_length=COMMAND_CHARACTERS_MAX)]] = {}
@@ -99,7 +100,7 @@ class JobSpec(Strict):
     min_runtime: Seconds = 0.0
     grace: Seconds = 30.0
     checkpoint: Checkpoint | None = None
-    max_duration: Annotated[Seconds, Field(gt=0)] | None = None
+    max_duration: Annotated[Seconds, Field(gt=0)] | None = None  # None: no limit
     deadline: str | None = None  # a date, or a time from now such as 12h
     retries: Annotated[int, Field(ge=0, le=1000, strict=True)] = 0
     processes: Count = 1
@@ -151,6 +152,12 @@ class Page(BaseModel):
     next: str | None  # pass it as `cursor` for the next page
 
 
+class Submitted(BaseModel):
+    """The jobs that a request has made, in its order: one per element of an array or a sweep."""
+
+    ids: list[str]
+
+
 class LeaseView(BaseModel):
     job_id: str
     epoch: int
@@ -166,6 +173,30 @@ class LeaseView(BaseModel):
     ending: str
     reason: str
     steps: float
+
+
+class LeasePage(BaseModel):
+    items: list[LeaseView]
+    other_leases: int  # of tenants whose jobs the requester may not see
+    other_gpus: int
+    next: str | None
+
+
+class AppView(BaseModel):
+    """The jobs of one app, counted by state."""
+
+    name: str
+    tenant: str
+    jobs: int
+    states: dict[str, int]
+    running_gpus: int
+    gpu_hours: float
+    rho_max: float | None
+
+
+class AppPage(BaseModel):
+    items: list[AppView]
+    next: str | None
 
 
 class Why(BaseModel):
@@ -267,6 +298,28 @@ class UsageRow(BaseModel):
     jobs: int
 
 
+class Point(BaseModel):
+    steps: float
+    at: float
+    loss: float | None
+    steps_per_second: float | None
+
+
+class ProgressView(BaseModel):
+    """The latest report of a job, and its losses over time."""
+
+    job_id: str
+    epoch: int | None
+    at: float | None
+    steps: float
+    saved: float
+    steps_total: float | None
+    loss: float | None
+    steps_per_second: float | None
+    resumable: bool
+    points: list[Point]
+
+
 class Progress(Strict):
     """What a job reports of itself."""
 
@@ -277,6 +330,42 @@ class Progress(Strict):
     diverged: bool = False
     steps_per_second: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     resumable: bool = False
+
+
+class Reservation(BaseModel):
+    """The cells that a tenant reserves."""
+
+    tenant: str
+    pool: str
+    cells: dict[str, int]
+    pinned: dict[str, str]
+
+
+class Reservations(Strict):
+    """By tenant: the cells that it reserves from now on. Tenants that are not named keep theirs."""
+
+    tenants: dict[Name, dict[Name, Annotated[int, Field(ge=0, le=GPUS_MAX, strict=True)]]]
+
+
+class PolicyView(BaseModel):
+    name: str
+    summary: str
+    options: dict[str, Any]  # with their defaults
+
+
+class OfferView(BaseModel):
+    app: str
+    gpus: list[int]
+    rho: list[float | None]  # None: it would never finish
+
+
+class AuctionView(BaseModel):
+    """An open call for bids, with the offers to the requester's apps."""
+
+    auction: int
+    pool: str
+    closes_at: float
+    offers: list[OfferView]
 
 
 class Bid(Strict):
@@ -315,6 +404,34 @@ class EventView(BaseModel):
     text: str
 
 
+class EventPage(BaseModel):
+    items: list[EventView]
+    next: int  # pass it as `since` for what came after
+
+
+class AuditRow(BaseModel):
+    id: int
+    at: float
+    user: str
+    role: str
+    action: str
+    target: str
+    detail: str
+
+
+class Me(BaseModel):
+    user: str
+    role: Role
+    tenant: str  # "": all tenants
+    via: Literal["token", "socket"]
+
+
+class Done(BaseModel):
+    """A change was applied, or, with `applied` false, accepted and not applied yet."""
+
+    applied: bool
+
+
 class Problem(BaseModel):
     """An error, as RFC 9457 (problem+json) with the field that is wrong and the remedy."""
 
@@ -324,6 +441,7 @@ class Problem(BaseModel):
     detail: str
     field: str | None = None
     remedy: str | None = None
+    example: Any = None  # a value that would have been accepted
 
 
 Why.model_rebuild()

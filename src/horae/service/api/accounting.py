@@ -1,0 +1,138 @@
+"""GPU-hours by month and owner, and shares of apps and tenants, from the tables."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from sqlalchemy import Connection, func, or_, select
+
+from horae.service.api.database import LogClock
+from horae.service.api.identity import Identity
+from horae.service.api.job_views import ON_GPUS
+from horae.service.api.setup_reader import Known
+from horae.service.models import ENDED, ShareRow, UsageRow
+from horae.service.store.schema import jobs, tenants, usage
+
+COLUMNS = ("month", "tenant", "user", "gpu_type", "kind")
+HOUR = 3600.0
+
+
+class UsageFilter(NamedTuple):
+    by: tuple[str, ...] = ()  # none: all columns
+    month: str | None = None
+    tenant: str | None = None
+
+
+def usage_rows(
+    connection: Connection, who: Identity, wanted: UsageFilter, known: Known | None, clock: LogClock
+) -> list[UsageRow]:
+    """GPU-hours of leases that have ended, and of those that run, which count for the present month."""
+    totals: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0.0, 0])
+    query = select(usage) if who.sees_all else select(usage).where(usage.c.tenant == who.tenant)
+    rows = [dict(row) for row in connection.execute(query).mappings()] + _running(connection, who, known, clock)
+    for row in rows:
+        if wanted.month not in (None, row["month"]) or wanted.tenant not in (None, row["tenant"]):
+            continue
+        key = tuple(row[name] if not wanted.by or name in wanted.by else "" for name in COLUMNS)
+        totals[key][0] += row["gpu_seconds"] / HOUR
+        totals[key][1] += row["jobs"]
+    return [
+        UsageRow(**dict(zip(COLUMNS, key, strict=True)), gpu_hours=hours, jobs=int(count))
+        for key, (hours, count) in sorted(totals.items())
+    ]
+
+
+def _running(connection: Connection, who: Identity, known: Known | None, clock: LogClock) -> list[dict[str, Any]]:
+    table = jobs.c
+    columns = table.tenant, table.user, table.held_type, table.held_gpus, table.guaranteed, table.started_at
+    query = select(*columns).where(table.state.in_(ON_GPUS), table.started_at.is_not(None))
+    query = query if who.sees_all else query.where(table.tenant == who.tenant)
+    reserving = {tenant for pool in known.setup.pools if pool.reserves for tenant in pool.tenants} if known else set()
+    month, now = time.strftime("%Y-%m"), clock.now
+    made = []
+    for tenant, user, gpu_type, gpus, guaranteed, started_at in connection.execute(query):
+        kind = "guaranteed" if guaranteed else "borrowed" if tenant in reserving else "shared"
+        row = {"month": month, "tenant": tenant, "user": user, "gpu_type": gpu_type, "kind": kind}
+        made.append({**row, "gpu_seconds": max(0.0, now - started_at) * gpus, "jobs": 1})
+    return made
+
+
+@dataclass(slots=True)
+class _Total:
+    jobs: int = 0
+    running: int = 0
+    finished: int = 0
+    gpu_seconds: float = 0.0
+    guaranteed_seconds: float = 0.0
+    rho: list[float] = field(default_factory=list)
+
+
+def share_rows(
+    connection: Connection,
+    who: Identity,
+    by: Literal["tenant", "app"],
+    since: float,
+    live_rho: Mapping[str, float],
+    known: Known | None,
+    clock: LogClock,
+) -> list[ShareRow]:
+    """One row per app or tenant that the requester may see; shares are of what all tenants used."""
+    totals: dict[tuple[str, str], _Total] = defaultdict(_Total)
+    table, now, used_by_all = jobs.c, clock.now, 0.0
+    columns = table.id, table.app, table.tenant, table.state, table.gpu_seconds, table.held_gpus, table.started_at
+    recent = or_(table.state.not_in(sorted(ENDED)), table.ended_at >= clock.log(since))
+    for row in connection.execute(select(*columns, table.rho, table.guaranteed).where(recent)):
+        running = max(0.0, now - row.started_at) * row.held_gpus if row.started_at is not None else 0.0
+        used_by_all += row.gpu_seconds + running
+        if not who.sees(row.tenant):
+            continue
+        total = totals[row.tenant if by == "tenant" else row.app, row.tenant]
+        total.jobs += 1
+        total.running += row.held_gpus > 0
+        total.finished += row.state == "finished"
+        total.gpu_seconds += row.gpu_seconds + running
+        total.guaranteed_seconds += running if row.guaranteed else 0.0
+        rho = live_rho.get(row.id, row.rho)
+        total.rho += [] if rho is None else [float(rho)]
+    weights = _weights(connection, known, {tenant for _, tenant in totals})
+    if by == "tenant":
+        _add_guaranteed(connection, totals)
+    return [
+        ShareRow(
+            name=name,
+            tenant=tenant,
+            jobs=total.jobs,
+            running=total.running,
+            finished=total.finished,
+            gpu_hours=total.gpu_seconds / HOUR,
+            share=total.gpu_seconds / used_by_all if used_by_all else 0.0,
+            weight_share=weights.get(tenant, 1.0) / sum(weights.values()),
+            rho_mean=sum(total.rho) / len(total.rho) if total.rho else None,
+            rho_max=max(total.rho, default=None),
+            guaranteed_gpu_hours=total.guaranteed_seconds / HOUR,
+            waited_for_own_cells_seconds=None,
+        )
+        for (name, tenant), total in sorted(totals.items())
+    ]
+
+
+def _weights(connection: Connection, known: Known | None, present: set[str]) -> dict[str, float]:
+    weights = dict.fromkeys(present, 1.0)
+    weights |= {row.name: row.weight for row in connection.execute(select(tenants.c.name, tenants.c.weight))}
+    if known is not None:
+        weights |= dict(known.setup.tenant_weights)
+    return weights
+
+
+def _add_guaranteed(connection: Connection, totals: Mapping[tuple[str, str], _Total]) -> None:
+    """Adds what the present month's ended leases used in their tenants' cells."""
+    query = select(usage.c.tenant, func.sum(usage.c.gpu_seconds)).where(
+        usage.c.kind == "guaranteed", usage.c.month == time.strftime("%Y-%m")
+    )
+    for tenant, used in connection.execute(query.group_by(usage.c.tenant)):
+        if (tenant, tenant) in totals:
+            totals[tenant, tenant].guaranteed_seconds += used

@@ -1,0 +1,83 @@
+"""The application: all routes over one store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+
+from horae.service.api import problems
+from horae.service.api.context import Context
+from horae.service.api.database import open_engine
+from horae.service.api.limits import QueuedJobs
+from horae.service.api.loop_client import LoopClient
+from horae.service.api.middleware import Authentication, TokenCache
+from horae.service.api.reports import Reports
+from horae.service.api.routes import (
+    access,
+    accounts,
+    auctions,
+    cluster,
+    events,
+    health,
+    job_details,
+    jobs,
+    metrics,
+    progress,
+    tenants,
+)
+from horae.service.api.services import Services
+from horae.service.api.setup_reader import SetupReader
+from horae.service.api.writer import Writer
+from horae.service.models import Problem
+
+WAKE, SOCKET = "loop-wake", "loop.sock"
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "default": {"model": Problem, "description": "an error, with the field that is wrong and the remedy"}
+}
+
+
+def create_app(context: Context) -> FastAPI:
+    """The API over the store of this context. Its writer runs from start-up to shutdown."""
+    engine = open_engine(context.url)
+    services = Services(
+        context=context,
+        engine=engine,
+        writer=Writer(engine, context.state / WAKE),
+        loop=LoopClient(context.state / SOCKET, context.loop_seconds),
+        setups=SetupReader(),
+        tokens=TokenCache(engine),
+        memory={"queued": QueuedJobs(context.limits), "reports": Reports()},
+    )
+    app = FastAPI(
+        title="Horae",
+        version="1",
+        description="Shares one GPU cluster between teams.",
+        lifespan=_lifespan(services),
+        docs_url=None,
+        redoc_url=None,
+        responses=_PROBLEMS,
+    )
+    app.state.services = services
+    problems.install(app)
+    app.add_middleware(Authentication, context=context, cache=services.tokens)
+    for resource in (jobs, job_details, progress, cluster, tenants, auctions, events, accounts, access, health):
+        app.include_router(resource.router, prefix="/v1")
+    app.include_router(health.probes)
+    app.include_router(metrics.router)
+    return app
+
+
+def _lifespan(services: Services) -> Callable[[FastAPI], Any]:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        services.writer.start()
+        try:
+            yield
+        finally:
+            services.writer.stop()
+            services.engine.dispose()
+
+    return lifespan

@@ -1,0 +1,44 @@
+"""The settings of the API process, as `horae up` reads them from its configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from horae.service.models import Role
+
+DEFAULT_TENANT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user of this machine, identified by the Unix socket."""
+
+    tenant: str = DEFAULT_TENANT
+    role: Role = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one user may ask for. Operators are exempt."""
+
+    jobs_per_user: int | None = 10_000  # that have not ended
+    gpus_per_user: int | None = None  # of one job
+    max_duration: float | None = None  # of one job, in seconds; jobs that ask for none get this one
+    interactive_gpus: int = 1
+    interactive_duration: float = 7200.0
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    url: str  # of the store, as SQLAlchemy names it: sqlite:////var/lib/horae/store.db
+    state: Path  # the folder with the sockets of the loop and the files of the local engine
+    limits: Limits = Limits()
+    users: Mapping[str, User] = field(default_factory=dict)  # by name: users that connect by the Unix socket
+    own_uid: int = field(default_factory=os.getuid)  # the service's own user is an operator, as is root
+    body_bytes_max: int = 64 << 20  # of one request
+    streams_max: int = 200  # open at a time
+    answer_seconds: float = 5.0  # how long a request waits for the loop's answer
+    loop_seconds: float = 3.0  # how long a question to the loop may take

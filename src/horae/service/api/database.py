@@ -1,0 +1,81 @@
+"""Connections of the API process to the store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Engine, Table, create_engine, event, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import Insert
+
+from horae.service.store.schema import leader, meta
+
+WRITES = "writes"  # the execution option of connections whose transactions write
+BUSY_MILLISECONDS = 5000
+
+
+def open_engine(url: str) -> Engine:
+    """An engine whose transactions are explicit: readers see one state, writers lock from their first statement."""
+    engine = create_engine(url, pool_size=20, max_overflow=60)
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _prepare)
+        event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _prepare(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # transactions are begun by `_begin`, not by the driver
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", f"busy_timeout={BUSY_MILLISECONDS}"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin(connection: Connection) -> None:
+    is_writer = connection.get_execution_options().get(WRITES)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writer else "BEGIN")
+
+
+def insert_into(connection: Connection, table: Table) -> Any:
+    """An insert with `on_conflict_do_update`, which SQLite and PostgreSQL both have."""
+    made: Insert = sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+    return made
+
+
+def upsert(connection: Connection, table: Table, row: dict[str, Any]) -> None:
+    keys = [column.name for column in table.primary_key]
+    changed = {name: value for name, value in row.items() if name not in keys}
+    connection.execute(insert_into(connection, table).values(row).on_conflict_do_update(keys, set_=changed))
+
+
+def meta_value(connection: Connection, key: str) -> str | None:
+    value: str | None = connection.scalar(select(meta.c.value).where(meta.c.key == key))
+    return value
+
+
+class LogClock(NamedTuple):
+    """Converts times of the log to Unix times and back."""
+
+    offset: float
+
+    def unix(self, at: float) -> float:
+        return at + self.offset
+
+    def unix_or_none(self, at: float | None) -> float | None:
+        return None if at is None else at + self.offset
+
+    def log(self, unix: float) -> float:
+        return unix - self.offset
+
+    @property
+    def now(self) -> float:
+        """The present time of the log."""
+        return time.time() - self.offset
+
+
+def clock(connection: Connection) -> LogClock:
+    row = connection.execute(select(leader.c.wall, leader.c.at).order_by(leader.c.id).limit(1)).first()
+    return LogClock(time.time() if row is None else row.wall - row.at)
+
+
+Rows = Sequence[Any]

@@ -1,0 +1,150 @@
+"""Reports of running jobs: they update a table, and the log gets what decisions depend on, at a bounded rate."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, insert, select
+
+from horae.model.events import Event, JobProgressed, JobResumable, SpeedRevised
+from horae.model.setup import Setup
+from horae.model.shapes import Option
+from horae.service.api.database import upsert
+from horae.service.api.problems import Refused
+from horae.service.api.services import line
+from horae.service.api.submissions import read_speeds
+from horae.service.api.writer import put_in_inbox
+from horae.service.job_file import options_of
+from horae.service.models import ENDED, JobSpec, Progress
+from horae.service.store import schema
+
+POINTS_MAX = 500  # per job
+PROGRESS_SECONDS = 10.0  # saved steps of a job enter the log at most this often
+SPEED_SECONDS = 30.0  # and a model's speed
+SPEED_TOLERANCE = 0.1  # a measured speed this close to the believed one is no news
+REMEMBERED_MAX = 100_000
+
+
+class Throttle:
+    """Says whether something of this name is due, at most once in a time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._last: dict[str, float] = {}
+
+    def is_due(self, name: str) -> bool:
+        return time.monotonic() - self._last.get(name, -self._seconds) >= self._seconds
+
+    def note(self, name: str) -> None:
+        if len(self._last) >= REMEMBERED_MAX:
+            self._last.clear()
+        self._last[name] = time.monotonic()
+
+
+class Reports:
+    """Writes reports; for the writer's thread."""
+
+    def __init__(self) -> None:
+        self._progress = Throttle(PROGRESS_SECONDS)
+        self._speed = Throttle(SPEED_SECONDS)
+        self._told: dict[str, float] = {}  # by job: the saved steps that the log has
+
+    def take(self, connection: Connection, job_id: str, report: Progress, setup: Setup | None) -> None:
+        job = _running_job(connection, job_id, report.epoch)
+        known = connection.execute(select(schema.progress).where(schema.progress.c.job_id == job_id)).first()
+        was_resumable = bool(job.resumable or (known is not None and known.resumable))
+        saved = max(report.saved, known.saved if known is not None else 0.0)
+        loss = known.loss if known is not None and report.loss is None else report.loss
+        wall = time.time()
+        row = {
+            "job_id": job_id,
+            "epoch": report.epoch,
+            "wall": wall,
+            "steps": report.steps,
+            "saved": saved,
+            "loss": loss,
+        }
+        row |= {"steps_per_second": report.steps_per_second, "resumable": was_resumable or report.resumable}
+        upsert(connection, schema.progress, row)
+        if report.loss is not None:
+            _add_point(connection, job_id, report, wall)
+        if report.resumable and not was_resumable:
+            _send(connection, JobResumable(0.0, job_id))
+        if saved > max(job.steps, self._told.get(job_id, 0.0)):
+            self._saved(connection, job_id, report.epoch, saved)
+        if report.steps_per_second and job.model and setup is not None:
+            self._measured(connection, job_id, job, report.steps_per_second, setup)
+
+    def _saved(self, connection: Connection, job_id: str, epoch: int, saved: float) -> None:
+        if self._progress.is_due(job_id):
+            _send(connection, JobProgressed(0.0, job_id, epoch, saved))
+            self._progress.note(job_id)
+            if len(self._told) >= REMEMBERED_MAX:
+                self._told.clear()
+            self._told[job_id] = saved
+
+    def _measured(self, connection: Connection, job_id: str, job: Any, speed: float, setup: Setup) -> None:
+        """Tells the scheduler a speed that differs from the believed one."""
+        if not self._speed.is_due(job.model):
+            return
+        option = _believed(connection, job_id, job, setup)
+        if option is None or abs(speed - option.steps_per_second) <= SPEED_TOLERANCE * option.steps_per_second:
+            return
+        table, key = schema.speeds, {"model": job.model, "gpu_type": job.held_type, "gpus": job.held_gpus}
+        reports = connection.scalar(select(table.c.reports).filter_by(**key)) or 0
+        upsert(connection, table, {**key, "steps_per_second": speed, "reports": reports + 1})
+        _send(connection, SpeedRevised(0.0, job.model, option.shape, speed))
+        self._speed.note(job.model)
+
+
+def _running_job(connection: Connection, job_id: str, epoch: int) -> Any:
+    """The row of a job; raises unless this is its present lease."""
+    table = schema.jobs.c
+    columns = table.epoch, table.state, table.model, table.held_type, table.held_gpus, table.resumable, table.steps
+    job = connection.execute(select(*columns).where(table.id == job_id)).first()
+    if job is None or job.epoch != epoch or job.state in ENDED:
+        raise Refused(409, f"lease {epoch} of job {job_id} has ended", field="epoch", remedy="leave: exit now")
+    return job
+
+
+def _believed(connection: Connection, job_id: str, job: Any, setup: Setup) -> Option | None:
+    """The shape in which a job runs, as it was requested, with the speed believed there."""
+    spec = JobSpec.model_validate_json(
+        connection.scalar(select(schema.jobs.c.spec).where(schema.jobs.c.id == job_id)) or "{}"
+    )
+    measured = read_speeds(connection, {job.model}).get(job.model, {})
+    same = [
+        option
+        for option in options_of(spec, setup.cluster, measured)
+        if (option.shape.accelerator, option.shape.gpus) == (job.held_type, job.held_gpus)
+    ]
+    if not same:
+        return None
+    levels = setup.cluster.levels
+    got = connection.scalar(
+        select(schema.leases.c.level).where(schema.leases.c.job_id == job_id, schema.leases.c.epoch == job.epoch)
+    )
+    least = levels.index(got) if got in levels else 0
+    holding = [option for option in same if levels.index(option.shape.level) >= least]
+    option = min(holding or same, key=lambda each: levels.index(each.shape.level))
+    known = measured.get((job.held_type, job.held_gpus))
+    return option if known is None else Option(option.shape, known)
+
+
+def _send(connection: Connection, event: Event) -> None:
+    put_in_inbox(connection, type(event).__name__, line(event), time.time())
+
+
+def _add_point(connection: Connection, job_id: str, report: Progress, wall: float) -> None:
+    """Adds a loss; beyond the maximum, every second point is dropped, so that the curve keeps its shape."""
+    table = schema.points
+    row = {"job_id": job_id, "steps": report.steps, "wall": wall, "loss": report.loss}
+    upsert(connection, table, {**row, "steps_per_second": report.steps_per_second})
+    count = connection.scalar(select(func.count()).where(table.c.job_id == job_id)) or 0
+    if count <= POINTS_MAX:
+        return
+    rows = connection.execute(select(table).where(table.c.job_id == job_id).order_by(table.c.steps)).mappings().all()
+    kept = [dict(each) for each in [*rows[:-1:2], rows[-1]]]
+    connection.execute(delete(table).where(table.c.job_id == job_id))
+    connection.execute(insert(table), kept)

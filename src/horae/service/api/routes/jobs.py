@@ -1,0 +1,177 @@
+"""Jobs: submit, list, show, cancel, hold, release."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from anyio import to_thread
+from fastapi import APIRouter, Depends, Header, Path, Query, Response
+from pydantic import Discriminator, Tag
+from sqlalchemy import Connection
+
+from horae.model.events import JobCancelled, JobHeld, JobReleased
+from horae.service.api.database import clock
+from horae.service.api.identity import Identity, identity, require
+from horae.service.api.job_queries import (
+    PAGE_MAX,
+    JobFilter,
+    Sort,
+    changeable_job,
+    cursor_after,
+    filtered,
+    find_job,
+    find_spec,
+    page_of_jobs,
+)
+from horae.service.api.job_views import WAITING, job_rows, job_view
+from horae.service.api.masking import ReasonMask
+from horae.service.api.problems import Refused
+from horae.service.api.services import Services, services
+from horae.service.api.submissions import Checker, Request, Submission, fingerprints, prepare, read_speeds
+from horae.service.models import BULK_MAX, ENDED, JobSpec, JobView, Page, State, Submitted
+
+router = APIRouter(tags=["jobs"])
+JobId = Annotated[str, Path(min_length=1, max_length=300)]
+Who = Annotated[Identity, Depends(identity)]
+All = Annotated[Services, Depends(services)]
+Text = Annotated[str | None, Query(max_length=300)]
+Moment = Annotated[float | None, Query(ge=0, le=1e12, description="Unix time", allow_inf_nan=False)]
+Limit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
+Cursor = Annotated[str | None, Query(max_length=4000, description="`next` of the page before")]
+
+
+def _kind(value: Any) -> str:
+    return "many" if isinstance(value, list) else "one"
+
+
+Body = Annotated[
+    Annotated[JobSpec, Tag("one")] | Annotated[list[JobSpec], Tag("many")],
+    Discriminator(_kind),
+]
+
+
+@router.post("/jobs", status_code=201)
+async def submit(
+    body: Body,
+    response: Response,
+    who: Who,
+    all_: All,
+    idempotency_key: Annotated[str | None, Header(max_length=300)] = None,
+) -> Submitted:
+    """Submit one job file or a list of them: all are accepted, or none.
+
+    With an `Idempotency-Key`, a request that is sent again is answered with the jobs that the first one made.
+    """
+    require(who, "user", "submitting jobs")
+    specs = body if isinstance(body, list) else [body]
+    if not 1 <= len(specs) <= BULK_MAX:
+        raise Refused(422, f"{len(specs):,} jobs in one request", remedy=f"send 1 to {BULK_MAX:,}")
+    submission = await to_thread.run_sync(_prepared, all_, who, specs, idempotency_key)
+    ids = await all_.write(submission)
+    if len(ids) == 1:
+        response.headers["Location"] = f"/v1/jobs/{ids[0]}"
+    return Submitted(ids=ids)
+
+
+def _prepared(all_: Services, who: Identity, specs: Sequence[JobSpec], key: str | None) -> Submission:
+    with all_.engine.connect() as connection:
+        known, now = all_.setups.read(connection), clock(connection)
+        speeds = read_speeds(connection, {spec.model for spec in specs if not spec.speed})
+    version, checker = all_.memory.get("checker", ("", None))
+    if checker is None or version != known.version:
+        checker = Checker(known.setup)
+        all_.memory["checker"] = known.version, checker
+    groups = prepare(specs, who, checker, now, speeds, all_.context.limits)
+    scope, fingerprint = fingerprints(who, key, specs)
+    return Submission(Request(groups, fingerprint, scope), who, all_.memory["queued"])
+
+
+@router.get("/jobs")
+async def list_jobs(
+    who: Who,
+    all_: All,
+    state: Annotated[list[State] | None, Query()] = None,
+    tenant: Text = None,
+    user: Text = None,
+    app: Text = None,
+    name: Text = None,
+    since: Moment = None,
+    until: Moment = None,
+    sort: Sort = "-number",
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Page:
+    """Jobs, newest first. A page is the same whatever is submitted meanwhile."""
+    wanted = JobFilter(state, tenant, user, app, name, since, until)
+    return await job_page(all_, who, wanted, sort, cursor, limit)
+
+
+async def job_page(
+    all_: Services, who: Identity, wanted: JobFilter, sort: Sort, cursor: str | None, limit: int
+) -> Page:
+    def query(connection: Connection) -> tuple[Sequence[Any], Any]:
+        now = clock(connection)
+        rows = page_of_jobs(filtered(job_rows(), wanted, who, now), sort, cursor, limit)
+        return connection.execute(rows).all(), now
+
+    rows, now = await all_.read(query)
+    shown = rows[:limit]
+    reasons = await live_reasons(all_, [row.id for row in shown if row.state in WAITING])
+    texts = {row.id: reasons.get(row.id) or row.reason for row in shown}
+    mask = await all_.read(lambda connection: ReasonMask(connection, who, texts.values()))
+    items = [job_view(row, now, mask(texts[row.id])) for row in shown]
+    return Page(items=items, next=cursor_after(shown[-1], sort) if len(rows) > limit else None)
+
+
+async def live_reasons(all_: Services, ids: list[str]) -> dict[str, str]:
+    """By job: why it waits, as far as the loop tells quickly."""
+    if not ids:
+        return {}
+    answer = await all_.loop.ask_if_quick({"reasons": ids})
+    reasons = answer.get("reasons", {})
+    return reasons if isinstance(reasons, dict) else {}
+
+
+@router.get("/jobs/{job_id}")
+async def show(job_id: JobId, who: Who, all_: All) -> JobView:
+    row, spec, now = await all_.read(lambda c: (find_job(c, who, job_id), find_spec(c, job_id), clock(c)))
+    reasons = await live_reasons(all_, [job_id] if row.state in WAITING else [])
+    text = reasons.get(job_id) or row.reason
+    mask = await all_.read(lambda connection: ReasonMask(connection, who, [text]))
+    return job_view(row, now, mask(text), spec)
+
+
+@router.delete("/jobs/{job_id}", status_code=202)
+async def cancel(job_id: JobId, who: Who, all_: All) -> JobView:
+    """Cancel a job: it gets SIGTERM, and is killed after its grace. Cancelling twice is no error."""
+    row = await _changeable(all_, who, job_id, "cancelling jobs")
+    if row.state not in ("cancelled", "cancelling"):
+        _refuse_ended(row)
+        await all_.send_event(who, JobCancelled(0.0, job_id), "cancel", job_id)
+    return await show(job_id, who, all_)
+
+
+@router.post("/jobs/{job_id}/hold", status_code=202)
+async def hold(job_id: JobId, who: Who, all_: All) -> JobView:
+    """Suspend a job: it saves its work, releases its GPUs and waits until it is released."""
+    _refuse_ended(await _changeable(all_, who, job_id, "holding jobs"))
+    await all_.send_event(who, JobHeld(0.0, job_id), "hold", job_id)
+    return await show(job_id, who, all_)
+
+
+@router.post("/jobs/{job_id}/release", status_code=202)
+async def release(job_id: JobId, who: Who, all_: All) -> JobView:
+    """Let a suspended job run again."""
+    _refuse_ended(await _changeable(all_, who, job_id, "releasing jobs"))
+    await all_.send_event(who, JobReleased(0.0, job_id), "release", job_id)
+    return await show(job_id, who, all_)
+
+
+async def _changeable(all_: Services, who: Identity, job_id: str, what: str) -> Any:
+    return await all_.read(lambda connection: changeable_job(connection, who, job_id, what))
+
+
+def _refuse_ended(row: Any) -> None:
+    if row.state in ENDED:
+        raise Refused(409, f"job {row.id} has ended: {row.state}", remedy="submit it again")

@@ -1,0 +1,50 @@
+"""The scheduler's present setup, as the loop publishes it in the table `meta`."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import NamedTuple
+
+from sqlalchemy import Connection, select
+
+from horae.model.serialization import from_plain
+from horae.model.setup import Setup
+from horae.service.api.problems import Refused
+from horae.service.store.schema import meta
+
+
+class Known(NamedTuple):
+    version: str
+    setup: Setup
+
+
+class SetupReader:
+    """Reads the setup again only when its version has changed."""
+
+    def __init__(self) -> None:
+        self._known: Known | None = None
+        self._lock = threading.Lock()
+
+    def find(self, connection: Connection) -> Known | None:
+        version = connection.scalar(select(meta.c.value).where(meta.c.key == "setup_version"))
+        known = self._known
+        if known is not None and known.version == version:
+            return known
+        with self._lock:
+            rows = connection.execute(
+                select(meta.c.key, meta.c.value).where(meta.c.key.in_(("setup", "setup_version")))
+            )
+            values = {row.key: row.value for row in rows}
+            if "setup" not in values:
+                return None
+            self._known = Known(values.get("setup_version", ""), from_plain(Setup, json.loads(values["setup"])))
+            return self._known
+
+    def read(self, connection: Connection) -> Known:
+        known = self.find(connection)
+        if known is None:
+            raise Refused(
+                503, "the scheduler has not started yet", remedy="try again shortly", headers={"Retry-After": "1"}
+            )
+        return known

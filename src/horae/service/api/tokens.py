@@ -1,0 +1,56 @@
+"""Tokens of users, stored as hashes, and tokens of jobs, which are computed from a secret of the service."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from hashlib import sha256
+
+from sqlalchemy import Connection, insert
+from sqlalchemy.exc import IntegrityError
+
+from horae.service.api.database import meta_value
+from horae.service.models import TokenRequest, TokenView
+from horae.service.store.schema import meta, tokens
+
+SECRET = "secret"  # the key of the service's secret in the table `meta`
+
+
+def hash_of(token: str) -> str:
+    return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def job_token(secret: str, job_id: str, epoch: int) -> str:
+    """The token with which one lease of a job reports its progress; it is good for nothing else."""
+    message = f"{epoch}:{job_id}".encode()
+    return hmac.new(secret.encode(), message, sha256).hexdigest()
+
+
+def is_job_token(token: str, secret: str, job_id: str, epoch: int) -> bool:
+    return hmac.compare_digest(token.encode("utf-8", "surrogatepass"), job_token(secret, job_id, epoch).encode())
+
+
+def service_secret(connection: Connection) -> str:
+    """The secret of the service, made when it is first needed. The connection may write."""
+    known = meta_value(connection, SECRET)
+    if known is not None:
+        return known
+    try:
+        with connection.begin_nested():
+            connection.execute(insert(meta).values(key=SECRET, value=secrets.token_urlsafe(32)))
+    except IntegrityError:
+        pass  # another process was first
+    made = meta_value(connection, SECRET)
+    assert made is not None
+    return made
+
+
+def make_token(connection: Connection, request: TokenRequest) -> TokenView:
+    """A new token. Only its hash is stored, so that this is the only time it can be shown."""
+    token, now = secrets.token_urlsafe(32), time.time()
+    expires_at = None if request.days is None else now + 86_400 * request.days
+    row = {"id": secrets.token_hex(8), "name": request.name, "role": request.role, "tenant": request.tenant}
+    row["user"] = request.user
+    connection.execute(insert(tokens).values(**row, hash=hash_of(token), wall=now, expires_wall=expires_at))
+    return TokenView.model_validate({**row, "created_at": now, "expires_at": expires_at, "token": token})

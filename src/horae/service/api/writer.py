@@ -1,0 +1,141 @@
+"""Group commit: one thread writes the requests that wait in one transaction, and answers after the commit.
+
+With SQLite a commit takes as long as the disk needs to make it durable, so that requests share it.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import Connection, Engine, insert, select
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from horae.service.api.database import WRITES
+from horae.service.api.problems import Refused
+from horae.service.store.schema import inbox
+
+T = TypeVar("T")
+BATCH_MAX = 256  # requests in one transaction
+TRIES_MAX = 4  # of a transaction, while another process has the lock
+
+
+class Write(NamedTuple):
+    """A change. It checks first and writes after: raising `Refused` means that it has written nothing."""
+
+    apply: Callable[[Connection], Any]
+    done: Future[Any]
+
+
+class Writer:
+    def __init__(self, engine: Engine, wake_path: Path) -> None:
+        self._engine = engine.execution_options(**{WRITES: True})
+        self._wake = wake_path
+        self._queue: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self.is_open = True
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Writes what waits, then ends the thread."""
+        self.is_open = False
+        self._queue.put(None)
+        self._thread.join()
+        self._socket.close()
+
+    def submit(self, apply: Callable[[Connection], T]) -> Future[T]:
+        """Queues a change; the future has its result after the commit."""
+        done: Future[T] = Future()
+        if not self.is_open:
+            raise Refused(503, "the service is stopping", remedy="try again", headers={"Retry-After": "2"})
+        self._queue.put(Write(apply, done))
+        return done
+
+    def _run(self) -> None:
+        while True:
+            batch, is_last = self._next_batch()
+            if batch:
+                self._write(batch)
+                self._wake_loop()
+            if is_last:
+                return
+
+    def _next_batch(self) -> tuple[list[Write], bool]:
+        batch: list[Write] = []
+        write = self._queue.get()
+        while write is not None:
+            batch.append(write)
+            if len(batch) == BATCH_MAX:
+                return batch, False
+            try:
+                write = self._queue.get_nowait()
+            except queue.Empty:
+                return batch, False
+        return batch, True
+
+    def _write(self, batch: Sequence[Write]) -> None:
+        """Writes all in one transaction; if one fails, each on its own, so that only that one fails."""
+        try:
+            results = self._transaction(batch)
+        except Exception as error:
+            if len(batch) == 1:
+                batch[0].done.set_exception(error)
+                return
+            for write in batch:
+                self._write([write])
+            return
+        for write, result in zip(batch, results, strict=True):
+            if isinstance(result, Refused):
+                write.done.set_exception(result)
+            else:
+                write.done.set_result(result)
+
+    def _transaction(self, batch: Sequence[Write]) -> list[Any]:
+        for tries in range(TRIES_MAX):
+            try:
+                with self._engine.begin() as connection:
+                    return [_apply(write, connection) for write in batch]
+            except (OperationalError, IntegrityError) as error:
+                if tries == TRIES_MAX - 1 or not _is_worth_retrying(error, len(batch)):
+                    raise
+                time.sleep(0.02 * (tries + 1))
+        raise AssertionError("the last try returns or raises")
+
+    def _wake_loop(self) -> None:
+        with suppress(OSError):  # the loop may be away: it reads the inbox when it starts
+            self._socket.sendto(b"\0", str(self._wake))
+
+
+def _apply(write: Write, connection: Connection) -> Any:
+    try:
+        return write.apply(connection)
+    except Refused as refused:
+        return refused
+
+
+def _is_worth_retrying(error: OperationalError | IntegrityError, writes: int) -> bool:
+    """Whether another process had the lock, or took the same number or idempotency key at the same time."""
+    if isinstance(error, IntegrityError):
+        return writes == 1
+    return "locked" in str(error.orig) or "busy" in str(error.orig)
+
+
+def put_in_inbox(connection: Connection, kind: str, payload: str, wall: float) -> int:
+    """Hands one event to the loop; returns the number under which its answer will be found."""
+    number = connection.execute(insert(inbox).values(kind=kind, payload=payload, wall=wall)).inserted_primary_key
+    assert number is not None
+    return int(number[0])
+
+
+def has_been_applied(connection: Connection, number: int) -> bool:
+    return connection.scalar(select(inbox.c.id).where(inbox.c.id == number)) is None
