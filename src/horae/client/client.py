@@ -1,0 +1,290 @@
+"""`horae.Client`: the verbs of the service as methods, with typed results."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TypeAlias, TypedDict, Unpack
+from urllib.parse import quote
+
+from horae.client.answers import Answers, Model
+from horae.client.connection import SUBMIT_DELAYS, Connection
+from horae.client.event_stream import sent_events
+from horae.client.identity import Identity
+from horae.client.job_files import Submittable, specs_of, to_send
+from horae.client.location import find_service
+from horae.client.user_input import checked
+from horae.model.errors import ServiceError
+from horae.service.models import (
+    ENDED,
+    Drain,
+    EventView,
+    JobView,
+    LeaseView,
+    NodeView,
+    PolicyChoice,
+    PoolView,
+    ShareRow,
+    TenantChange,
+    TenantView,
+    TokenRequest,
+    TokenView,
+    UsageRow,
+    Why,
+)
+
+TIMEOUT_SECONDS = 30.0
+POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.1, 2.0
+OUTAGE_SECONDS_MAX = 300.0  # for so long, waiting for a job survives a service that does not answer
+NAMED_MAX = 1000  # jobs of one name that are looked at
+
+Job: TypeAlias = JobView | str  # or its id
+
+
+class JobFilters(TypedDict, total=False):
+    """Which jobs are listed: those that fit all that is given. `limit` is the size of a page."""
+
+    state: str | Collection[str] | None
+    tenant: str | None
+    user: str | None
+    app: str | None
+    name: str | None
+    since: str | None
+    until: str | None
+    limit: int | None
+    sort: str | None
+
+
+class Client:
+    """The service, at the address that is given, or else where `horae up` runs it for this user.
+
+    A submission is sent with a key and repeated while the service cannot be reached: it is accepted once. Errors are
+    `ServiceError`s with the field that is wrong and the remedy.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        state: str | Path | None = None,
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._connection = Connection(find_service(url, token, state), timeout_seconds, sleep)
+        self._answers = Answers(self._connection)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # Jobs
+
+    def submit(self, jobs: Submittable | Sequence[Submittable], *, key: str | None = None) -> list[JobView]:
+        """Submits jobs: specifications, mappings or job files. An array or a sweep gives several.
+
+        With the same `key`, a later call submits nothing new and answers with the same jobs.
+        """
+        bodies = [to_send(spec) for spec in specs_of(jobs)]
+        answer = self._connection.send(
+            "POST",
+            "/jobs",
+            bodies[0] if len(bodies) == 1 else bodies,
+            headers={"Idempotency-Key": key or uuid.uuid4().hex},
+            delays=SUBMIT_DELAYS,
+        )
+        return self._answers.several(JobView, answer)
+
+    def jobs(self, **filters: Unpack[JobFilters]) -> Iterator[JobView]:
+        """The jobs that fit all filters; pages are asked for as they are needed."""
+        return self._answers.pages(JobView, "/jobs", filters)
+
+    def job(self, job: Job) -> JobView:
+        return self._answers.one(JobView, self._connection.get(_of(job)))
+
+    def find(self, name: str) -> JobView:
+        """The job of this id, or else the newest job of this name; an error where several tenants have one."""
+        try:
+            return self.job(name)
+        except ServiceError as error:
+            if error.status != 404:
+                raise
+            missing = error
+        newest: dict[str, JobView] = {}
+        for count, job in enumerate(self.jobs(name=name)):
+            if job.name == name and (job.tenant not in newest or job.submitted_at > newest[job.tenant].submitted_at):
+                newest[job.tenant] = job
+            if count >= NAMED_MAX:
+                break
+        if not newest:
+            raise missing
+        if len(newest) > 1:
+            ids = ", ".join(f"{job.id} ({job.tenant})" for job in newest.values())
+            raise ServiceError(f"{name!r} is a job of several tenants", remedy=f"name one by its id: {ids}", status=409)
+        return next(iter(newest.values()))
+
+    def why(self, job: Job) -> Why:
+        """Why a job waits, and what would unblock it."""
+        return self._answers.one(Why, self._connection.get(f"{_of(job)}/why"))
+
+    def leases(self, job: Job) -> list[LeaseView]:
+        return self._list(LeaseView, f"{_of(job)}/leases")
+
+    def logs(self, job: Job, *, follow: bool = False, tail: int | None = None, offset: int = 0) -> Iterator[bytes]:
+        """The output of a job, as it is written; the last `tail` bytes of it, or what follows a position."""
+        params = {"follow": True if follow else None, "tail": tail, "offset": offset or None}
+        with self._connection.stream(f"{_of(job)}/logs", params) as response:
+            yield from response.iter_bytes()
+
+    def stop(self, job: Job) -> JobView:
+        """Stops a job for good: it may save its work within its grace."""
+        return self._changed_job("DELETE", job)
+
+    def hold(self, job: Job) -> JobView:
+        """Keeps a job from starting until it is released; one that runs is preempted."""
+        return self._changed_job("POST", job, "/hold")
+
+    def release(self, job: Job) -> JobView:
+        return self._changed_job("POST", job, "/release")
+
+    def wait(self, job: Job, timeout_seconds: float | None = None, *, states: Collection[str] = ENDED) -> JobView:
+        """The job once it has ended, or is in another of these states; `TimeoutError` where that takes too long."""
+        give_up_at = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        answered_at, delay = time.monotonic(), POLL_SECONDS_MIN
+        while True:
+            try:
+                seen = self.job(job)
+                if seen.state in states or seen.state in ENDED:
+                    return seen
+                answered_at = time.monotonic()
+            except ServiceError as error:  # the job goes on without the service
+                if error.status not in (0, 502, 503) or time.monotonic() - answered_at > OUTAGE_SECONDS_MAX:
+                    raise
+            if give_up_at is not None and time.monotonic() >= give_up_at:
+                raise TimeoutError(f"job {_id(job)} has not ended after {timeout_seconds:g} s")
+            self._connection.sleep(delay)
+            delay = min(1.5 * delay, POLL_SECONDS_MAX)
+
+    # The cluster and its tenants
+
+    def nodes(self) -> list[NodeView]:
+        return self._list(NodeView, "/nodes")
+
+    def drain(self, node: str, reason: str = "", at: str | None = None) -> None:
+        """Starts no jobs on a node, at once or from a time on; jobs there leave it with their grace."""
+        body = checked(Drain, {"reason": reason, "at": at})
+        self._connection.send("POST", f"/nodes/{_quoted(node)}/drain", body.model_dump())
+
+    def resume(self, node: str) -> None:
+        self._connection.send("POST", f"/nodes/{_quoted(node)}/resume")
+
+    def tenants(self) -> list[TenantView]:
+        return self._list(TenantView, "/tenants")
+
+    def set_tenant(self, name: str, change: TenantChange | Mapping[str, object]) -> TenantView:
+        """Changes weight, cells or quota of a tenant; what is not named stays as it is."""
+        body = change if isinstance(change, TenantChange) else checked(TenantChange, change)
+        answer = self._connection.send("PATCH", f"/tenants/{_quoted(name)}", body.model_dump(exclude_unset=True))
+        return self._answers.one(TenantView, answer)
+
+    def reserve(self, tenant: str, cells: Mapping[str, int]) -> None:
+        """Reserves cells for a tenant, instead of those that it has."""
+        self._connection.send("PUT", f"/reservations/{_quoted(tenant)}", {"cells": dict(cells)})
+
+    def pools(self) -> list[PoolView]:
+        return self._list(PoolView, "/pools")
+
+    def set_policy(self, pool: str, policy: str, options: Mapping[str, object] | None = None) -> PoolView:
+        body = checked(PolicyChoice, {"policy": policy, "options": dict(options or {})})
+        return self._answers.one(
+            PoolView, self._connection.send("PUT", f"/pools/{_quoted(pool)}/policy", body.model_dump())
+        )
+
+    # Accounts and history
+
+    def share(self, *, tenant: str | None = None) -> list[ShareRow]:
+        """How apps and tenants were treated: rho and GPU-hours."""
+        return self._list(ShareRow, "/share", tenant=tenant)
+
+    def usage(self, *, by: str | None = None, month: str | None = None, tenant: str | None = None) -> list[UsageRow]:
+        """GPU-hours, summed over what `by` does not name."""
+        return self._list(UsageRow, "/usage", by=by, month=month, tenant=tenant)
+
+    def history(self, **filters: Unpack[JobFilters]) -> Iterator[JobView]:
+        """Jobs that have ended, the last ones first."""
+        return self._answers.pages(JobView, "/history", filters)
+
+    def events(self, *, since: int | None = None, job: str | None = None, follow: bool = False) -> Iterator[EventView]:
+        """What happened, after the event of this number; with `follow` also what happens, without an end."""
+        for event in self._answers.pages(EventView, "/events", {"since": since, "job": job}):
+            since = event.seq
+            yield event
+        if follow:
+            yield from self._followed(since, job)
+
+    def tokens(self) -> list[TokenView]:
+        return self._list(TokenView, "/tokens")
+
+    def create_token(
+        self, name: str, role: str = "user", *, tenant: str = "", user: str = "", days: float | None = None
+    ) -> TokenView:
+        """A new token. Its secret is in the answer and nowhere else."""
+        fields = {"name": name, "role": role, "tenant": tenant, "user": user, "days": days}
+        request = checked(TokenRequest, fields)
+        return self._answers.one(TokenView, self._connection.send("POST", "/tokens", request.model_dump()))
+
+    def revoke_token(self, token_id: str) -> None:
+        self._connection.send("DELETE", f"/tokens/{_quoted(token_id)}")
+
+    def me(self) -> Identity:
+        """The caller, as the service knows it."""
+        return self._answers.one(Identity, self._connection.get("/me"))
+
+    # Answers as values
+
+    def _changed_job(self, method: str, job: Job, verb: str = "") -> JobView:
+        answer = self._connection.send(method, _of(job) + verb)
+        return self.job(job) if answer is None else self._answers.one(JobView, answer)
+
+    def _followed(self, since: int | None, job: str | None) -> Iterator[EventView]:
+        """Events as they happen; a connection that ends is made anew, from the last event on."""
+        failures = 0
+        while failures < len(SUBMIT_DELAYS):
+            headers = {} if since is None else {"Last-Event-ID": str(since)}
+            try:
+                with self._connection.stream("/events/stream", {"since": since, "job": job}, headers) as response:
+                    for sent in sent_events(response.iter_lines()):
+                        event = self._answers.one(EventView, sent.data)
+                        since, failures = event.seq, 0
+                        yield event
+            except ServiceError as error:
+                if error.status not in (0, 502, 503) or failures == len(SUBMIT_DELAYS) - 1:
+                    raise
+            self._connection.sleep(SUBMIT_DELAYS[failures])
+            failures += 1
+
+    def _list(self, model: type[Model], path: str, **params: object) -> list[Model]:
+        return list(self._answers.pages(model, path, params))
+
+
+def _id(job: Job) -> str:
+    return job.id if isinstance(job, JobView) else job
+
+
+def _of(job: Job) -> str:
+    return f"/jobs/{_quoted(_id(job))}"
+
+
+def _quoted(name: str) -> str:
+    """A name as one part of a path."""
+    return quote(name, safe="")
