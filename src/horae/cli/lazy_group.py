@@ -27,9 +27,16 @@ class _Lazy(NamedTuple):
 
 # In the order of the help page.
 COMMANDS = {
+    "submit": _Lazy("horae.cli.live.submit:app", "Submit a job file, or a command."),
+    "ls": _Lazy("horae.cli.live.ls:app", "List jobs."),
+    "show": _Lazy("horae.cli.live.show:app", "Show one job."),
+    "why": _Lazy("horae.cli.live.why:app", "Tell what blocks a job, and what would unblock it."),
+    "logs": _Lazy("horae.cli.live.logs:app", "Print the output of a job."),
+    "stop": _Lazy("horae.cli.live.change_jobs:stop_app", "Stop jobs for good."),
+    "hold": _Lazy("horae.cli.live.change_jobs:hold_app", "Keep jobs from running until they are released."),
+    "release": _Lazy("horae.cli.live.change_jobs:release_app", "Let jobs run that are on hold."),
     "simulate": _Lazy("horae.cli.simulate:simulate_app", "Run one or more policies on a cluster and a workload."),
     "compare": _Lazy("horae.cli.compare:app", "Compare policies on a trace, with intervals and plots."),
-    "why": _Lazy("horae.cli.why:app", "Tell what blocked a job, and what would unblock it."),
     "demo": _Lazy("horae.cli.simulate:demo_app", "Four policies on the sample cluster and workload."),
     "replay": _Lazy("horae.cli.replay:app", "Decide a journal again, and compare every line."),
     "compile": _Lazy("horae.cli.compile_kernels:app", "Compile the kernels of policies before a run needs them."),

@@ -31,6 +31,13 @@ class Answers:
     def several(self, model: type[Model], answer: object) -> list[Model]:
         return [self.one(model, each) for each in _items(answer)]
 
+    def ids(self, answer: object) -> list[str]:
+        """The ids of the jobs that an answer names or contains."""
+        named = answer.get("ids") if isinstance(answer, dict) else None
+        if isinstance(named, list) and all(isinstance(each, str) for each in named):
+            return list(named)
+        return [job.id for job in self.several(JobView, answer)]
+
     def pages(self, model: type[Model], path: str, params: Mapping[str, object] | None = None) -> Iterator[Model]:
         """The items of all pages of a list, each page asked for when it is needed."""
         cursor, seen = None, set[str]()

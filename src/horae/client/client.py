@@ -18,6 +18,7 @@ from horae.client.job_files import Submittable, specs_of, to_send
 from horae.client.location import find_service
 from horae.client.user_input import checked
 from horae.model.errors import ServiceError
+from horae.model.safe_text import shown
 from horae.service.models import (
     ENDED,
     Drain,
@@ -90,8 +91,8 @@ class Client:
 
     # Jobs
 
-    def submit(self, jobs: Submittable | Sequence[Submittable], *, key: str | None = None) -> list[JobView]:
-        """Submits jobs: specifications, mappings or job files. An array or a sweep gives several.
+    def submit(self, jobs: Submittable | Sequence[Submittable], *, key: str | None = None) -> list[str]:
+        """Submits jobs: specifications, mappings or job files; the ids of the jobs, several for an array or a sweep.
 
         With the same `key`, a later call submits nothing new and answers with the same jobs.
         """
@@ -103,7 +104,7 @@ class Client:
             headers={"Idempotency-Key": key or uuid.uuid4().hex},
             delays=SUBMIT_DELAYS,
         )
-        return self._answers.several(JobView, answer)
+        return self._answers.ids(answer)
 
     def jobs(self, **filters: Unpack[JobFilters]) -> Iterator[JobView]:
         """The jobs that fit all filters; pages are asked for as they are needed."""
@@ -119,7 +120,6 @@ class Client:
         except ServiceError as error:
             if error.status != 404:
                 raise
-            missing = error
         newest: dict[str, JobView] = {}
         for count, job in enumerate(self.jobs(name=name)):
             if job.name == name and (job.tenant not in newest or job.submitted_at > newest[job.tenant].submitted_at):
@@ -127,10 +127,12 @@ class Client:
             if count >= NAMED_MAX:
                 break
         if not newest:
-            raise missing
+            raise ServiceError(f"there is no job {shown(name)}", remedy="list jobs with `horae ls --all`", status=404)
         if len(newest) > 1:
             ids = ", ".join(f"{job.id} ({job.tenant})" for job in newest.values())
-            raise ServiceError(f"{name!r} is a job of several tenants", remedy=f"name one by its id: {ids}", status=409)
+            raise ServiceError(
+                f"{shown(name)} is a job of several tenants", remedy=f"name one by its id: {ids}", status=409
+            )
         return next(iter(newest.values()))
 
     def why(self, job: Job) -> Why:
@@ -146,16 +148,17 @@ class Client:
         with self._connection.stream(f"{_of(job)}/logs", params) as response:
             yield from response.iter_bytes()
 
-    def stop(self, job: Job) -> JobView:
+    def stop(self, job: Job) -> bool:
         """Stops a job for good: it may save its work within its grace."""
-        return self._changed_job("DELETE", job)
+        return self._change("DELETE", _of(job))
 
-    def hold(self, job: Job) -> JobView:
+    def hold(self, job: Job) -> bool:
         """Keeps a job from starting until it is released; one that runs is preempted."""
-        return self._changed_job("POST", job, "/hold")
+        return self._change("POST", f"{_of(job)}/hold")
 
-    def release(self, job: Job) -> JobView:
-        return self._changed_job("POST", job, "/release")
+    def release(self, job: Job) -> bool:
+        """Lets a job start that was on hold."""
+        return self._change("POST", f"{_of(job)}/release")
 
     def wait(self, job: Job, timeout_seconds: float | None = None, *, states: Collection[str] = ENDED) -> JobView:
         """The job once it has ended, or is in another of these states; `TimeoutError` where that takes too long."""
@@ -180,35 +183,34 @@ class Client:
     def nodes(self) -> list[NodeView]:
         return self._list(NodeView, "/nodes")
 
-    def drain(self, node: str, reason: str = "", at: str | None = None) -> None:
+    def drain(self, node: str, reason: str = "", at: str | None = None) -> bool:
         """Starts no jobs on a node, at once or from a time on; jobs there leave it with their grace."""
         body = checked(Drain, {"reason": reason, "at": at})
-        self._connection.send("POST", f"/nodes/{_quoted(node)}/drain", body.model_dump())
+        return self._change("POST", f"/nodes/{_quoted(node)}/drain", body.model_dump())
 
-    def resume(self, node: str) -> None:
-        self._connection.send("POST", f"/nodes/{_quoted(node)}/resume")
+    def resume(self, node: str) -> bool:
+        """Lets jobs start on a node that was drained."""
+        return self._change("POST", f"/nodes/{_quoted(node)}/resume")
 
     def tenants(self) -> list[TenantView]:
         return self._list(TenantView, "/tenants")
 
-    def set_tenant(self, name: str, change: TenantChange | Mapping[str, object]) -> TenantView:
+    def set_tenant(self, name: str, change: TenantChange | Mapping[str, object]) -> bool:
         """Changes weight, cells or quota of a tenant; what is not named stays as it is."""
         body = change if isinstance(change, TenantChange) else checked(TenantChange, change)
-        answer = self._connection.send("PATCH", f"/tenants/{_quoted(name)}", body.model_dump(exclude_unset=True))
-        return self._answers.one(TenantView, answer)
+        return self._change("PATCH", f"/tenants/{_quoted(name)}", body.model_dump(exclude_unset=True))
 
-    def reserve(self, tenant: str, cells: Mapping[str, int]) -> None:
+    def reserve(self, tenant: str, cells: Mapping[str, int]) -> bool:
         """Reserves cells for a tenant, instead of those that it has."""
-        self._connection.send("PUT", f"/reservations/{_quoted(tenant)}", {"cells": dict(cells)})
+        return self._change("PUT", f"/reservations/{_quoted(tenant)}", {"cells": dict(cells)})
 
     def pools(self) -> list[PoolView]:
         return self._list(PoolView, "/pools")
 
-    def set_policy(self, pool: str, policy: str, options: Mapping[str, object] | None = None) -> PoolView:
+    def set_policy(self, pool: str, policy: str, options: Mapping[str, object] | None = None) -> bool:
+        """Has a pool scheduled by another policy from now on."""
         body = checked(PolicyChoice, {"policy": policy, "options": dict(options or {})})
-        return self._answers.one(
-            PoolView, self._connection.send("PUT", f"/pools/{_quoted(pool)}/policy", body.model_dump())
-        )
+        return self._change("PUT", f"/pools/{_quoted(pool)}/policy", body.model_dump())
 
     # Accounts and history
 
@@ -226,9 +228,13 @@ class Client:
 
     def events(self, *, since: int | None = None, job: str | None = None, follow: bool = False) -> Iterator[EventView]:
         """What happened, after the event of this number; with `follow` also what happens, without an end."""
-        for event in self._answers.pages(EventView, "/events", {"since": since, "job": job}):
-            since = event.seq
-            yield event
+        while True:
+            found = self._answers.several(EventView, self._connection.get("/events", {"since": since, "job": job}))
+            new = [event for event in found if since is None or event.seq > since]
+            if not new:
+                break
+            yield from new
+            since = new[-1].seq
         if follow:
             yield from self._followed(since, job)
 
@@ -243,8 +249,8 @@ class Client:
         request = checked(TokenRequest, fields)
         return self._answers.one(TokenView, self._connection.send("POST", "/tokens", request.model_dump()))
 
-    def revoke_token(self, token_id: str) -> None:
-        self._connection.send("DELETE", f"/tokens/{_quoted(token_id)}")
+    def revoke_token(self, token_id: str) -> bool:
+        return self._change("DELETE", f"/tokens/{_quoted(token_id)}")
 
     def me(self) -> Identity:
         """The caller, as the service knows it."""
@@ -252,9 +258,10 @@ class Client:
 
     # Answers as values
 
-    def _changed_job(self, method: str, job: Job, verb: str = "") -> JobView:
-        answer = self._connection.send(method, _of(job) + verb)
-        return self.job(job) if answer is None else self._answers.one(JobView, answer)
+    def _change(self, method: str, path: str, body: object = None) -> bool:
+        """Whether the change is applied; False where it is accepted and the scheduler has not seen it yet."""
+        answer = self._connection.send(method, path, body)
+        return not (isinstance(answer, dict) and answer.get("applied") is False)
 
     def _followed(self, since: int | None, job: str | None) -> Iterator[EventView]:
         """Events as they happen; a connection that ends is made anew, from the last event on."""
