@@ -11,11 +11,12 @@ from typing import TypeAlias, TypedDict, Unpack
 from urllib.parse import quote
 
 from horae.client.answers import Answers, Model
-from horae.client.connection import SUBMIT_DELAYS, Connection
+from horae.client.connection import NOT_ANSWERED, SUBMIT_DELAYS, Connection
 from horae.client.event_stream import sent_events
 from horae.client.identity import Identity
 from horae.client.job_files import Submittable, specs_of, to_send
 from horae.client.location import find_service
+from horae.client.output import JobOutput
 from horae.client.user_input import checked
 from horae.model.errors import ServiceError
 from horae.model.safe_text import shown
@@ -40,6 +41,7 @@ from horae.service.models import (
 TIMEOUT_SECONDS = 30.0
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.1, 2.0
 OUTAGE_SECONDS_MAX = 300.0  # for so long, waiting for a job survives a service that does not answer
+PAGE_JOBS = 500
 NAMED_MAX = 1000  # jobs of one name that are looked at
 
 Job: TypeAlias = JobView | str  # or its id
@@ -53,8 +55,8 @@ class JobFilters(TypedDict, total=False):
     user: str | None
     app: str | None
     name: str | None
-    since: str | None
-    until: str | None
+    since: float | None  # submitted since, Unix time
+    until: float | None
     limit: int | None
     sort: str | None
 
@@ -108,7 +110,7 @@ class Client:
 
     def jobs(self, **filters: Unpack[JobFilters]) -> Iterator[JobView]:
         """The jobs that fit all filters; pages are asked for as they are needed."""
-        return self._answers.pages(JobView, "/jobs", filters)
+        return self._answers.pages(JobView, "/jobs", {"limit": PAGE_JOBS, **filters})
 
     def job(self, job: Job) -> JobView:
         return self._answers.one(JobView, self._connection.get(_of(job)))
@@ -142,23 +144,27 @@ class Client:
     def leases(self, job: Job) -> list[LeaseView]:
         return self._list(LeaseView, f"{_of(job)}/leases")
 
-    def logs(self, job: Job, *, follow: bool = False, tail: int | None = None, offset: int = 0) -> Iterator[bytes]:
-        """The output of a job, as it is written; the last `tail` bytes of it, or what follows a position."""
-        params = {"follow": True if follow else None, "tail": tail, "offset": offset or None}
-        with self._connection.stream(f"{_of(job)}/logs", params) as response:
-            yield from response.iter_bytes()
+    def logs(self, job: Job, *, follow: bool = False, tail: int | None = None) -> Iterator[bytes]:
+        """The output of a job, or its last `tail` bytes; with `follow` also what comes, until the job ends."""
+        output = JobOutput(self._connection, f"{_of(job)}/logs")
+        if tail is not None:
+            yield from output.tail(tail)
+        elif not follow:
+            yield from output.all()
+        if follow:
+            yield from output.follow()
 
-    def stop(self, job: Job) -> bool:
+    def stop(self, job: Job) -> JobView:
         """Stops a job for good: it may save its work within its grace."""
-        return self._change("DELETE", _of(job))
+        return self._changed_job("DELETE", job)
 
-    def hold(self, job: Job) -> bool:
-        """Keeps a job from starting until it is released; one that runs is preempted."""
-        return self._change("POST", f"{_of(job)}/hold")
+    def hold(self, job: Job) -> JobView:
+        """Keeps a job from running until it is released; one that runs is preempted."""
+        return self._changed_job("POST", job, "/hold")
 
-    def release(self, job: Job) -> bool:
-        """Lets a job start that was on hold."""
-        return self._change("POST", f"{_of(job)}/release")
+    def release(self, job: Job) -> JobView:
+        """Lets a job run that was on hold."""
+        return self._changed_job("POST", job, "/release")
 
     def wait(self, job: Job, timeout_seconds: float | None = None, *, states: Collection[str] = ENDED) -> JobView:
         """The job once it has ended, or is in another of these states; `TimeoutError` where that takes too long."""
@@ -171,7 +177,7 @@ class Client:
                     return seen
                 answered_at = time.monotonic()
             except ServiceError as error:  # the job goes on without the service
-                if error.status not in (0, 502, 503) or time.monotonic() - answered_at > OUTAGE_SECONDS_MAX:
+                if error.status not in NOT_ANSWERED or time.monotonic() - answered_at > OUTAGE_SECONDS_MAX:
                     raise
             if give_up_at is not None and time.monotonic() >= give_up_at:
                 raise TimeoutError(f"job {_id(job)} has not ended after {timeout_seconds:g} s")
@@ -224,7 +230,7 @@ class Client:
 
     def history(self, **filters: Unpack[JobFilters]) -> Iterator[JobView]:
         """Jobs that have ended, the last ones first."""
-        return self._answers.pages(JobView, "/history", filters)
+        return self._answers.pages(JobView, "/history", {"limit": PAGE_JOBS, **filters})
 
     def events(self, *, since: int | None = None, job: str | None = None, follow: bool = False) -> Iterator[EventView]:
         """What happened, after the event of this number; with `follow` also what happens, without an end."""
@@ -258,6 +264,10 @@ class Client:
 
     # Answers as values
 
+    def _changed_job(self, method: str, job: Job, verb: str = "") -> JobView:
+        answer = self._connection.send(method, _of(job) + verb)
+        return self._answers.one(JobView, answer) if answer and "id" in answer else self.job(job)
+
     def _change(self, method: str, path: str, body: object = None) -> bool:
         """Whether the change is applied; False where it is accepted and the scheduler has not seen it yet."""
         answer = self._connection.send(method, path, body)
@@ -275,7 +285,7 @@ class Client:
                         since, failures = event.seq, 0
                         yield event
             except ServiceError as error:
-                if error.status not in (0, 502, 503) or failures == len(SUBMIT_DELAYS) - 1:
+                if error.status not in NOT_ANSWERED or failures == len(SUBMIT_DELAYS) - 1:
                     raise
             self._connection.sleep(SUBMIT_DELAYS[failures])
             failures += 1

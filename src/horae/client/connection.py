@@ -17,6 +17,7 @@ from horae.service.models import Problem
 READ_DELAYS = (0.2,)  # a request that changes nothing is sent once more
 SUBMIT_DELAYS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)  # a submission has a key, so that the service accepts it once
 DELAY_SECONDS_MAX = 10.0
+NOT_ANSWERED = (0, 502, 503)  # the status of a service that is being started anew
 REMEDIES = {
     401: "set HORAE_TOKEN to a token of this service",
     403: "ask an operator of the service to do it, or for another role",
@@ -63,6 +64,22 @@ class Connection:
         delays: Sequence[float] = (),
     ) -> Any:
         """The answer as plain data; it is sent again, after these delays, while the service cannot be reached."""
+        return self._plain(self._request(method, path, body, params, headers, delays))
+
+    def read_bytes(self, path: str, params: Params | None = None) -> tuple[bytes, Mapping[str, str]]:
+        """An answer that is no JSON, and its headers."""
+        response = self._request("GET", path, None, params, None, READ_DELAYS)
+        return response.content, response.headers
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        params: Params | None,
+        headers: Mapping[str, str] | None,
+        delays: Sequence[float],
+    ) -> httpx.Response:
         for delay in (*delays, None):
             try:
                 response = self._http.request(
@@ -71,9 +88,11 @@ class Connection:
             except (httpx.TransportError, httpx.DecodingError) as error:
                 failure, wait_seconds = self._no_answer(error), 0.0
             else:
-                if response.status_code != httpx.codes.SERVICE_UNAVAILABLE:
-                    return self._answer(response)
+                if not response.is_error:
+                    return response
                 failure, wait_seconds = problem_of(response), _retry_after(response)
+                if response.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                    raise failure
             if delay is None:
                 raise failure
             self.sleep(max(delay, wait_seconds))
@@ -96,9 +115,7 @@ class Connection:
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise self._no_answer(error) from None
 
-    def _answer(self, response: httpx.Response) -> Any:
-        if response.is_error:
-            raise problem_of(response)
+    def _plain(self, response: httpx.Response) -> Any:
         if not response.content:
             return None
         try:

@@ -10,33 +10,14 @@ import typer
 
 from horae.cli.live.times import duration
 from horae.client import Client
-from horae.model.errors import ServiceError
 from horae.model.safe_text import printable
-from horae.service.models import ENDED, JobView
-
-UNSTARTED = frozenset({"submitted", "waiting", "pending", "holding"})
-STARTED = frozenset({"starting", "running", "stopping", "cancelling"})
-NOT_ANSWERED = (0, 502, 503)  # of a service that is being started anew
+from horae.service.models import JobView
 
 
-def follow_output(client: Client, job: JobView, tail_bytes: int | None = None) -> JobView:
+def follow_output(client: Client, job: str, tail_bytes: int | None = None) -> JobView:
     """Prints the output of a job until it ends, from the start or from so many bytes ago; the job once it has ended."""
-    if job.state in UNSTARTED and job.first_started_at is None:
-        job = client.wait(job, states=STARTED)
-    position, is_known = 0, tail_bytes is None
-    while True:
-        try:
-            tail = None if is_known or position else tail_bytes
-            for chunk in client.logs(job, follow=True, tail=tail, offset=position if is_known else 0):
-                position += len(chunk)
-                write([chunk])
-        except ServiceError as error:
-            if error.status not in NOT_ANSWERED:
-                raise
-        job = client.wait(job, states=STARTED)
-        if job.state in ENDED:
-            return job
-        tail_bytes = 0  # what was written while the connection was broken is not known to be new
+    write(client.logs(job, follow=True, tail=tail_bytes))
+    return client.wait(job)
 
 
 def write(chunks: Iterable[bytes]) -> None:

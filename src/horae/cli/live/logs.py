@@ -11,7 +11,6 @@ from horae.cli.live.follow import follow_output, report_end, write
 from horae.cli.text import examples
 from horae.client import Client
 from horae.model.errors import InputError
-from horae.service.models import JobView
 
 app = typer.Typer(add_completion=False)
 LINE_BYTES = 200  # of one line, as a first guess
@@ -31,12 +30,12 @@ def logs(
         found = client.find(job)
         text = None if tail is None else last_lines(client, found.id, tail)
         if follow:
-            _follow(client, found, None if text is None else len(text))
+            _follow(client, found.id, None if text is None else len(text))
         else:
             write(client.logs(found) if text is None else [text])
 
 
-def _follow(client: Client, job: JobView, tail_bytes: int | None) -> None:
+def _follow(client: Client, job: str, tail_bytes: int | None) -> None:
     try:
         report_end(follow_output(client, job, tail_bytes))
     except KeyboardInterrupt:

@@ -127,7 +127,7 @@ def _print(client: Client, ids: list[str], output: OutputFormat) -> None:
 def _wait(client: Client, ids: list[str], follow: bool) -> int:
     """The exit code, once all jobs have ended."""
     try:
-        ended = [follow_output(client, client.job(ids[0]))] if follow else [client.wait(each) for each in ids]
+        ended = [follow_output(client, ids[0])] if follow else [client.wait(each) for each in ids]
     except KeyboardInterrupt:
         raise left_running(ids) from None
     for job in ended:

@@ -20,6 +20,7 @@ from horae.model.safe_text import printable
 from horae.service.models import Holder, Why
 
 app = typer.Typer(add_completion=False)
+SHARES = ("  share ", "  no more ", "  the aim ", "  GPUs ", "  unsolved ")  # as in `horae.cli.why`
 
 
 @app.command(
@@ -62,6 +63,7 @@ def describe(item: Why) -> list[str]:
         lines.append(f"  held by   {several([_holder(holder) for holder in item.holders])}")
     if item.ahead:
         lines.append(f"  ahead     {count(len(item.ahead), 'job')} of the same queue: {several(item.ahead)}")
+    lines += _more(item)
     if item.unblocked_by:
         lines.append(f"  unblocks  {_unblocks(item.unblocked_by)}")
     if item.state in ("pending", "holding"):
@@ -70,6 +72,12 @@ def describe(item: Why) -> list[str]:
     if len(item.story) > STORY_MAX:
         lines.append(f"  so far    {len(item.story) - STORY_MAX} earlier lines are in -o json")
     return [printable(line) for line in [*lines, *(f"  {line}" for line in item.story[-STORY_MAX:])]]
+
+
+def _more(item: Why) -> list[str]:
+    """What only the text of the service says: of shares, or that the scheduler does not answer."""
+    lines = item.text.splitlines()[1:]
+    return [line for line in lines if line.startswith(SHARES)] if item.pool else [f"  {line.strip()}" for line in lines]
 
 
 def _unblocks(leaving: list[Holder]) -> str:
