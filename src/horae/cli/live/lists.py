@@ -43,9 +43,16 @@ def print_list(
     output: ListFormat,
     watch: bool,
     empty: str = "none",
+    hide_empty: bool = False,
 ) -> None:
-    """Prints a list, once or again and again."""
-    shown(lambda: formatted(read(), columns, output, empty), watch)
+    """Prints a list, once or again and again; `hide_empty` leaves out columns without any text."""
+
+    def text() -> str:
+        items = read()
+        kept = [column for column in columns if not hide_empty or any(map(column.text, items))]
+        return formatted(items, kept, output, empty)
+
+    shown(text, watch)
 
 
 def formatted(items: Sequence[Item], columns: Sequence[Column[Item]], output: ListFormat, empty: str = "none") -> str:

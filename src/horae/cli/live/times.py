@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from math import isfinite
 
+from horae.model.errors import InputError
+from horae.traces.units import seconds as seconds_of
+
 NONE = "-"
+
+
+def now() -> float:
+    return time.time()
 
 
 def duration(seconds: float | None) -> str:
@@ -48,6 +56,21 @@ def iso(at: float | None) -> str | None:
     if at is None or not isfinite(at):
         return None
     return _date(at).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def moment(text: str | None, field: str, now: float) -> float | None:
+    """The Unix time that a date means here, or that was so long ago: 7d, 12h."""
+    if text is None:
+        return None
+    try:
+        return now - seconds_of(text)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    except (ValueError, OverflowError, OSError):
+        remedy = "give a date such as 2026-11-01 08:00, or a time ago such as 7d"
+        raise InputError(f"is {text!r}", field=field, remedy=remedy) from None
 
 
 def _date(at: float) -> datetime:
