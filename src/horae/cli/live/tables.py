@@ -14,7 +14,7 @@ from rich.cells import cell_len, set_cell_size
 from horae.model.safe_text import printable
 
 Row = TypeVar("Row")
-GAP = "  "
+GAP, GAP_MIN = 2, 1  # cells between columns
 CUT_MIN = 4  # cells that every column keeps
 
 
@@ -32,9 +32,11 @@ def table(rows: Sequence[Row], columns: Sequence[Column[Row]], width: int | None
     cells = [[printable(column.text(row)) for column in columns] for row in rows]
     headings = [column.heading for column in columns]
     widths = [max(map(cell_len, column)) for column in zip(headings, *cells, strict=True)]
-    if width is not None:
-        widths = _cut_widths(widths, columns, width)
-    return [_line(each, columns, widths) for each in (headings, *cells)]
+    gap = GAP
+    if width is not None and sum(widths) + GAP * (len(widths) - 1) > width:
+        gap = GAP_MIN
+        widths = _cut_widths(widths, columns, width - gap * (len(widths) - 1))
+    return [_line(each, columns, widths, " " * gap) for each in (headings, *cells)]
 
 
 def terminal_width() -> int | None:
@@ -52,7 +54,7 @@ def cut(text: str, width: int) -> str:
 def _cut_widths(widths: Sequence[int], columns: Sequence[Column[Row]], width: int) -> list[int]:
     """Takes from the widest column that may be cut, until all fit or none can give."""
     found = list(widths)
-    excess = sum(found) + len(GAP) * (len(found) - 1) - width
+    excess = sum(found) - width
     while excess > 0:
         _, index = max((found[at], at) if columns[at].is_cut else (0, -1) for at in range(len(found)))
         if index < 0 or found[index] <= CUT_MIN:
@@ -62,10 +64,10 @@ def _cut_widths(widths: Sequence[int], columns: Sequence[Column[Row]], width: in
     return found
 
 
-def _line(cells: Sequence[str], columns: Sequence[Column[Row]], widths: Sequence[int]) -> str:
+def _line(cells: Sequence[str], columns: Sequence[Column[Row]], widths: Sequence[int], gap: str) -> str:
     parts = []
     for cell, column, width in zip(cells, columns, widths, strict=True):
         text = cut(cell, width)
         padding = " " * (width - cell_len(text))
         parts.append(padding + text if column.is_number else text + padding)
-    return GAP.join(parts).rstrip()
+    return gap.join(parts).rstrip()
