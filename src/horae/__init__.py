@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         load_jobs,
         simulate,
     )
+    from horae.client import Client
     from horae.model.decisions import Grants, Ranking, Shares
     from horae.model.errors import (
         ClusterError,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         JobError,
         JournalError,
         PolicyError,
+        ServiceError,
     )
     from horae.model.view import Policy, View
     from horae.policies.conformance import check_policy
@@ -62,6 +64,8 @@ _WHERE = {
     "JobError": "horae.model.errors",
     "PolicyError": "horae.model.errors",
     "JournalError": "horae.model.errors",
+    "Client": "horae.client",
+    "ServiceError": "horae.model.errors",
 }
 
 __all__ = [
@@ -86,6 +90,8 @@ __all__ = [
     "JobError",
     "PolicyError",
     "JournalError",
+    "Client",
+    "ServiceError",
     "__version__",
 ]
 

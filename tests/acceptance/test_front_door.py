@@ -41,7 +41,7 @@ def test_exactly_these_names_are_public() -> None:
     assert horae.__all__ == [
         "load_cluster", "load_jobs", "simulate", "compare", "Jobs", "SimulationResult", "ComparisonResult", "Scheduler",
         "Policy", "View", "Ranking", "Shares", "Grants", "check_policy", "Journal", "HoraeError", "InputError",
-        "ClusterError", "JobError", "PolicyError", "JournalError", "__version__",
+        "ClusterError", "JobError", "PolicyError", "JournalError", "Client", "ServiceError", "__version__",
     ]  # fmt: skip
     for name in horae.__all__:
         assert getattr(horae, name).__doc__ or name == "__version__", f"{name} is not documented"
@@ -51,7 +51,7 @@ def test_exactly_these_names_are_public() -> None:
 
 
 def test_the_import_loads_no_library() -> None:
-    heavy = ("numpy", "polars", "numba", "matplotlib", "scipy", "typer", "pydantic")
+    heavy = ("numpy", "polars", "numba", "matplotlib", "scipy", "typer", "pydantic", "httpx")
     assert run(f"import sys, horae; print([name for name in {heavy} if name in sys.modules])", ROOT) == "[]\n"
 
 

@@ -12,7 +12,7 @@ import typer
 from horae import __version__
 from horae.cli.lazy_group import LazyGroup
 from horae.cli.text import examples, printable
-from horae.model.errors import HoraeError, InputError
+from horae.model.errors import HoraeError, InputError, ServiceError
 
 app = typer.Typer(
     cls=LazyGroup,
@@ -60,7 +60,7 @@ def run() -> None:
             print(problem)
             sys.exit(error.exit_code)
         _fail(f"{problem.rstrip('.')}; add --help to see what there is", error.exit_code)
-    except InputError as error:
+    except (InputError, ServiceError) as error:
         _fail(str(error), 2)
     except HoraeError as error:
         _fail(f"this is a bug in Horae: {error}", 70)

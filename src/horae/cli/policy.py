@@ -18,15 +18,11 @@ from horae.model.errors import PolicyError
 from horae.model.view import Policy
 from horae.policies.registry import POLICIES, find_policy, installed, option_defaults
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    help="Which policies there are, and what they take.",
-    epilog=examples("horae policy ls", "horae policy show tiresias"),
-)
+ls_app = typer.Typer(add_completion=False)
+show_app = typer.Typer(add_completion=False)
 
 
-@app.command("ls", epilog=examples("horae policy ls", "horae policy ls -o json"))
+@ls_app.command(epilog=examples("horae policy ls", "horae policy ls -o json"))
 def ls(output: Output = OutputFormat.TABLE) -> None:
     """List all policies, those of other packages too."""
     kinds = dict(POLICIES)
@@ -48,7 +44,7 @@ def ls(output: Output = OutputFormat.TABLE) -> None:
         print(printable(line), file=sys.stderr)
 
 
-@app.command("show", epilog=examples("horae policy show tiresias", "horae policy show max-min -o json"))
+@show_app.command(epilog=examples("horae policy show tiresias", "horae policy show max-min -o json"))
 def show(
     name: Annotated[str, typer.Argument(help="The name of a policy.")],
     output: Output = OutputFormat.TABLE,

@@ -1,4 +1,4 @@
-"""`horae tenants`: plans which cells to reserve for each tenant."""
+"""`horae tenants plan`: plans which cells to reserve for each tenant."""
 
 from __future__ import annotations
 
@@ -49,20 +49,11 @@ from horae.traces import BROKEN_MAX
 from horae.traces.clusters.file import SPARE
 from horae.traces.clusters.shorthand import parse_cluster
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    help="Which cells to reserve for each tenant.",
-    epilog=examples(
-        "horae tenants plan jobs.csv --nodes 36x8:A100",
-        "horae tenants plan jobs.csv --nodes 36x8 --goal 300 --write lab.yaml",
-    ),
-)
+plan_app = typer.Typer(add_completion=False)
 BUDGETS = (0.6, 0.7, 0.8, 0.9, 1.0)  # parts of the cluster, for the trade-off
 
 
-@app.command(
-    "plan",
+@plan_app.command(
     epilog=examples(
         "horae tenants plan jobs.csv --nodes 36x8:A100",
         "horae tenants plan jobs.csv --nodes 36x8 --goals nlp=300 --write lab.yaml",

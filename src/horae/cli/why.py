@@ -1,4 +1,4 @@
-"""`horae why`: what blocked a job, which jobs, and what would unblock it; "never" kept apart from "not now"."""
+"""`horae why --journal`: what blocked a job, by which jobs, and what would unblock it; "never" apart from "not now"."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import json
 from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from horae.cli.output import Output, OutputFormat
-from horae.cli.text import examples
+from horae.cli.output import OutputFormat
+from horae.cli.why_words import STORY_MAX, count, several, state_in_words
 from horae.experiments.explain_journal import JournalExplanation, explain_journal
 from horae.experiments.log_time import LogTime
 from horae.model.decisions import Limit
@@ -20,23 +17,9 @@ from horae.model.reasons import AwaitsVictims, Never, NoPool
 from horae.model.serialization import Plain, to_plain
 from horae.model.status import Status
 
-app = typer.Typer(add_completion=False)
-NAMES_MAX = 5  # names that are listed
-STORY_MAX = 12
 
-
-@app.command(
-    epilog=examples("horae why nlp-188 --journal run.jsonl", "horae why nlp-188 --at 18h --journal run.jsonl -o json")
-)
-def why(
-    job: Annotated[str, typer.Argument(help="The id of a job.")],
-    journal: Annotated[Path, typer.Option(help="A file made with --journal.")],
-    at: Annotated[
-        str, typer.Option(help="The moment: in seconds, as 10m, 2h, 1d, or as a date; else the journal's end.")
-    ] = "",
-    output: Output = OutputFormat.TABLE,
-) -> None:
-    """Tell what blocked a job at some moment, by which jobs, and what would unblock it."""
+def explain(job: str, journal: Path, at: str, output: OutputFormat) -> None:
+    """Prints what blocked a job at some moment of a journal."""
     hindsight = explain_journal(journal, job, at)
     if output is OutputFormat.JSON:
         print(json.dumps(_plain(hindsight), indent=2))
@@ -52,9 +35,9 @@ def describe(hindsight: JournalExplanation) -> list[str]:
     if item.reason is not None:
         lines.append(f"  why       {item.reason}")
     if item.holders:
-        lines.append(f"  held by   {_several([_holder(holder, time) for holder in item.holders])}")
+        lines.append(f"  held by   {several([_holder(holder, time) for holder in item.holders])}")
     if item.ahead:
-        lines.append(f"  ahead     {_count(len(item.ahead), 'job')} of the same queue: {_several(item.ahead)}")
+        lines.append(f"  ahead     {count(len(item.ahead), 'job')} of the same queue: {several(item.ahead)}")
     if item.share is not None:
         lines += describe_share(item.share, time)
     unblocks = _unblocks(item, time)
@@ -72,15 +55,7 @@ def describe(hindsight: JournalExplanation) -> list[str]:
 
 
 def _headline(item: Explanation, time: LogTime) -> str:
-    state = {
-        Status.PENDING: "waits",
-        Status.HOLDING: "is about to start",
-        Status.STARTING: "is starting",
-        Status.RUNNING: "runs",
-        Status.STOPPING: "is leaving its GPUs",
-        Status.CANCELLING: "is leaving for good",
-        Status.REFUSED: "was refused",
-    }.get(item.status, f"has {item.status.name.lower()}" if item.status is not Status.CANCELLED else "was cancelled")
+    state = state_in_words(item.status.name.lower())
     where = f", in pool {item.pool} under {item.policy}" if item.pool else ""
     return f"{item.job_id} {state} at {time.text(item.at)} ({item.at:,.0f} s){where}"
 
@@ -97,23 +72,14 @@ def _unblocks(item: Explanation, time: LogTime) -> str:
         return "a node that comes back: nothing that runs would make enough room by leaving"
     if not item.unblocking.leaving:
         return f"{item.unblocking.shape} is free: it starts when those ahead let it"
-    names = _several([holder.job_id for holder in item.unblocking.leaving])
+    names = several([holder.job_id for holder in item.unblocking.leaving])
     when = f"believed at {time.text(item.unblocking.at)}" if isfinite(item.unblocking.at) else "end unknown"
     return f"{item.unblocking.shape}, once {names} left ({when}) and no other job comes before it"
 
 
 def _holder(holder: Holder, time: LogTime) -> str:
     ends = f"believed until {time.text(holder.ends_at)}" if isfinite(holder.ends_at) else "end unknown"
-    return f"{holder.job_id} ({_count(holder.gpus, 'GPU')} since {time.text(holder.since)}, {ends})"
-
-
-def _several(names: list[str] | tuple[str, ...]) -> str:
-    more = f" and {len(names) - NAMES_MAX:,} more" if len(names) > NAMES_MAX else ""
-    return ", ".join(names[:NAMES_MAX]) + more
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{holder.job_id} ({count(holder.gpus, 'GPU')} since {time.text(holder.since)}, {ends})"
 
 
 def _plain(hindsight: JournalExplanation) -> object:

@@ -6,6 +6,7 @@
     │   ├── JobError          a job that cannot be: no shapes, a negative size
     │   ├── PolicyError       an unknown policy or option
     │   └── JournalError      a journal that cannot be read or does not replay
+    ├── ServiceError          a service that cannot be reached, or that rejects a request (exit code 2)
     └── BrokenInvariant       a bug in Horae: the plan or the state contradicts a promise
         ├── InvalidTransition a job was moved to a status that it cannot reach from where it is
         └── LimitReached      a loop of a decision is still running at its bound
@@ -70,6 +71,21 @@ class PolicyError(InputError):
 
 class JournalError(InputError):
     """A journal that cannot be read or does not replay."""
+
+
+class ServiceError(HoraeError):
+    """The service cannot be reached, or rejects a request. The message is one line and ends with the remedy."""
+
+    def __init__(self, problem: str, *, remedy: str = "", field: str = "", status: int = 0) -> None:
+        self.problem = problem
+        self.remedy = remedy
+        self.field = field
+        self.status = status  # of HTTP; 0: there was no answer
+        super().__init__(problem)
+
+    def __str__(self) -> str:
+        parts = [part for part in (_short(self.field), _short(self.problem)) if part]
+        return ": ".join(parts) + (f"; {_short(self.remedy)}" if self.remedy else "")
 
 
 class BrokenInvariant(HoraeError):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Sequence
 
 from horae.engines.engine import Moment
 from horae.engines.local.engine import LocalEngine
 from horae.engines.local.launch import Launch
+from horae.engines.local.nvml import detect
+from horae.model.cluster import Node
 from horae.model.commands import Command
 from horae.model.events import Event
 from horae.model.serialization import Plain
@@ -55,6 +58,24 @@ class LocalJobs:
                 specification=specification,
             )
         )
+
+
+def detected_nodes() -> list[Node]:
+    """This machine as NVML knows it: one node per GPU type, in the order in which their GPUs come."""
+    found = detect()
+    types = dict.fromkeys(_type_of(gpu.name) for gpu in found)
+    host = socket.gethostname()
+    counts = {name: sum(_type_of(gpu.name) == name for gpu in found) for name in types}
+    return [
+        Node(host if len(counts) == 1 else f"{host}-{name}", name, count, cpus=float(os.cpu_count() or 1))
+        for name, count in counts.items()
+    ]
+
+
+def _type_of(name: str) -> str:
+    """`NVIDIA A100-SXM4-80GB` is an A100."""
+    words = name.replace("-", " ").split()
+    return next((word for word in words if any(letter.isdigit() for letter in word)), "-".join(words))
 
 
 def runs_as_root() -> bool:

@@ -61,12 +61,21 @@ def read_text(path: Path, remedy: str) -> str:
 
 def read_yaml(path: Path, model: type[Model]) -> YamlFile[Model]:
     """The file as a value of this model; the first problem in it is raised as one clear error."""
+    tree, plain = read_tree(path, _required(model))
+    try:
+        return YamlFile(path, tree, model.model_validate(plain))
+    except ValidationError as error:
+        raise complain(error, path, tree) from None
+
+
+def read_tree(path: Path, required: str) -> tuple[yaml.Node, object]:
+    """The file as a tree and as a plain value; `required` names what a file that is empty lacks."""
     text = read_text(path, "name a YAML file in UTF-8")
     try:
         tree = compose(text)
         if tree is None:
-            raise InputError("is empty", remedy=f"give at least {_required(model)}")
-        plain = construct(tree)
+            raise InputError("is empty", remedy=f"give at least {required}")
+        return tree, construct(tree)
     except InputError as error:
         raise error.located(file=str(path)) from None
     except yaml.reader.ReaderError as error:
@@ -77,10 +86,6 @@ def read_yaml(path: Path, model: type[Model]) -> YamlFile[Model]:
         raise InputError(f"not YAML: {error.problem}", file=str(path), line=line, remedy="fix the syntax") from None
     except (ValueError, RecursionError) as error:  # a date that does not exist, a thousand brackets
         raise InputError(f"not YAML: {error}", file=str(path), remedy="fix the syntax") from None
-    try:
-        return YamlFile(path, tree, model.model_validate(plain))
-    except ValidationError as error:
-        raise complain(error, path, tree) from None
 
 
 def first_complaint(error: ValidationError) -> tuple[ErrorDetails, str, str]:

@@ -1,0 +1,1 @@
+"""Commands that ask the service: `horae submit`, `ls`, `why`, and the like."""

@@ -1,0 +1,13 @@
+"""The Python client of the service.
+
+import horae
+
+with horae.Client() as client:
+    (job,) = client.submit({"name": "bert", "run": "python train.py", "gpus": 2})
+    print(client.wait(job).state)
+"""
+
+from horae.client.client import Client
+from horae.client.identity import Identity
+
+__all__ = ["Client", "Identity"]

@@ -1,0 +1,55 @@
+"""The process of the API: `python -m horae.service.api STATE`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from sqlalchemy import Engine, select
+
+from horae.model.errors import HoraeError, InputError
+from horae.service.api.context import Context, Limits, User
+from horae.service.api.server import serve
+from horae.service.api.tokens import make_token
+from horae.service.config import ServiceConfig, load_config
+from horae.service.models import TokenRequest
+from horae.service.store.database import open_database, writing
+from horae.service.store.schema import tokens
+
+OPERATOR = "operator of this machine"
+
+
+def main(state: Path) -> None:
+    config = load_config(state)
+    _operator_token(open_database(config.store), state)
+    context = Context(
+        url=config.store,
+        state=state,
+        limits=Limits(**config.limits.model_dump()),
+        users={name: User(user.tenant, user.role) for name, user in config.users.items()},
+    )
+    (state / "url").write_text(f"http://{config.host}:{config.port}\n")
+    serve(context, config.host, config.port, state / "api.sock")
+
+
+def _operator_token(database: Engine, state: Path) -> None:
+    """Makes the token of the operator, at the first start, and keeps it where only the service's user can read it."""
+    path = state / "token"
+    with writing(database) as connection:
+        if path.exists() and connection.scalar(select(tokens.c.id).where(tokens.c.name == OPERATOR)) is not None:
+            return
+        made = make_token(connection, TokenRequest(name=OPERATOR, role="operator"))
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(f"{made.token}\n")
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]))
+    except InputError as error:
+        print(f"horae: {error}", file=sys.stderr)
+        sys.exit(2)
+    except HoraeError as error:
+        sys.exit(f"horae: {error}")
