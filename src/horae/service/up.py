@@ -47,7 +47,7 @@ class Child:
     name: str
     command: Sequence[str]
     is_ready: Callable[[Child], bool]
-    process: subprocess.Popen[str] | None = None
+    process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     failures: int = 0
     restart_at: float = field(default=0.0)
@@ -55,7 +55,7 @@ class Child:
     def start(self) -> None:
         self.started_at = time.monotonic()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", *self.command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", *self.command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
         )
         assert self.process.stdout is not None
         os.set_blocking(self.process.stdout.fileno(), False)
@@ -63,7 +63,9 @@ class Child:
     def has_said(self, word: str) -> bool:
         """Whether the process has printed this line."""
         assert self.process is not None and self.process.stdout is not None
-        return word in (self.process.stdout.read() or "")
+        with suppress(BlockingIOError):
+            return word in os.read(self.process.stdout.fileno(), 4096).decode()
+        return False
 
     def wait_until_ready(self, stopped: Callable[[], bool]) -> None:
         assert self.process is not None

@@ -12,7 +12,7 @@ from horae.model.errors import HoraeError, InputError
 from horae.service.api.context import Context, Limits, User
 from horae.service.api.server import serve
 from horae.service.api.tokens import make_token
-from horae.service.config import ServiceConfig, load_config
+from horae.service.config import load_config
 from horae.service.models import TokenRequest
 from horae.service.store.database import open_database, writing
 from horae.service.store.schema import tokens

@@ -7,24 +7,20 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from horae.engines.local.job_files import folder_name, output_file
+from horae.engines.local.job_files import JobFolder
 
 TAIL_BYTES = 64 << 10
 TAIL_BYTES_MAX = 16 << 20
 READ_BYTES = 64 << 10
 
 
-def leases_folder(state: Path, job_id: str) -> Path:
-    return state / "engine" / "jobs" / folder_name(job_id) / "leases"
+def output_path(state: Path, job_id: str) -> Path:
+    """All leases of a job write to one file."""
+    return JobFolder.of(state / "engine", job_id).output
 
 
 def epochs(state: Path, job_id: str) -> list[int]:
-    """The leases of a job that have output, in order."""
-    try:
-        names = [entry.name for entry in leases_folder(state, job_id).iterdir()]
-    except OSError:
-        return []
-    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+    return [0] if output_path(state, job_id).exists() else []
 
 
 def open_output(path: Path) -> BinaryIO | None:
@@ -44,7 +40,7 @@ class LeaseOutput:
     """The output of one lease as one sequence of bytes, from where the older file begins."""
 
     def __init__(self, state: Path, job_id: str, epoch: int) -> None:
-        self._newer = output_file(leases_folder(state, job_id) / str(epoch))
+        self._newer = output_path(state, job_id)
         self._older = self._newer.with_name(self._newer.name + ".1")
 
     def size(self) -> int:
@@ -76,7 +72,7 @@ class Follower:
     """Reads what is appended to a lease's output, also when a new file is begun."""
 
     def __init__(self, state: Path, job_id: str, epoch: int, offset: int) -> None:
-        self._path = output_file(leases_folder(state, job_id) / str(epoch))
+        self._path = output_path(state, job_id)
         older = _size(self._path.with_name(self._path.name + ".1"))
         self._file: BinaryIO | None = None
         self._older = self._path.with_name(self._path.name + ".1") if offset < older else None
