@@ -15,7 +15,7 @@ import numpy as np
 from patience import HANG_SECONDS
 
 from horae import driver
-from horae.engines.local.engine import LocalEngine
+from horae.engines.local.submissions import SubmittingEngine
 from horae.experiments.replay import replay_file
 from horae.journal import JournalWriter
 from horae.model.cluster import Cluster, Gpu, Node
@@ -121,7 +121,7 @@ def test_ten_processes_share_four_gpus_of_two_types_under_tiresias(tmp_path: Pat
     setup, workload = Setup(CLUSTER, (the_pool(unit),)), the_workload(unit)
     witness, recorder = Witness(), Recorder(setup)
     journal = tmp_path / "journal.jsonl"
-    with journal.open("w", encoding="utf-8") as file, LocalEngine(CLUSTER, workload, tmp_path / "jobs") as engine:
+    with journal.open("w", encoding="utf-8") as file, SubmittingEngine(CLUSTER, workload, tmp_path / "jobs") as engine:
         writer = JournalWriter(file, flush=True)
         writer.open(setup)
         observers: list[driver.Observer] = [witness, recorder]

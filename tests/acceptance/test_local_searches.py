@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from local_jobs import SAVE
 
 from horae import driver
-from horae.engines.local.engine import LocalEngine
-from horae.engines.local.job_files import LocalReports, checkpoint_file, folder_name, output_file, reports_file
+from horae.engines.local.job_files import JobFolder, LocalReports
+from horae.engines.local.submissions import SubmittingEngine
 from horae.engines.search.engine import SearchEngine, first_jobs
 from horae.experiments.replay import replay_file
 from horae.journal import JournalWriter
@@ -26,7 +27,7 @@ from horae.scheduler import Reaction, Scheduler
 CLUSTER = Cluster("bench", (Node("a", "fast", 4),))
 OPTIONS = (Option(Shape("fast", 1, "node"), 50.0),)
 TRAINER = f"{shlex.quote(sys.executable)} -m horae.engines.local.example_trainer --steps-per-second 50 --loss "
-FINISH = 'echo "$HORAE_STEPS_TOTAL" > "$HORAE_CHECKPOINT"'
+FINISH = SAVE + 'save "$HORAE_STEPS_TOTAL"'
 
 
 def a_trial(name: str, command: str, steps: float) -> Trial:
@@ -55,7 +56,7 @@ def run(search: Search, directory: Path) -> Witness:
     """The whole search, whose journal must be replayable."""
     setup, witness, journal = Setup(CLUSTER, (PoolSpec("all", "fifo"),)), Witness(), directory / "journal.jsonl"
     first = [arrival.job for arrival in first_jobs(search)]
-    with journal.open("w", encoding="utf-8") as file, LocalEngine(CLUSTER, first, directory) as engine:
+    with journal.open("w", encoding="utf-8") as file, SubmittingEngine(CLUSTER, first, directory) as engine:
         writer = JournalWriter(file, flush=True)
         writer.open(setup)
         searching = SearchEngine(engine, [search], reports=LocalReports(directory))
@@ -85,9 +86,9 @@ def test_halving_promotes_by_reported_losses_and_each_rung_goes_on_with_the_one_
     assert witness.submitted == ["t0", "t1", "t2", "t3", "t1.1", "t2.1", "t1.2"]
     steps = {"t0": 2.0, "t1": 2.0, "t2": 2.0, "t3": 2.0, "t1.1": 4.0, "t2.1": 4.0, "t1.2": 8.0}
     assert witness.endings == {job_id: (Ending.FINISHED, each) for job_id, each in steps.items()}
-    last = tmp_path / folder_name("t1.2")
-    assert "step 0 of 8 on fast after 6 of earlier jobs" in output_file(last).read_text()
-    first, *_ = reports_file(last).read_text().splitlines()
+    last = JobFolder.of(tmp_path, "t1.2")
+    assert "step 0 of 8 on fast after 6 of earlier jobs" in last.output.read_text()
+    first, *_ = last.reports.read_text().splitlines()
     assert [float(part) for part in first.split()] == pytest.approx([1.0, 1 / 8 + 0.1])
 
 
@@ -103,12 +104,19 @@ def test_garbled_reports_do_no_harm_and_silence_is_not_promoted(tmp_path: Path) 
 
 def test_the_path_of_the_former_checkpoint_is_handed_on_only_if_there_is_one(tmp_path: Path) -> None:
     command = (
-        'echo "${HORAE_CONTINUES-none}" > found; echo "1 0.5" >> "$HORAE_REPORTS"; [ $HORAE_JOB = t0 ] || ' + FINISH
+        'echo "${HORAE_CONTINUES-none}" > found; echo "1 0.5" >> "$HORAE_REPORTS"; [ $HORAE_JOB = t0 ] && exit; '
+        + FINISH
     )
     trials = tuple(a_trial(f"t{number}", command, 7.0) for number in range(4))
     witness = run(Search("search", 0.0, Method.HALVING, trials), tmp_path)
-    found = {job_id: (tmp_path / folder_name(job_id) / "found").read_text().strip() for job_id in witness.submitted}
-    former = {job_id: str(checkpoint_file(tmp_path / folder_name(job_id))) for job_id in witness.submitted}
+    found = {
+        job_id: (JobFolder.of(tmp_path, job_id).work / "found").read_text().strip() for job_id in witness.submitted
+    }
+    epochs = {event.job_id: event.epoch for event in witness.told if isinstance(event, JobEnded)}
+    former = {
+        job_id: str(JobFolder.of(tmp_path, job_id).lease(epochs[job_id]).checkpoint / "state")
+        for job_id in witness.submitted
+    }
     assert found == dict.fromkeys(["t0", "t1", "t2", "t3"], "none") | {
         "t0.1": "none",  # its first rung has saved nothing
         "t1.1": former["t1"],
@@ -117,8 +125,8 @@ def test_the_path_of_the_former_checkpoint_is_handed_on_only_if_there_is_one(tmp
 
 
 def test_a_trial_whose_process_fails_does_not_hold_up_the_others_of_a_hyperband(tmp_path: Path) -> None:
-    command = 'echo "1 0.{}" >> "$HORAE_REPORTS"; ' + FINISH
-    commands = ["exit 3", command.format(3), command.format(2), command.format(5)]
+    command = 'echo "1 0.{}" >> "$HORAE_REPORTS"; '
+    commands = ["exit 3", *(command.format(loss) + FINISH for loss in (3, 2, 5))]
     trials = tuple(a_trial(f"t{number}", each, 30.0) for number, each in enumerate(commands))
     witness = run(Search("search", 0.0, Method.HYPERBAND, trials), tmp_path)
     # Two brackets of two: the first has lost its first trial, and in the second the first reports less.

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from math import isnan
 from pathlib import Path
 
 import pytest
 
-from horae.engines.local.job_files import LocalReports, folder_name, reports_file, spoil_half_a_line
+from horae.engines.local.job_files import JobFolder, LocalReports, spoil_half_a_line
 from horae.engines.search.loss_forecast import Report
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    folder = tmp_path / folder_name("a/job")
-    folder.mkdir()
-    return reports_file(folder)
+    folder = JobFolder.of(tmp_path, "a/job")
+    folder.path.mkdir(parents=True)
+    return folder.reports
 
 
 def told(reports: LocalReports) -> list[tuple[float, float]]:
@@ -100,3 +101,20 @@ def test_half_a_line_of_a_run_that_was_killed_spoils_no_line_of_the_next(tmp_pat
     append(file, "2 0.8\n")
     spoil_half_a_line(file)
     assert told(reports) == [(2.0, 0.8)]
+
+
+def test_a_pipe_or_a_link_in_the_place_of_the_file_is_not_read(tmp_path: Path, file: Path) -> None:
+    os.mkfifo(file)
+    assert told(LocalReports(tmp_path)) == []
+    spoil_half_a_line(file)
+    file.unlink()
+    (tmp_path / "secret").write_text("1 0.9\n")
+    file.symlink_to(tmp_path / "secret")
+    assert told(LocalReports(tmp_path)) == []
+
+
+def test_a_large_file_is_read_in_parts(tmp_path: Path, file: Path) -> None:
+    reports = LocalReports(tmp_path)
+    file.write_bytes(b"x" * (5 << 20) + b"\n" + b"7 0.3\n")
+    assert told(reports) == []
+    assert told(reports) == [(7.0, 0.3)]

@@ -101,7 +101,8 @@ def _values(name: str, value: Any) -> list[Any]:
     values = value if isinstance(value, list) else [value]
     if not name.isidentifier():
         raise JobError(f"{shown(name)} is no name of a parameter", field="sweep", remedy="use letters, digits and _")
-    if not values or not all(isinstance(each, str | int | float) for each in values):
+    is_text = all(isinstance(each, str | int | float) and str(each).isprintable() for each in values)
+    if not values or not is_text:
         raise JobError(f"is {shown(value)}", field=f"sweep.{name}", remedy="give a list of numbers or texts")
     return values
 

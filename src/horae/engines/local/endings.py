@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 
+from horae.engines.local import processes
 from horae.engines.local.checkpoints import newest_published
 from horae.engines.local.job_files import JobFolder
-from horae.engines.local.processes import boot_id
 from horae.engines.local.records import EndRecord, ExitRecord, StartRecord, read_record
 from horae.engines.local.untrusted_files import is_regular
 from horae.model.events import Ending
@@ -30,7 +30,7 @@ def saved_steps(start: StartRecord, folder: JobFolder) -> float:
 
 def _ending(start: StartRecord, exit: ExitRecord | None, steps: float, can_resume: bool) -> tuple[Ending, str]:
     if exit is None:
-        was_restarted = start.boot_id != boot_id()
+        was_restarted = start.boot_id != processes.boot_id()
         return Ending.LOST, "the machine was restarted" if was_restarted else "its supervisor was killed"
     if exit.never_started:
         return Ending.LOST, "the service ended before the job could start"

@@ -20,6 +20,7 @@ import os
 import selectors
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from math import inf
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +46,7 @@ from horae.model.commands import Command, Start, Stop, Survey
 from horae.model.events import Ending, Event, JobEnded, JobStarted, Surveyed
 from horae.model.serialization import Plain
 
+_WAKE, _NEWS = b"w", b"n"  # notes to a waiting engine: return in any case, or only if there are events
 _SLEEP_SECONDS_MAX = 3600.0  # epoll counts milliseconds in 32 bits
 
 
@@ -74,7 +76,7 @@ class LocalEngine:
         this machine; all others are emulated. Raises Fenced if a service of a higher term has the folder."""
         self._now = now
         self._folder = folder.absolute()
-        self._folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
         self._fence = Fence(self._folder, term)
         self._locks = Locks(self._folder / "locks")
         gpus = [Gpu(node.name, number) for node in cluster.nodes for number in range(node.gpus)]
@@ -95,7 +97,8 @@ class LocalEngine:
         self._is_woken = False
         self._adopt()
         self._gpus.probe([gpu for gpu in gpus if not self._leases.using(gpu)], now())
-        self._watch = GpuWatch(nvml, list(uuids), self._leases.is_ours, self.wake) if nvml is not None else None
+        news = partial(self._send, _NEWS)
+        self._watch = GpuWatch(nvml, list(uuids), self._leases.is_ours, news) if nvml is not None else None
 
     def __enter__(self) -> Self:
         return self
@@ -119,8 +122,11 @@ class LocalEngine:
 
     def wake(self) -> None:
         """Interrupts a wait, from any thread or from a signal handler."""
+        self._send(_WAKE)
+
+    def _send(self, note: bytes) -> None:
         with suppress(BlockingIOError):  # full: it is awake anyway
-            os.write(self._alarm, b"\0")
+            os.write(self._alarm, note)
 
     def watch(self, descriptor: int) -> None:
         """Lets `wait` return whenever this descriptor is readable, too."""
@@ -187,8 +193,7 @@ class LocalEngine:
         """Waits for something to happen."""
         for key, _ in self._selector.select(max(min(seconds, _SLEEP_SECONDS_MAX), 0.0)):
             if key.fd == self._woken:
-                os.read(self._woken, 4096)
-                self._is_woken = True
+                self._is_woken = self._is_woken or _WAKE in os.read(self._woken, 4096)
             elif key.fd in self._watched:
                 self._is_woken = True
             else:
@@ -330,7 +335,7 @@ class LocalEngine:
         tombstone = EndRecord(job_id, command.epoch, Ending.STOPPED, steps)
         files = JobFolder.of(self._folder, job_id).lease(command.epoch)
         try:
-            files.path.mkdir(mode=0o711, parents=True, exist_ok=True)
+            files.make()
             write_record(files.tombstone, tombstone)
         except OSError:
             return ()  # it is not durable, so the stop is not answered, and comes again
@@ -360,7 +365,8 @@ class LocalEngine:
         self._poll(0.0)
         now = self._now()
         events = self._take_events(now)
-        return [*events, Surveyed(now, tuple(lease.as_found() for lease in self._leases))]
+        running = sorted((lease.as_found() for lease in self._leases), key=lambda run: (run.epoch, run.job_id))
+        return [*events, Surveyed(now, tuple(running))]
 
     def _end(self, lease: RunningLease, end: EndRecord) -> None:
         """Records an end, and starts what has waited for it."""

@@ -38,6 +38,13 @@ def folder_name(job_id: str) -> str:
 class LeaseFolder:
     path: Path
 
+    def make(self) -> None:
+        """Makes the folder and those that hold it. Users of jobs can pass through them to what is their own."""
+        for folder in (*reversed(self.path.parents[:3]), self.path):
+            if not folder.is_dir():
+                folder.mkdir()
+                folder.chmod(0o711)  # whatever the service usually gives
+
     @property
     def start(self) -> Path:
         return self.path / "start.json"

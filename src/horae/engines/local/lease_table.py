@@ -22,7 +22,7 @@ from horae.model.cluster import Gpu
 from horae.model.events import Ending
 
 _DRIVER_SECONDS_MAX = 5.0  # for the answer whether a GPU has failed
-_FOREIGN_SECONDS = 2.0  # a lock that is still held so long after the end of its supervisor is reported
+_FOREIGN_SECONDS = 1.0  # a lock that is still held so long after the end of its supervisor is reported
 
 
 class LeaseTable:

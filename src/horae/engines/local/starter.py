@@ -43,8 +43,7 @@ class Starter:
         self._uuids = uuids
         self._cgroup = cgroup
         self._active = folder / "active"
-        for each in (folder / "jobs", self._active):
-            each.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._active.mkdir(mode=0o700, exist_ok=True)
 
     def start(self, command: Start, launch: Launch, gpu_locks: Sequence[int]) -> StartRecord:
         """Starts one job of a lease.
@@ -165,7 +164,7 @@ def _settings(
 
 def _make_folders(folder: JobFolder, lease: LeaseFolder, user: User | None) -> None:
     """Makes the files of a lease. Records belong to the service; only what a job writes belongs to its user."""
-    lease.path.mkdir(mode=0o711, parents=True, exist_ok=True)
+    lease.make()
     for record in (lease.stop, lease.exit, lease.ended, lease.sessions):
         reserve(record)
     for own in (folder.work, lease.checkpoint):

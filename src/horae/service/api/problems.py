@@ -78,8 +78,8 @@ def problem_of(error: BaseException) -> Refused:
             return invalid(error)
         case RequestValidationError():
             return _of_validation(error.errors())
-        case HTTPException():
-            return _of_http(error)
+        case HTTPException():  # also what FastAPI makes of an error while it reads the body
+            return error.__cause__ if isinstance(error.__cause__, Refused) else _of_http(error)
         case UnicodeError() | OverflowError():
             return Refused(422, "a value cannot be stored", remedy="use valid text and numbers of at most 64 bits")
         case DBAPIError():

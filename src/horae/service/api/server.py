@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+import sys
 from pathlib import Path
 from types import FrameType
 
@@ -24,6 +25,8 @@ log = structlog.get_logger("horae.api")
 
 def serve(context: Context, host: str = "127.0.0.1", port: int = 8642, uds: Path | None = None) -> None:
     """Serves until SIGTERM or SIGINT. Port 0 takes a free one; `uds` is the path of the Unix socket."""
+    if not structlog.is_configured():
+        _configure_log()
     listening = [_tcp(host, port)]
     if uds is not None:
         listening.append(_unix(uds))
@@ -48,6 +51,19 @@ def serve(context: Context, host: str = "127.0.0.1", port: int = 8642, uds: Path
     finally:
         if uds is not None:
             uds.unlink(missing_ok=True)
+
+
+def _configure_log() -> None:
+    """One JSON object per line; errors with their traceback, without the values of variables, which may be secret."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
 
 
 class _Server(uvicorn.Server):
