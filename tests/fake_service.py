@@ -139,9 +139,6 @@ class Answer:
     send: Any
     service: FakeService
 
-    async def plain(self, status: int, body: bytes, kind: str = "text/html", **headers: str) -> None:
-        await Response(body, status, headers, kind)(self.scope, self.receive, self.send)
-
 
 async def dropped(answer: Answer) -> None:
     """The request is carried out, and the connection is closed before its answer is complete."""
@@ -154,15 +151,17 @@ async def dropped(answer: Answer) -> None:
     await answer.send({"type": "http.response.start", "status": 200, "headers": headers})
 
 
-def status(code: int, body: bytes = b"<h1>oops</h1>", **headers: str) -> Fault:
+def status(code: int, body: bytes = b"<h1>oops</h1>", retry_after: str = "") -> Fault:
+    headers = {"Retry-After": retry_after} if retry_after else {}
+
     async def fault(answer: Answer) -> None:
-        await answer.plain(code, body, **headers)
+        await Response(body, code, headers, "text/html")(answer.scope, answer.receive, answer.send)
 
     return fault
 
 
 def problem(code: int, detail: str, **fields: str) -> Fault:
-    made = Problem(title="Problem", status=code, detail=detail, **fields)  # type: ignore[arg-type]
+    made = Problem(title="Problem", status=code, detail=detail, **fields)
     return status(code, made.model_dump_json().encode())
 
 

@@ -78,7 +78,7 @@ def test_changes_are_sent_once(world: World) -> None:
 
 
 def test_a_submission_whose_answer_is_lost_makes_one_job(world: World) -> None:
-    world.faults += [dropped, status(503, **{"Retry-After": "0"}), dropped]
+    world.faults += [dropped, status(503, retry_after="0"), dropped]
     outcome = horae("submit", "--", "python", "train.py")
     assert (outcome.code, outcome.out) == (0, "1\n")
     sent = world.requests("POST", "/jobs")
