@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
@@ -100,7 +99,7 @@ class JobSpec(Strict):
     min_runtime: Seconds = 0.0
     grace: Seconds = 30.0
     checkpoint: Checkpoint | None = None
-    max_duration: Annotated[Seconds, Field(gt=0)] = inf
+    max_duration: Annotated[Seconds, Field(gt=0)] | None = None
     deadline: str | None = None  # a date, or a time from now such as 12h
     retries: Annotated[int, Field(ge=0, le=1000, strict=True)] = 0
     processes: Count = 1
