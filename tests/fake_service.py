@@ -139,9 +139,6 @@ class Answer:
     send: Any
     service: FakeService
 
-    async def plain(self, status: int, body: bytes, kind: str = "text/html", **headers: str) -> None:
-        await Response(body, status, headers, kind)(self.scope, self.receive, self.send)
-
 
 async def dropped(answer: Answer) -> None:
     """The request is carried out, and the connection is closed before its answer is complete."""
@@ -154,15 +151,17 @@ async def dropped(answer: Answer) -> None:
     await answer.send({"type": "http.response.start", "status": 200, "headers": headers})
 
 
-def status(code: int, body: bytes = b"<h1>oops</h1>", **headers: str) -> Fault:
+def status(code: int, body: bytes = b"<h1>oops</h1>", retry_after: str = "") -> Fault:
+    headers = {"Retry-After": retry_after} if retry_after else {}
+
     async def fault(answer: Answer) -> None:
-        await answer.plain(code, body, **headers)
+        await Response(body, code, headers, "text/html")(answer.scope, answer.receive, answer.send)
 
     return fault
 
 
 def problem(code: int, detail: str, **fields: str) -> Fault:
-    made = Problem(title="Problem", status=code, detail=detail, **fields)  # type: ignore[arg-type]
+    made = Problem(title="Problem", status=code, detail=detail, **fields)
     return status(code, made.model_dump_json().encode())
 
 
@@ -312,19 +311,20 @@ async def _pieces(text: bytes) -> AsyncIterator[bytes]:
 
 def _cluster_routes(app: FastAPI, service: FakeService) -> None:
     @app.get("/v1/{kind}")
-    async def lists(kind: str, cursor: str | None = None, since: int = 0, job: str | None = None) -> Any:
+    async def lists(kind: str, cursor: str | None = None, since: int | None = None, job: str | None = None) -> Any:
         world = service.world
         if kind == "me":
             return world.me
         if kind == "events":
-            found = [each for each in world.events if each.seq > since and job in (None, each.job_id)][:PAGE]
-            return {"items": [each.model_dump() for each in found], "next": found[-1].seq if found else since}
+            later = [each for each in world.events if each.seq > (since or 0)][:PAGE]
+            found = [plain(each) for each in later if job in (None, each.job_id)]
+            return {"items": found, "next": later[-1].seq if later else since or 0}
         items: dict[str, list[Any]] = {
             "nodes": world.nodes, "tenants": world.tenants, "pools": world.pools, "share": world.shares,
             "usage": world.usage, "tokens": world.tokens,
             "history": [each for each in world.jobs.values() if each.ended_at is not None],
         }  # fmt: skip
-        return page(items[kind], cursor)
+        return page(items[kind], cursor) if kind == "history" else [plain(each) for each in items[kind]]
 
     @app.get("/v1/events/stream")
     async def stream(request: Request) -> Response:
@@ -334,7 +334,8 @@ def _cluster_routes(app: FastAPI, service: FakeService) -> None:
             yield ": keep-alive\n\n"
             for event in service.world.events:
                 if event.seq > last:
-                    yield f"id: {event.seq}\ndata: {event.model_dump_json()}\n\n"
+                    yield f"id: {event.seq}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n"
+            yield f"id: {service.world.events[-1].seq}\n\n"
 
         return StreamingResponse(lines(), media_type="text/event-stream")
 
@@ -346,8 +347,11 @@ def _cluster_routes(app: FastAPI, service: FakeService) -> None:
 
 
 def _account_routes(app: FastAPI, service: FakeService) -> None:
+    @app.put("/v1/reservations")
+    async def reserve() -> dict[str, bool]:
+        return {"applied": True}
+
     @app.patch("/v1/tenants/{name}")
-    @app.put("/v1/reservations/{name}")
     @app.put("/v1/pools/{name}/policy")
     async def change(name: str) -> dict[str, bool]:
         return {"applied": name != "slow"}

@@ -208,7 +208,7 @@ class Client:
 
     def reserve(self, tenant: str, cells: Mapping[str, int]) -> bool:
         """Reserves cells for a tenant, instead of those that it has."""
-        return self._change("PUT", f"/reservations/{_quoted(tenant)}", {"cells": dict(cells)})
+        return self._change("PUT", "/reservations", {"tenants": {tenant: dict(cells)}})
 
     def pools(self) -> list[PoolView]:
         return self._list(PoolView, "/pools")
@@ -220,27 +220,32 @@ class Client:
 
     # Accounts and history
 
-    def share(self, *, tenant: str | None = None) -> list[ShareRow]:
-        """How apps and tenants were treated: rho and GPU-hours."""
-        return self._list(ShareRow, "/share", tenant=tenant)
+    def share(self, *, by: str = "tenant", since: float | None = None) -> list[ShareRow]:
+        """How tenants or apps were treated: rho and GPU-hours, of jobs that run or ended since (a week ago)."""
+        return self._list(ShareRow, "/share", by=by, since=since)
 
-    def usage(self, *, by: str | None = None, month: str | None = None, tenant: str | None = None) -> list[UsageRow]:
-        """GPU-hours, summed over what `by` does not name."""
+    def usage(self, *, by: Collection[str] = (), month: str | None = None, tenant: str | None = None) -> list[UsageRow]:
+        """GPU-hours, by some of month, tenant, user, gpu_type and kind, and summed over the others."""
         return self._list(UsageRow, "/usage", by=by, month=month, tenant=tenant)
 
     def history(self, **filters: Unpack[JobFilters]) -> Iterator[JobView]:
         """Jobs that have ended, the last ones first."""
         return self._answers.pages(JobView, "/history", {"limit": PAGE_JOBS, **filters})
 
-    def events(self, *, since: int | None = None, job: str | None = None, follow: bool = False) -> Iterator[EventView]:
-        """What happened, after the event of this number; with `follow` also what happens, without an end."""
+    def events(
+        self, *, since: int | None = None, job: str | None = None, limit: int | None = None, follow: bool = False
+    ) -> Iterator[EventView]:
+        """What happened after the event of this number, or else of late; with `follow` also what happens, without end.
+
+        `limit` is the size of a page.
+        """
         while True:
-            found = self._answers.several(EventView, self._connection.get("/events", {"since": since, "job": job}))
-            new = [event for event in found if since is None or event.seq > since]
-            if not new:
+            page = self._connection.get("/events", {"since": since, "job": job, "limit": limit})
+            yield from self._answers.several(EventView, page)
+            last = page.get("next") if isinstance(page, dict) else None
+            if not isinstance(last, int) or last <= (since or 0):
                 break
-            yield from new
-            since = new[-1].seq
+            since = last
         if follow:
             yield from self._followed(since, job)
 
@@ -281,9 +286,9 @@ class Client:
             try:
                 with self._connection.stream("/events/stream", {"since": since, "job": job}, headers) as response:
                     for sent in sent_events(response.iter_lines()):
-                        event = self._answers.one(EventView, sent.data)
-                        since, failures = event.seq, 0
-                        yield event
+                        since, failures = int(sent.id) if sent.id.isdecimal() else since, 0
+                        if sent.data:
+                            yield self._answers.one(EventView, sent.data)
             except ServiceError as error:
                 if error.status not in NOT_ANSWERED or failures == len(SUBMIT_DELAYS) - 1:
                     raise

@@ -8,17 +8,17 @@ from typing import NamedTuple
 
 class SentEvent(NamedTuple):
     id: str
-    data: str
+    data: str  # "": nothing happened; the position after which a new connection is to go on has moved
 
 
 def sent_events(lines: Iterable[str]) -> Iterator[SentEvent]:
     """The events of a stream; comments, by which a service keeps a connection open, are left out."""
-    last_id, data = "", list[str]()
+    last_id, told_id, data = "", "", list[str]()
     for line in lines:
         if not line:
-            if data:
+            if data or last_id != told_id:
                 yield SentEvent(last_id, "\n".join(data))
-            data = []
+            told_id, data = last_id, []
             continue
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")

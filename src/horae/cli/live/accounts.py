@@ -9,7 +9,7 @@ import typer
 
 from horae.cli.live.lists import ListFormat, ListOutput, Tenant, Watch, print_list
 from horae.cli.live.tables import Column
-from horae.cli.live.times import NONE, duration
+from horae.cli.live.times import NONE, duration, moment, now
 from horae.cli.text import examples
 from horae.client import Client
 from horae.model.errors import InputError
@@ -17,7 +17,8 @@ from horae.service.models import ShareRow, UsageRow
 
 share_app = typer.Typer(add_completion=False)
 usage_app = typer.Typer(add_completion=False)
-BY = ("tenant", "user", "type", "month")
+SHARE_BY = ("tenant", "app")
+USAGE_BY = {"tenant": "tenant", "user": "user", "type": "gpu_type", "month": "month", "kind": "kind"}
 
 
 def _rho(value: float | None) -> str:
@@ -49,29 +50,47 @@ USAGE_COLUMNS: tuple[Column[UsageRow], ...] = (
 )
 
 
-@share_app.command(epilog=examples("horae share", "horae share --tenant nlp -o wide"))
-def share(tenant: Tenant = None, output: ListOutput = ListFormat.TABLE, watch: Watch = False) -> None:
-    """Show how apps and tenants were treated: rho, GPU-hours, and their shares of both GPUs and weights."""
+@share_app.command(epilog=examples("horae share", "horae share --by app --tenant nlp -o wide"))
+def share(
+    by: Annotated[str, typer.Option(help="One row per 'tenant' or 'app'.")] = "tenant",
+    tenant: Tenant = None,
+    since: Annotated[
+        str | None, typer.Option(help="With jobs that ended since: a date, or a time ago; else the last week.")
+    ] = None,
+    output: ListOutput = ListFormat.TABLE,
+    watch: Watch = False,
+) -> None:
+    """Show how tenants or apps were treated: rho, GPU-hours, and their shares of both GPUs and weights."""
+    if by not in SHARE_BY:
+        raise InputError(f"is {by!r}", field="--by", remedy=f"use {' or '.join(SHARE_BY)}")
+    begin = moment(since, "--since", now())
+
+    def read() -> list[ShareRow]:
+        return [row for row in client.share(by=by, since=begin) if tenant in (None, row.tenant)]
+
     with Client() as client:
-        print_list(lambda: client.share(tenant=tenant), SHARE_COLUMNS, output, watch, "nothing has run yet")
+        print_list(read, SHARE_COLUMNS, output, watch, "nothing has run yet")
 
 
 @usage_app.command(epilog=examples("horae usage", "horae usage --by user --month 2026-11", "horae usage -o csv"))
 def usage(
-    by: Annotated[str, typer.Option(help="One row per 'tenant', 'user', 'type' or 'month'; several with commas.")] = "",
+    by: Annotated[
+        str, typer.Option(help="Sums by 'tenant', 'user', 'type', 'month' or 'kind'; several with commas.")
+    ] = "",
     month: Annotated[str | None, typer.Option(help="Of this month only, such as 2026-11.")] = None,
     tenant: Tenant = None,
     output: ListOutput = ListFormat.TABLE,
     watch: Watch = False,
 ) -> None:
     """Show the GPU-hours that were used."""
-    if wrong := [word for word in by.split(",") if word and word not in BY]:
-        raise InputError(f"is {wrong[0]!r}", field="--by", remedy=f"use {', '.join(BY)}")
+    words = [word for word in by.split(",") if word]
+    if wrong := [word for word in words if word not in USAGE_BY]:
+        raise InputError(f"is {wrong[0]!r}", field="--by", remedy=f"use {', '.join(USAGE_BY)}")
     if month is not None and not re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", month, re.ASCII):
         raise InputError(f"is {month!r}", field="--month", remedy="write it as 2026-11")
 
     def read() -> list[UsageRow]:
-        return client.usage(by=by or None, month=month, tenant=tenant)
+        return client.usage(by=[USAGE_BY[word] for word in words], month=month, tenant=tenant)
 
     with Client() as client:
         print_list(read, USAGE_COLUMNS, output, watch, "nothing was used", hide_empty=True)

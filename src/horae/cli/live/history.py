@@ -25,6 +25,7 @@ from horae.service.models import EventView, JobView
 history_app = typer.Typer(add_completion=False)
 events_app = typer.Typer(add_completion=False)
 SHOWN = 100
+PAGE_MAX = 500
 _TABLE_COLUMNS = ("ID", "NAME", "USER", "TENANT", "STATE", "TYPE", "RHO", "WAIT", "RUN")
 _KNOWN = {column.heading: column for column in JOB_COLUMNS}
 HISTORY_COLUMNS: tuple[Column[JobView], ...] = (
@@ -46,8 +47,8 @@ EVENT_COLUMNS: tuple[Column[EventView], ...] = (
     Column("TEXT", lambda event: event.text, is_cut=True),
 )
 
-Since = Annotated[str | None, typer.Option(help="Not before: a date, or a time ago such as 7d.")]
-Until = Annotated[str | None, typer.Option(help="Not after: a date, or a time ago such as 7d.")]
+Since = Annotated[str | None, typer.Option(help="Submitted not before: a date, or a time ago such as 7d.")]
+Until = Annotated[str | None, typer.Option(help="Submitted not after: a date, or a time ago such as 7d.")]
 
 
 @history_app.command(
@@ -64,7 +65,7 @@ def history(
     watch: Watch = False,
 ) -> None:
     """List jobs that have ended, the last ones first."""
-    filters = JobFilters(state=known_states(state) or None, tenant=tenant, user=user, limit=min(limit, 500))
+    filters = JobFilters(state=known_states(state) or None, tenant=tenant, user=user, limit=min(limit, PAGE_MAX))
     filters |= JobFilters(since=moment(since, "--since", now()), until=moment(until, "--until", now()))
     with Client() as client:
         print_list(
@@ -83,7 +84,7 @@ def events(
     """List what happened to jobs, nodes and tenants."""
     with Client() as client:
         job_id = None if job is None else client.find(job).id
-        found = list(deque(client.events(since=since, job=job_id), limit))
+        found = list(deque(client.events(since=since, job=job_id, limit=min(limit, PAGE_MAX)), limit))
         if not follow:
             print(formatted(found, EVENT_COLUMNS, output, "no events"))
             return

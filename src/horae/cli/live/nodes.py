@@ -10,7 +10,7 @@ import typer
 from horae.cli.live.completion import complete_nodes
 from horae.cli.live.lists import ListFormat, ListOutput, Watch, print_list
 from horae.cli.live.tables import Column
-from horae.cli.live.times import ago, local, now
+from horae.cli.live.times import ago, local, now, with_time_zone
 from horae.cli.text import examples
 from horae.client import Client
 from horae.model.errors import InputError
@@ -84,7 +84,7 @@ def drain(
     """Start no more jobs on nodes; jobs that are there leave them with their grace."""
     with Client() as client:
         for name in names:
-            done = client.drain(name, reason, at)
+            done = client.drain(name, reason, with_time_zone(at))
             print(printable(f"{name}: drain {'applied' if done else 'accepted'}" + (f", from {at}" if at else "")))
 
 

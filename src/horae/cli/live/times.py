@@ -73,5 +73,13 @@ def moment(text: str | None, field: str, now: float) -> float | None:
         raise InputError(f"is {text!r}", field=field, remedy=remedy) from None
 
 
+def with_time_zone(text: str | None) -> str | None:
+    """A date with the time zone of this machine, because the service may be in another; other texts as they are."""
+    try:
+        return text and datetime.fromisoformat(text).astimezone().isoformat()
+    except (ValueError, OverflowError, OSError):
+        return text
+
+
 def _date(at: float) -> datetime:
     return datetime.fromtimestamp(min(max(at, 0.0), 253402300000.0), UTC)  # years 1970 to 9999
