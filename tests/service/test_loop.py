@@ -12,7 +12,7 @@ from sqlalchemy import Engine, select
 from horae.model.events import Ending
 from horae.model.setup import PoolSpec, Setup
 from horae.service.models import JobSpec
-from horae.service.store.database import open_database, reading, sqlite_url
+from horae.service.store.database import open_database, reading
 from horae.service.store.migrate import migrate
 from horae.service.store.schema import inbox, jobs, leases, usage
 
@@ -20,8 +20,8 @@ SETUP = Setup(cluster(2, 4, "A100"), (PoolSpec("all"),), acknowledge_seconds=5.0
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Engine:
-    engine = open_database(sqlite_url(tmp_path / "store.db"))
+def database(store_url: str) -> Engine:
+    engine = open_database(store_url)
     migrate(engine)
     return engine
 

@@ -82,10 +82,11 @@ class ServiceConfig:
     def is_embedded(self) -> bool:
         return self.store.startswith("sqlite")
 
-    def save(self) -> None:
+    def save(self, path: Path) -> None:
         """Writes the configuration for the processes of the service, which read it at their start."""
         plain = {
             "setup": to_plain(self.setup),
+            "state": str(self.state),
             "store": self.store,
             "host": self.host,
             "port": self.port,
@@ -93,19 +94,18 @@ class ServiceConfig:
             "users": {name: user.model_dump() for name, user in self.users.items()},
             "emulated": self.emulated,
         }
-        path = self.state / "config.json"
         temporary = path.with_suffix(".new")
         temporary.write_text(json.dumps(plain))
         temporary.chmod(0o600)
         temporary.replace(path)
 
 
-def load_config(state: Path) -> ServiceConfig:
+def load_config(path: Path) -> ServiceConfig:
     """The configuration that `save` has written."""
-    plain = json.loads((state / "config.json").read_text())
+    plain = json.loads(path.read_text())
     return ServiceConfig(
         from_plain(Setup, plain["setup"]),
-        state,
+        Path(plain["state"]),
         plain["store"],
         plain["host"],
         plain["port"],

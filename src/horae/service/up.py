@@ -108,7 +108,9 @@ def run(config: ServiceConfig, *, standby: bool = False, stop_jobs: bool = False
     """Runs the service until SIGTERM or SIGINT."""
     prepare_state(config.state)
     lock = None if standby else _lock(config.state)
-    config.save()
+    # A standby has a configuration of its own beside that of the leader.
+    path = config.state / (f"config-{os.getpid()}.json" if standby else "config.json")
+    config.save(path)
     asked: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -116,9 +118,8 @@ def run(config: ServiceConfig, *, standby: bool = False, stop_jobs: bool = False
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    state = str(config.state)
-    loop = Child("loop", ["horae.service.loop", state], lambda child: child.has_said("ready"))
-    api = Child("api", ["horae.service.api", state], lambda _: _answers(config.state / "api.sock"))
+    loop = Child("loop", ["horae.service.loop", str(path)], lambda child: child.has_said("ready"))
+    api = Child("api", ["horae.service.api", str(path)], lambda _: _answers(config.state / "api.sock"))
     children = (loop, api)
     try:
         for child in children:
@@ -140,6 +141,8 @@ def run(config: ServiceConfig, *, standby: bool = False, stop_jobs: bool = False
             child.stop()
         if lock is not None:
             lock.close()
+        if standby:
+            path.unlink(missing_ok=True)
 
 
 def prepare_state(state: Path) -> None:

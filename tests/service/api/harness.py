@@ -86,7 +86,9 @@ class World:
     def inbox(self) -> list[tuple[str, dict[str, Any]]]:
         return [(row.kind, json.loads(row.payload)) for row in self.rows(schema.inbox)]
 
-    def add_job(self, job_id: str, tenant: str = "nlp", user: str = "ann", state: str = "pending", **values: Any) -> None:
+    def add_job(
+        self, job_id: str, tenant: str = "nlp", user: str = "ann", state: str = "pending", **values: Any
+    ) -> None:
         row = {
             "id": job_id, "number": int(job_id.partition("_")[0]), "name": f"name-{job_id}", "app": job_id, "model": "",
             "tenant": tenant, "user": user, "state": state, "reason": "", "gpus": 1, "gpu_type": "", "held_gpus": 0,

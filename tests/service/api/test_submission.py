@@ -22,7 +22,14 @@ def test_an_accepted_job_is_a_row_an_event_and_a_line_of_the_audit(world: World,
     assert answer.json() == {"ids": ["1"]}
     assert answer.headers["location"] == "/v1/jobs/1"
     (row,) = world.rows(schema.jobs)
-    assert (row.state, row.tenant, row.user, row.app, row.gpus, row.gpu_type) == ("submitted", "nlp", "ann", "1", 2, "A100")
+    assert (row.state, row.tenant, row.user, row.app, row.gpus, row.gpu_type) == (
+        "submitted",
+        "nlp",
+        "ann",
+        "1",
+        2,
+        "A100",
+    )
     spec = json.loads(row.spec)
     assert (spec["tenant"], spec["user"], spec["run"]) == ("nlp", "ann", "python train.py")
     ((kind, event),) = world.inbox()

@@ -1,4 +1,4 @@
-"""The process of the API: `python -m horae.service.api STATE`."""
+"""The process of the API: `python -m horae.service.api CONFIG`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from horae.service.store.schema import tokens
 OPERATOR = "operator of this machine"
 
 
-def main(state: Path) -> None:
-    config = load_config(state)
+def main(path: Path) -> None:
+    config = load_config(path)
+    state = config.state
     _operator_token(open_database(config.store), state)
     context = Context(
         url=config.store,

@@ -1,4 +1,4 @@
-"""The process of the loop: `python -m horae.service.loop STATE`. It waits until it leads, recovers, and runs."""
+"""The process of the loop: `python -m horae.service.loop CONFIG`. It waits until it leads, recovers, and runs."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ LOCKED, USAGE_ERROR, TERM_ENDED = 3, 2, 4
 log = structlog.get_logger("loop")
 
 
-def main(state: Path) -> int:
-    config = load_config(state)
-    lock = _lock(state) if config.is_embedded else None
+def main(path: Path) -> int:
+    config = load_config(path)
+    lock = _lock(config.state) if config.is_embedded else None
     if config.is_embedded and lock is None:
         return LOCKED
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,8 @@ def _set_timeouts(connection: Any, _: object) -> None:
 
 def _open_sqlite(path: Path) -> Engine:
     refuse_network(path.parent)
+    with suppress(OSError):  # it holds secrets; its log inherits the mode
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     engine = create_engine(sqlite_url(path), connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False})
     event.listen(engine, "connect", _configure_sqlite)
     event.listen(engine, "begin", _begin_sqlite)

@@ -1,0 +1,25 @@
+"""Stores for the tests of the service: a file of SQLite, and a database of PostgreSQL where it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from postgres import Server, server
+
+from horae.service.store.database import sqlite_url
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    with server() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return sqlite_url(tmp_path / "store.db")
+    found: Server = request.getfixturevalue("postgres")
+    return found.new_database()
