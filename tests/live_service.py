@@ -39,16 +39,21 @@ class Service:
         self._arguments = arguments
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
-        self.log = state.parent / f"{state.name}.log"
+        self.log = state.parent / f"{state.name}-{self.port}.log"
 
-    def start(self, *more: str) -> None:
+    def start(self, *more: str, ready: bool = True) -> None:
+        """Starts it, and waits until it answers; a standby does not before it leads."""
         command = [sys.executable, "-m", "horae", "up", "--state", str(self.state), "--port", str(self.port)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, *self._arguments, *more], stdout=log, stderr=log, env=environment(), cwd=self.state.parent
             )
-        wait_until(lambda: "submit" in self.log.read_text() or self._ended(), 0.1)
+        if ready:
+            wait_until(lambda: self.is_ready() or self._ended(), 0.05)
         assert not self._ended(), self.log.read_text()
+
+    def is_ready(self) -> bool:
+        return "submit" in self.log.read_text()
 
     def _ended(self) -> bool:
         return self.process is not None and self.process.poll() is not None
@@ -64,22 +69,23 @@ class Service:
     def kill(self) -> None:
         """Kills all processes of the service at once, as the machine's out-of-memory killer would."""
         assert self.process is not None
-        for pid in (self.process.pid, *self.pids("horae.service.loop"), *self.pids("horae.service.api")):
+        children = [*self.pids("horae.service.loop"), *self.pids("horae.service.api")]
+        for pid in (self.process.pid, *children):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
     def pids(self, module: str) -> list[int]:
-        """The processes of the service that run this module, e.g. `horae.service.loop`."""
-        mine = f"{self.state}/"
-        return [pid for pid, words in _commands() if module in words and any(word.startswith(mine) for word in words)]
+        """The processes of this service that run this module, e.g. `horae.service.loop`."""
+        assert self.process is not None
+        return [pid for pid, words in _commands() if module in words and _parent(pid) == self.process.pid]
 
     def supervisors(self) -> list[int]:
         return [pid for pid, words in _commands() if any("supervisor" in word for word in words) and self._is_mine(pid)]
 
     def _is_mine(self, pid: int) -> bool:
         with suppress(OSError):
-            return any(str(self.state) in os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir())
+            return any(str(self.state) in str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir())
         return False
 
     def end(self) -> None:
@@ -88,6 +94,12 @@ class Service:
         for pid in self.supervisors():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def _parent(pid: int) -> int:
+    with suppress(OSError, ValueError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return -1
 
 
 def _commands() -> Iterator[tuple[int, list[str]]]:

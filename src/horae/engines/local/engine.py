@@ -151,6 +151,11 @@ class LocalEngine:
         lease = self._leases.get(job_id)
         return None if lease is None else lease.start.specification
 
+    @property
+    def is_running(self) -> bool:
+        """Whether any lease runs, or has ended without having been reported."""
+        return bool(self._leases) or bool(self._events)
+
     def stop_all(self, grace_seconds: float | None = None) -> None:
         """Tells all jobs to stop, with this grace period or that of each; their ends are reported by `wait`."""
         with self._fence.held():

@@ -12,6 +12,7 @@ from horae.model.errors import HoraeError, InputError
 from horae.service.api.context import Context, Limits, User
 from horae.service.api.server import serve
 from horae.service.api.tokens import make_token
+from horae.service.child import end_with_parent
 from horae.service.config import load_config
 from horae.service.models import TokenRequest
 from horae.service.store.database import open_database, writing
@@ -21,6 +22,7 @@ OPERATOR = "operator of this machine"
 
 
 def main(path: Path) -> None:
+    end_with_parent()
     config = load_config(path)
     state = config.state
     _operator_token(open_database(config.store), state)

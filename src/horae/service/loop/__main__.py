@@ -20,6 +20,7 @@ from horae.engines.local.engine import LocalEngine
 from horae.model.errors import HoraeError, InputError
 from horae.service.api.tokens import job_token
 from horae.service.changes import changes
+from horae.service.child import end_with_parent
 from horae.service.clock import LogClock
 from horae.service.config import ServiceConfig, load_config
 from horae.service.local_jobs import LocalJobs, runs_as_root
@@ -40,6 +41,7 @@ log = structlog.get_logger("loop")
 
 
 def main(path: Path) -> int:
+    end_with_parent()
     config = load_config(path)
     lock = _lock(config.state) if config.is_embedded else None
     if config.is_embedded and lock is None:
@@ -83,12 +85,20 @@ def _run(config: ServiceConfig, database: Database) -> None:
         loop.stopping = True
         engine.wake()
 
+    def stop_jobs(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+
+    told: list[int] = []
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGUSR1, stop_jobs)
     loop.restart(leadership.incarnation, changes(scheduler.present_setup(), config.setup, clock.now()))
     log.info("leads", term=leadership.term, events=0 if rebuilt is None else rebuilt.folded)
     print("ready", flush=True)
     loop.run()
+    if told:
+        engine.stop_all()
+        loop.see_off(lambda: engine.is_running)
     loop.snapshot()
     questions.close()
     engine.close()

@@ -174,6 +174,14 @@ class Loop:
         self._commit()
         return self._execute()
 
+    def see_off(self, is_running: Callable[[], bool]) -> None:
+        """Records the ends of jobs that were told to stop, and decides nothing any more."""
+        while is_running():
+            moment = self._engine.wait(self._clock.now() + self._renew_seconds)
+            for event in () if moment is None else moment.events:
+                self._apply(event)
+            self._commit()
+
     def snapshot(self) -> None:
         """Writes the whole state, so that a later process need not fold the events before."""
         self._commit()

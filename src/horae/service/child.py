@@ -1,0 +1,16 @@
+"""Ties a process of the service to the one that has started it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent() -> None:
+    """Lets the kernel send SIGTERM to this process when its parent ends, also if that is killed."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() == 1:  # it has ended already
+        os.kill(os.getpid(), signal.SIGTERM)
