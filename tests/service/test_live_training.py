@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 from live_service import Service, service, train, wait_for
@@ -56,7 +57,7 @@ def _check_leases(running: Service) -> None:
                 held.setdefault(place, []).append((lease.granted_at, lease.ended_at))
     for spans in held.values():
         spans.sort()
-        assert all(one[1] <= other[0] + 1e-6 for one, other in zip(spans, spans[1:], strict=False))
+        assert all(one[1] <= other[0] + 1e-6 for one, other in pairwise(spans))
 
 
 def _last_line(client: Client, job_id: str) -> str:

@@ -53,7 +53,7 @@ class PoolSpec:
     quota: Mapping[str, int] = field(default_factory=dict)  # by GPU type: the maximum in use at a time, on any nodes
     spreads: bool = False  # gangs go to the emptiest node that holds them, rather than to the fullest
     borrow: bool = True  # its tenant's jobs may run outside its cells while these are full, without a guarantee
-    admits_between_rounds: bool = False  # under ROUNDS: newly submitted jobs start at once on free GPUs
+    admits_between_rounds: bool = False  # under ROUNDS: jobs that wait start at once on free GPUs
     pinned: Mapping[str, str] = field(default_factory=dict)  # by name: permanent cells of its tenant, e.g. "n07"
 
     def __post_init__(self) -> None:

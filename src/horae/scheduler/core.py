@@ -60,7 +60,7 @@ from horae.scheduler.invariants import check_plan
 from horae.scheduler.jobs import JobRegistry
 from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
-from horae.scheduler.newcomers import newcomers_first
+from horae.scheduler.newcomers import longest_waiting_first
 from horae.scheduler.placer import Placer
 from horae.scheduler.pool import Pool
 from horae.scheduler.pool_set import PoolSet
@@ -244,7 +244,7 @@ class Scheduler:
         return PassInput(*where, self.interned.demands.all, pool.table.ids, *limits)
 
     def _admit_newcomers(self, pool: Pool) -> None:
-        """Starts newly submitted jobs on free GPUs between two rounds; nothing else changes."""
+        """Starts waiting jobs on free GPUs between two rounds; nothing else changes."""
         usable = self.ledger.usable(pool.open_gpus)
         self.placer.spreads = pool.spec.spreads
         view = self._view(pool, usable)
@@ -254,7 +254,7 @@ class Scheduler:
                 return
             decision, plan = self._recorded.newcomers(pool)
         else:
-            decision = newcomers_first(pool)
+            decision = longest_waiting_first(view)
             plan = admit(claim(decision, view.jobs), view.jobs, self._ground(pool, usable), self.placer)
             check_plan(plan, pool, self.pools.layout, self.ledger, usable)
         pool.forget_newcomers()

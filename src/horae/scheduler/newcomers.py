@@ -1,14 +1,15 @@
-"""Between rounds: newly submitted jobs may start on free GPUs at once, in order of arrival."""
+"""Between rounds: jobs that wait may start at once on free GPUs, those that have waited longest first."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from horae.model.decisions import Ranking
-from horae.scheduler.pool import Pool
+from horae.model.view import View
 
 
-def newcomers_first(pool: Pool) -> Ranking:
-    """Ranks only the jobs submitted since the last decision; the ranking preempts no job."""
-    rows = [pool.table.row[serial] for serial in pool.newcomers if serial in pool.table.row]
-    return Ranking(np.array(rows, dtype=np.int64))
+def longest_waiting_first(view: View) -> Ranking:
+    """Ranks only the jobs that wait; the ranking preempts no job."""
+    rows = np.flatnonzero(view.jobs.pending)
+    order = np.lexsort((view.jobs.serial[rows], view.jobs.queued_at[rows]))
+    return Ranking(rows[order])

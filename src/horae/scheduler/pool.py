@@ -60,7 +60,7 @@ class Pool:
         self.memory: object = None  # plain data of the last decision, for the next one
         self.retry_at = inf  # when to decide again without an event: a start was postponed, or cells were declined
         self.newcomers: list[int] = []  # serials of jobs submitted since the last decision
-        self.newcomers_at = inf  # when these may start, if the pool admits jobs between rounds
+        self.newcomers_at = inf  # when waiting jobs may start on free GPUs, if the pool admits jobs between rounds
         self._undo: list[tuple[NDArray[Any], NDArray[Any]]] = []  # columns before the last decision
         self.asked = False  # whether the last decision was a new one of the policy
         self.decision: Decision | None = None
@@ -354,8 +354,6 @@ class Pool:
     def welcome(self, serial: int, now: float) -> None:
         """Registers a job that has arrived."""
         self.newcomers.append(serial)
-        if self.spec.admits_between_rounds and self.spec.cadence is Cadence.ROUNDS:
-            self.newcomers_at = min(self.newcomers_at, now)
         self.touch(now)
 
     def forget_newcomers(self) -> None:
@@ -383,6 +381,8 @@ class Pool:
         if self.is_at_rest:
             self.wake_at = inf
             return
+        if self.spec.admits_between_rounds and self.spec.cadence is Cadence.ROUNDS:
+            self.newcomers_at = min(self.newcomers_at, now)
         self.look_at(now)
 
     def look_at(self, at: float) -> None:

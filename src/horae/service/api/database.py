@@ -45,7 +45,9 @@ def insert_into(connection: Connection, table: Table) -> Any:
 def upsert(connection: Connection, table: Table, row: dict[str, Any]) -> None:
     keys = [column.name for column in table.primary_key]
     changed = {name: value for name, value in row.items() if name not in keys}
-    connection.execute(insert_into(connection, table).values(row).on_conflict_do_update(index_elements=keys, set_=changed))
+    connection.execute(
+        insert_into(connection, table).values(row).on_conflict_do_update(index_elements=keys, set_=changed)
+    )
 
 
 def meta_value(connection: Connection, key: str) -> str | None:

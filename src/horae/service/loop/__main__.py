@@ -28,7 +28,7 @@ from horae.service.loop.loop import Loop
 from horae.service.loop.questions import Questions
 from horae.service.loop.recovery import begin, rebuild
 from horae.service.store.database import StoreUnavailable, TermEnded, open_database, reading
-from horae.service.store.leadership import Leadership, resign, take_lead
+from horae.service.store.leadership import Leadership, Renewal, resign, take_lead
 from horae.service.store.log import get_meta
 from horae.service.store.migrate import migrate
 
@@ -61,6 +61,7 @@ def main(path: Path) -> int:
 
 def _run(config: ServiceConfig, database: Database) -> None:
     leadership = _lead(config, database)
+    renewal = None if config.is_embedded else Renewal(database, leadership.term)
     clock = LogClock(leadership.last)
     rebuilt = rebuild(database)
     scheduler = begin(database, leadership, config.setup, clock) if rebuilt is None else rebuilt.scheduler
@@ -102,6 +103,8 @@ def _run(config: ServiceConfig, database: Database) -> None:
     loop.snapshot()
     questions.close()
     engine.close()
+    if renewal is not None:
+        renewal.close()
     resign(database, leadership.term)
 
 

@@ -6,16 +6,19 @@ cannot command either.
 
 from __future__ import annotations
 
+import threading
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, func, insert, select, text, update
 
 from horae.service.clock import ClockReading
-from horae.service.store.database import TermEnded, reading, writing
+from horae.service.store.database import StoreUnavailable, TermEnded, reading, writing
 from horae.service.store.schema import leader
 
 LEASE_SECONDS = 3.0
+RENEW_SECONDS = 0.5
 
 
 class Leadership(NamedTuple):
@@ -62,6 +65,28 @@ def confirm_lead(connection: Connection, term: int, clock: ClockReading) -> None
     renewed = connection.execute(update(leader).where(leader.c.term == term).values(**values))
     if renewed.rowcount != 1:
         raise TermEnded(f"term {term} has ended: another process leads")
+
+
+class Renewal:
+    """Renews the lead from a thread of its own, so that a long decision or a slow start does not lose it."""
+
+    def __init__(self, engine: Engine, term: int, seconds: float = RENEW_SECONDS) -> None:
+        self._engine, self._term, self._seconds = engine, term, seconds
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="renewal", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._seconds):
+            with suppress(StoreUnavailable), writing(self._engine) as connection:  # the loop says so
+                expires_at = database_time(connection) + LEASE_SECONDS
+                own = update(leader).where(leader.c.term == self._term)
+                if connection.execute(own.values(expires_at=expires_at)).rowcount != 1:
+                    return  # lost: the loop's next transaction fails
 
 
 def resign(engine: Engine, term: int) -> None:
