@@ -100,10 +100,57 @@ def test_without_borrowing_it_waits() -> None:
     assert desk.status("a", "b") == ["running", "pending"]
 
 
-def test_jobs_that_the_policy_would_not_start_do_not_borrow() -> None:
+def test_in_a_queue_without_overtaking_the_next_job_borrows_once_the_one_before_it_runs() -> None:
     desk = Desk()
-    desk.submit("a", "b", "c")  # first come, first served: only the head of the queue is without room
-    assert desk.status("b", "c") == ["running", "pending"]
+    desk.submit("a", "b", "c", "d", "e")
+    assert desk.status("a", "b", "c", "d", "e") == ["running"] * 4 + ["pending"]
+    assert [desk.borrows(name) for name in "abcd"] == [False, True, True, True]
+    assert "pool 'spare'" in str(desk.scheduler.why("e"))
+
+
+def test_no_job_borrows_before_the_one_that_it_waits_behind() -> None:
+    desk = Desk(cells=2)
+    desk.submit("a", "b", gpus=2)
+    desk.submit("guest", gpus=1, tenant="u")
+    desk.submit("large", gpus=4, level="cluster")
+    desk.submit("small", gpus=1)
+    assert desk.status("large", "small") == ["pending", "pending"]
+    assert str(desk.scheduler.why("small")).startswith("not now: waits behind large")
+    desk.at(10.0).end("guest")
+    assert desk.status("large", "small") == ["running", "pending"]
+    reason = str(desk.scheduler.why("small"))
+    assert "large" not in reason
+    assert "pool 'spare'" in reason
+    explanation = desk.scheduler.explain("small")
+    assert explanation is not None
+    assert explanation.ahead == ()
+    desk.submit("last", gpus=1)
+    assert str(desk.scheduler.why("last")).startswith("not now: waits behind small, for which there is no room")
+
+
+def test_those_who_borrowed_behind_the_head_go_on_when_it_has_to_leave_and_it_comes_first_again() -> None:
+    desk = Desk(other=2)
+    desk.submit("a", "b", "c")
+    assert [desk.borrows(name) for name in "bc"] == [True, True]
+    commands = desk.at(10.0).submit("x", "y", tenant="u")
+    stopped = [each.job_id for each in commands if isinstance(each, Stop)]
+    assert len(stopped) == 1  # of four nodes, one is left
+    (left,) = stopped
+    (stays,) = {"b", "c"} - {left}
+    desk.at(11.0).end(left, Ending.STOPPED, 11.0)
+    desk.submit("d")
+    assert desk.status("a", stays, left, "d") == ["running", "running", "pending", "pending"]
+    assert str(desk.scheduler.why("d")).startswith(f"not now: waits behind {left}")
+    desk.at(20.0).end("x")
+    assert desk.status(left, "d") == ["running", "pending"]
+
+
+def test_jobs_behind_a_pinned_head_do_not_borrow() -> None:
+    desk = Desk(pinned={"mine": "n3"})
+    desk.submit("a", gpus=2, pinned="mine")
+    desk.submit("b", gpus=2, pinned="mine")
+    desk.submit("c", gpus=2)
+    assert desk.status("a", "b", "c") == ["running", "pending", "pending"]
 
 
 def test_its_turn_comes_and_the_lease_moves_into_the_cells_where_it_is() -> None:

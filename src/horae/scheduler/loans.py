@@ -64,19 +64,52 @@ class Loans:
             if loan_of(serial) not in self._jobs.lent:
                 self._lend(pool, serial, spare, now)
 
+    def offer_next(self, plan: RoundPlan, now: float) -> None:
+        """After a round that has started loans, enters loans for the jobs that waited behind these."""
+        homes = {home.index: home for each in plan.placements for home in self._homes(each)}
+        for index in sorted(homes):
+            if homes[index].plan.head is not None:
+                self.offer(homes[index], now)
+
+    def _homes(self, placement: Placement) -> list[Pool]:
+        return [self._jobs.home(serial) for serial in placement.bundle if serial in self._jobs.lent]
+
     def _without_room(self, pool: Pool) -> Iterable[int]:
         """Jobs that the last decision would start, and for which there was no room."""
         table, plan = pool.table, pool.plan
         if not plan.blocked:
             return
+        if plan.head is not None:
+            yield from self._next_in_line(pool)
+            return
         claimants = pool.claimants()
         for serial, row in sorted(table.row.items()):
             if table.status[row] != PENDING or serial not in claimants or int(table.demand[row]) not in plan.blocked:
                 continue
-            if table.jobs[row].pinned:
-                continue  # it requires that cell
-            if plan.head is None or plan.head.head == table.ids[row]:
+            if not table.jobs[row].pinned:  # otherwise it requires that cell
                 yield serial
+
+    def _next_in_line(self, pool: Pool) -> Iterable[int]:
+        """The head of a queue in which no job overtakes, and once it is on borrowed GPUs the next, and so on.
+
+        A job for which GPUs are held already keeps them, even if one before it has lost its own meanwhile: otherwise
+        the two could take turns in stopping each other.
+        """
+        is_next = True
+        for serial in pool.line():
+            if pool.table.jobs[pool.table.row[serial]].pinned:
+                return
+            if is_next or self._status_of_loan(serial) == HOLDING:
+                yield serial
+            is_next = is_next and self._status_of_loan(serial) in (STARTING, RUNNING)
+
+    def _status_of_loan(self, serial: int) -> int | None:
+        loan = loan_of(serial)
+        return self._status(loan) if loan in self._jobs.lent else None
+
+    def first_waiting(self, pool: Pool) -> int | None:
+        """The first job in line that runs nowhere."""
+        return next((serial for serial in pool.line() if not self.is_running(serial)), None)
 
     def _lend(self, pool: Pool, serial: int, spare: Pool, now: float) -> bool:
         row = pool.table.row[serial]
