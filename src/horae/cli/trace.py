@@ -34,7 +34,9 @@ File = Annotated[Path, typer.Argument(help="A workload, of any format that is kn
 FormatName = Annotated[str | None, typer.Option("--format", help=f"Its format: {', '.join(FORMATS)}; else by content.")]
 Mapping = Annotated[
     str | None,
-    typer.Option("--map", help="For any CSV: submit=COLUMN,gpus=COLUMN,duration=COLUMN, also user, tenant, model …"),
+    typer.Option(
+        "--map", help="For any CSV: submit=COLUMN,gpus=COLUMN,duration=COLUMN:h (or s, m, d), also user, tenant, model …"
+    ),
 ]
 Where = Annotated[str | None, typer.Option(help="Take only rows with these cells: set=1.0x,workload=6.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first broken row.")]
@@ -44,9 +46,11 @@ NAMES_MAX = 8  # that are listed
 
 def read(file: Path, format_name: str | None, mapping: str | None, where: str | None, strict: bool) -> Trace:
     trace = read_trace(file, format_name, pairs(mapping, "--map"), pairs(where, "--where"))
-    if strict:
+    if strict or not len(trace.table):
         trace.strict()
     tell_rows(trace, _tell, _tell)
+    if not len(trace.table):
+        raise no_jobs(str(file))
     return trace
 
 
@@ -83,8 +87,6 @@ def info(
 
 
 def describe(summary: TraceSummary) -> list[str]:
-    if not summary.jobs:
-        return []
     lines = [f"  work       {summary.gpu_hours:,.0f} GPU-h"]
     if summary.span_seconds:
         lines = [
@@ -147,8 +149,6 @@ def convert(
 ) -> None:
     """Write a workload in our own format."""
     trace = read(file, format_name, mapping, where, strict)
-    if not len(trace.table):
-        raise no_jobs(str(file))
     write_trace(trace, target)
     print(f"{target}: {len(trace.table):,} jobs")
 
@@ -194,8 +194,6 @@ def plot(
     if gpus is not None and gpus < 1:
         raise InputError(f"is {gpus}", field="--gpus", remedy="give a positive number")
     trace = read(file, format_name, mapping, where, strict)
-    if not len(trace.table):
-        raise no_jobs(str(file))
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
