@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builders import job
+from builders import arrival, job
 
+from horae.experiments.simulate import simulate
 from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.commands import Command, Start, Stop
 from horae.model.events import (
@@ -106,6 +107,16 @@ def test_in_a_queue_without_overtaking_the_next_job_borrows_once_the_one_before_
     assert desk.status("a", "b", "c", "d", "e") == ["running"] * 4 + ["pending"]
     assert [desk.borrows(name) for name in "abcd"] == [False, True, True, True]
     assert "pool 'spare'" in str(desk.scheduler.why("e"))
+
+
+def test_jobs_in_line_borrow_together_where_all_of_them_fit_and_the_spare_pool_decides_in_rounds() -> None:
+    tenant = PoolSpec("t", tenants=("t",), cells={"a.gpu": 1})
+    spare = PoolSpec("spare", "max-min", {}, Cadence.ROUNDS, 360.0)
+    nodes = (Node("n0", "a", 8),)
+    jobs = [arrival(f"j{number}", 0.0, 1, 3600, accelerator="a", tenant="t") for number in range(10)]
+    log = simulate(Setup(Cluster("box", nodes), (tenant, spare)), jobs).log
+    started = dict(zip(log.jobs.id, log.jobs.started_at.tolist(), strict=True))
+    assert [started[f"j{number}"] for number in range(8)] == [0.0] * 8
 
 
 def test_no_job_borrows_before_the_one_that_it_waits_behind() -> None:

@@ -464,7 +464,9 @@ class Scheduler:
         """What blocks a job, which jobs hold its GPUs, and what would unblock it; None for an unknown job."""
         if job_id in self.jobs.live:
             borrowing = {home_of(loan) for loan in self.jobs.lent if self.loans.is_running(home_of(loan))}
-            scene = Scene(self.now, self.ledger, self.placer, self.leases.by_epoch, self.interned.demands.all, borrowing)
+            scene = Scene(
+                self.now, self.ledger, self.placer, self.leases.by_epoch, self.interned.demands.all, borrowing
+            )
             return explain(*(self.jobs.on_gpus(job_id) or self.jobs.live[job_id]), self.why(job_id), scene)
         status = self.jobs.status_of(job_id)
         return None if status is None else Explanation(job_id, self.now, status, self.why(job_id))

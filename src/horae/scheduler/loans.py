@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from math import isfinite
 
-from horae.model.arrays import Ints
+from horae.model.arrays import Bools, Ints
 from horae.model.job_table import NONE
 from horae.model.plans import Departure, Lease, Placement, RoundPlan
 from horae.model.reasons import Moved, Preempted, Won
@@ -53,15 +53,14 @@ class Loans:
 
     def offer(self, pool: Pool, now: float) -> None:
         """After a round of a tenant's pool, enters loans for exactly those of its jobs that found no room."""
-        wanted = dict.fromkeys(self._without_room(pool)) if pool.spec.borrow else {}
+        spare = self._pools.open_pool
+        may_borrow = pool.spec.borrow and spare is not None and spare is not pool
+        wanted = dict.fromkeys(self._without_room(pool)) if may_borrow else {}
         for serial in sorted(each for each in self._jobs.lent if home_of(each) in pool.table.row):
             if home_of(serial) not in wanted and self._status(serial) in (PENDING, HOLDING):
                 self.withdraw(serial, now)
-        spare = self._pools.open_pool
-        if spare is None or spare is pool:
-            return
         for serial in wanted:
-            if loan_of(serial) not in self._jobs.lent:
+            if spare is not None and loan_of(serial) not in self._jobs.lent:
                 self._lend(pool, serial, spare, now)
 
     def offer_next(self, plan: RoundPlan, now: float) -> None:
@@ -92,16 +91,32 @@ class Loans:
     def _next_in_line(self, pool: Pool) -> Iterable[int]:
         """The head of a queue in which no job overtakes, and once it is on borrowed GPUs the next, and so on.
 
-        A job for which GPUs are held already keeps them, even if one before it has lost its own meanwhile: otherwise
-        the two could take turns in stopping each other.
+        Jobs behind the next one may borrow with it as far as all of them fit on GPUs that would stay idle otherwise. A
+        job for which GPUs are held already keeps them, even if one before it has lost its own meanwhile: otherwise the
+        two could take turns in stopping each other.
         """
-        is_next = True
+        is_next, idle = True, None
         for serial in pool.line():
-            if pool.table.jobs[pool.table.row[serial]].pinned:
+            job, status = pool.table.jobs[pool.table.row[serial]], self._status_of_loan(serial)
+            if job.pinned:
                 return
-            if is_next or self._status_of_loan(serial) == HOLDING:
+            if is_next or status == HOLDING:
                 yield serial
-            is_next = is_next and self._status_of_loan(serial) in (STARTING, RUNNING)
+            if is_next and status not in (STARTING, RUNNING, HOLDING):
+                idle = self._idle_beside(pool) if idle is None else idle
+                is_next = self._intake.take(idle, self._ledger.loads(), job)
+
+    def _idle_beside(self, pool: Pool) -> Bools:
+        """GPUs that would stay idle after all jobs that wait in the open pool, except for loans of this pool."""
+        spare, ledger = self._pools.open_pool, self._ledger
+        assert spare is not None
+        idle = ledger.usable(spare.open_gpus) & (ledger.holder == NONE) & (ledger.held_for == NONE)
+        table = spare.table
+        for serial, row in sorted(table.row.items()):
+            is_ours = serial in self._jobs.lent and self._jobs.home(serial) is pool
+            if table.status[row] == PENDING and not is_ours:
+                self._intake.take(idle, ledger.loads(), table.jobs[row])
+        return idle
 
     def _status_of_loan(self, serial: int) -> int | None:
         loan = loan_of(serial)
