@@ -16,6 +16,7 @@ from horae.cli.rows import tell_rows
 from horae.cli.text import examples, printable
 from horae.experiments.inputs import named_options, pairs
 from horae.model.errors import InputError
+from horae.model.safe_text import counted
 from horae.traces import speed_tables
 from horae.traces.formats import FORMATS, detect, read_trace, write_trace
 from horae.traces.generators import GavelWorkload, Generator, make_generator
@@ -35,7 +36,8 @@ FormatName = Annotated[str | None, typer.Option("--format", help=f"Its format: {
 Mapping = Annotated[
     str | None,
     typer.Option(
-        "--map", help="For any CSV: submit=COLUMN,gpus=COLUMN,duration=COLUMN:h (or s, m, d), also user, tenant, model …"
+        "--map",
+        help="For any CSV: submit=COLUMN,gpus=COLUMN,duration=COLUMN:h (or s, m, d), also user, tenant, model …",
     ),
 ]
 Where = Annotated[str | None, typer.Option(help="Take only rows with these cells: set=1.0x,workload=6.")]
@@ -80,7 +82,7 @@ def info(
         return
     known_as = "by its mapping" if mapping else format_name or detect(file)
     print(
-        f"{file}: {known_as}; {summary.jobs:,} job{'' if summary.jobs == 1 else 's'}"
+        f"{file}: {known_as}; {counted(summary.jobs, 'job')}"
         + (f", second 0 is {trace.origin}" if trace.origin else "")
     )
     print("\n".join(map(printable, describe(summary))))
@@ -94,7 +96,7 @@ def describe(summary: TraceSummary) -> list[str]:
             f"{lines[0]}, {summary.demand_gpus:,.1f} GPUs busy if nothing ever waited",
         ]
     if summary.unknown_run_times:
-        lines.append(f"  unknown    run time of {summary.unknown_run_times:,} jobs: their steps are known")
+        lines.append(f"  unknown    run time of {counted(summary.unknown_run_times, 'job')}: their steps are known")
     for label, quantiles in (("run time", summary.run_seconds), ("GPU-time", summary.gpu_seconds)):
         if quantiles:
             told = ", ".join(f"{name} {value:,.0f}" for name, value in quantiles.items())
@@ -150,7 +152,7 @@ def convert(
     """Write a workload in our own format."""
     trace = read(file, format_name, mapping, where, strict)
     write_trace(trace, target)
-    print(f"{target}: {len(trace.table):,} jobs")
+    print(f"{target}: {counted(len(trace.table), 'job')}")
 
 
 @app.command(
@@ -168,7 +170,7 @@ def generate(
     """Make up a workload. Gavel's takes its job types from the throughput table in the data folder."""
     trace = generator_of(kind, data).trace(seed)
     write_trace(trace, target)
-    print(f"{target}: {len(trace.table):,} jobs")
+    print(f"{target}: {counted(len(trace.table), 'job')}")
 
 
 def generator_of(text: str, data: Path | None, field: str = "KIND") -> Generator:

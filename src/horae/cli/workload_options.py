@@ -13,7 +13,9 @@ from horae.traces import BROKEN_MAX
 TraceFormat = Annotated[str | None, typer.Option("--format", help="Of the trace; found out by default.")]
 Map = Annotated[
     str | None,
-    typer.Option("--map", help="Its columns by our names: submit=Start,gpus=n,duration=run:h; without a unit, seconds."),
+    typer.Option(
+        "--map", help="Its columns by our names: submit=Start,gpus=n,duration=run:h; without a unit, seconds."
+    ),
 ]
 Where = Annotated[str | None, typer.Option(help="Only the rows with these cells: vc=ee9e8c.")]
 Types = Annotated[

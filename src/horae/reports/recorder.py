@@ -348,7 +348,7 @@ class Site:
         return np.array([each.reserves and self._pool_of_job.open_pool is not None for each in pools], dtype=bool)
 
     def admit_lazy(self, job: Job) -> None:
-        """Registers a job that continues outside its tenant's cells when it loses them, whether that one borrows or not."""
+        """Registers a job that continues outside its tenant's cells when it loses them."""
         pool, borrows = self.pool_of(job), self.columns.borrows
         if pool >= 0 and self._could_leave[pool] and not borrows[pool]:
             self.columns = replace(self.columns, borrows=borrows | (np.arange(len(borrows)) == pool))
