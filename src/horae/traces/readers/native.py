@@ -43,7 +43,9 @@ def read(path: Path, where: Where | None = None) -> Trace:
 def _in_our_case(raw: RawTable) -> RawTable:
     """The table with known columns spelt as ours, whatever their case: `Submit`, `GPUs`."""
     ours = {name: raw.column(name) for name in KNOWN}
-    return replace(raw, cells=raw.cells.rename({theirs: name for name, theirs in ours.items() if theirs in raw.columns}))
+    return replace(
+        raw, cells=raw.cells.rename({theirs: name for name, theirs in ours.items() if theirs in raw.columns})
+    )
 
 
 def separated_by(header: str) -> str:
