@@ -28,6 +28,10 @@ from horae.traces.jobs import JobRules, jobs_of
 from horae.traces.readers import native
 from horae.traces.trace import Trace
 
+EQUALLY_FAST = (
+    "all GPU types count as equally fast: give a column speed (A100=3;V100=1), or models with --speeds shipped"
+)
+
 
 @dataclass(frozen=True)
 class TraceInput:
@@ -117,9 +121,7 @@ def _tell_speeds(setup: Setup, jobs: Sequence[Arrival], tell: Tell) -> None:
     distinct = {id(each.truth.options): each.truth.options for each in jobs}.values()  # most jobs share theirs
     accepts_several = any(len({option.shape.accelerator for option in options}) > 1 for options in distinct)
     if accepts_several and not any(_differ(options) for options in distinct):
-        tell(
-            "all GPU types count as equally fast: give a column speed (A100=3;V100=1), or models with --speeds shipped"
-        )
+        tell(EQUALLY_FAST)
 
 
 def _differ(options: Sequence[Option]) -> bool:
