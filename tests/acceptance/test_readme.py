@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from command_line import Outcome, horae
 
+from horae.cli.workload import EQUALLY_FAST
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\.venv/bin/horae (.*)$", README, re.MULTILINE)
