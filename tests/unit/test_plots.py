@@ -13,6 +13,7 @@ import pytest
 from builders import arrival, cluster, simulate
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 
@@ -489,8 +490,9 @@ def test_the_thin_line_of_a_run_is_the_mean_of_the_table_and_ends_with_the_run()
     figure = comparison.utilisation_figure(PlottedRuns(runs))
     for axes, log in zip(figure.axes, runs.values(), strict=False):
         thin = next(line for line in axes.get_lines() if line.get_linewidth() == style.THIN)
-        assert thin.get_ydata()[0] == pytest.approx(100 * measure(log).utilisation)
-        assert thin.get_xdata()[1] - thin.get_xdata()[0] == pytest.approx(measure(log).makespan_seconds / HOUR)
+        across, height = (np.asarray(each, dtype=np.float64) for each in (thin.get_xdata(), thin.get_ydata()))
+        assert height[0] == pytest.approx(100 * measure(log).utilisation)
+        assert np.ptp(across) == pytest.approx(measure(log).makespan_seconds / HOUR)
 
 
 def test_the_label_of_waiting_jobs_fits_beside_its_panels() -> None:
@@ -508,7 +510,8 @@ def test_the_label_of_waiting_jobs_fits_beside_its_panels() -> None:
 def test_intervals_stay_within_the_range_of_possible_values() -> None:
     panel = DotPanel("share", [Estimate(0.9, 0.7, 1.1), Estimate(0.05, -0.1, 0.2)], least=0.0, most=1.0)
     (axes,) = dots_figure([DotRow("a"), DotRow("b")], [panel], 1, style.PAGE_INCHES).axes
-    ends = [point for bar in axes.collections for path in bar.get_segments() for point in path[:, 0]]
+    bars = [each for each in axes.collections if isinstance(each, LineCollection)]
+    ends = [point for bar in bars for path in bar.get_segments() for point in np.asarray(path)[:, 0].tolist()]
     assert ends
     assert min(ends) >= 0.0
     assert max(ends) <= 1.0
