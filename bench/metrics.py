@@ -77,7 +77,8 @@ def _cluster() -> ClusterLog:
     half = (gpu >= len(gpu) // 2).astype(np.int64)
     price_per_hour = np.where(half, 1.0, 2.0)
     counts = np.bincount(half, minlength=2)[None, :]
-    return ClusterLog(("A100", "V100"), ("all",), half, gpu // NODE_GPUS, np.zeros_like(gpu), price_per_hour, counts)
+    node, pool, borrows = gpu // NODE_GPUS, np.zeros_like(gpu), np.zeros(1, dtype=bool)
+    return ClusterLog(("A100", "V100"), ("all",), half, node, pool, price_per_hour, counts, borrows)
 
 
 def main(jobs: int) -> None:

@@ -278,6 +278,8 @@ def _unwritable(error: OSError, name: object) -> JournalError:
 def parse_journal(lines: Iterable[str], name: str = "journal") -> JournalFile:
     numbered = enumerate(_whole(lines), start=1)
     _, first = next(numbered, (0, ""))
+    if first and not first.startswith("{"):
+        raise JournalError("is no journal", file=name, line=1, remedy="name a file made with --journal")
     header = _load(first, name, 1)
     if header.get("journal") != VERSION or "setup" not in header:
         raise JournalError(

@@ -12,6 +12,7 @@ import pytest
 from command_line import Outcome, horae, horae_in_one_process, horae_process
 
 from horae import __version__, samples
+from horae.cli.workload import EQUALLY_FAST
 from horae.policies import registry
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -140,12 +141,12 @@ def test_a_gang_that_can_never_fit_is_refused_and_the_others_finish(three_jobs: 
     outcome = horae("simulate", "--jobs", three_jobs, "--policy", policy, "--cadence", "rounds", "-o", "json")
     numbers = strict_json(outcome.out)[policy]
     assert (numbers["jobs"], numbers["finished"], numbers["refused"]) == (3, 2, 1)
-    assert (outcome.code, outcome.err) == (0, f"{NEVER}\n")
+    assert (outcome.code, outcome.err) == (0, f"{EQUALLY_FAST}\n{NEVER}\n")
 
 
 def test_the_reason_stands_below_the_table_once(three_jobs: Path) -> None:
     outcome = horae("simulate", "--jobs", three_jobs, "--policy", "fifo", "--policy", "sjf")
-    assert (outcome.code, outcome.err) == (0, "")
+    assert (outcome.code, outcome.err) == (0, f"{EQUALLY_FAST}\n")
     assert [row[:2] for row in rows(outcome.out)] == [["fifo", "2/3"], ["sjf *", "2/3"]]
     assert outcome.out.splitlines()[-1] == NEVER
     assert outcome.out.count("refused huge") == 1
@@ -174,7 +175,8 @@ def test_of_many_reasons_ten_are_told(tmp_path: Path) -> None:
     huge = "".join(f"j{index},0,99,60\n" for index in range(13))
     jobs = write(tmp_path / "jobs.csv", f"id,submit,gpus,duration\n{huge}ok,0,1,60\n")
     outcome = horae("simulate", "--jobs", jobs, "-o", "json")
-    lines = outcome.err.splitlines()
+    equal, *lines = outcome.err.splitlines()
+    assert equal == EQUALLY_FAST
     assert [line.partition(":")[0] for line in lines[:-1]] == [f"refused j{index}" for index in range(10)]
     assert lines[-1] == "and 3 more"
     assert strict_json(outcome.out)["fifo"]["refused"] == 13
@@ -219,7 +221,7 @@ WRONG = {
     ),
     "an option is unknown": (["--bogus"], f"No such option: --bogus (Possible options: --jobs); {HELP}"),
     "an option lacks its value": (["--jobs"], f"Option '--jobs' requires an argument; {HELP}"),
-    "there is an argument too many": (["jobs.csv"], f"Got unexpected extra argument(s) (jobs.csv); {HELP}"),
+    "there is an argument too many": (["a.csv", "b.csv"], f"Got unexpected extra argument(s) (b.csv); {HELP}"),
     "one journal is to hold two runs": (
         ["--policy", "fifo", "--policy", "sjf", "--journal", "run.jsonl"],
         "--journal: one journal cannot hold several runs; give one --policy",
@@ -344,5 +346,5 @@ def test_what_is_no_journal_is_named(tmp_path: Path, name: str, want: str) -> No
 
 
 def test_a_table_is_no_journal() -> None:
-    want = ":1: not a JSON object; the journal is damaged here: take a whole copy of it"
+    want = ":1: is no journal; name a file made with --journal"
     assert horae("replay", samples.JOBS).complaint == f"{samples.JOBS}{want}"

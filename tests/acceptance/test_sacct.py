@@ -53,7 +53,7 @@ def test_every_row_is_a_job_or_is_accounted_for(outcome: tuple[Outcome, Path]) -
         "is an earlier run of a requeued job": 2,
         "asks for no GPU": 6,
         "never ran": 2,
-        "still runs": 1,
+        "still runs (2 GPU-h so far)": 1,
     }
     assert len(lines) - 1 == 281 + sum(left_out.values())
 
@@ -94,3 +94,22 @@ def seconds(text: str) -> float:
 
 def gpus(tres: str) -> int:
     return int(re.findall(r"gres/gpu(?::[a-z0-9]+)?=(\d+)", tres)[0])
+
+
+HEADER = "JobID|User|Account|Submit|Start|End|State|AllocTRES|ElapsedRaw\n"
+
+
+def test_running_jobs_are_left_out_with_their_gpu_hours(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    ended = "1|a|b|2026-01-01T00:00:00|2026-01-01T00:00:00|2026-01-01T01:00:00|COMPLETED|gres/gpu=8|3600\n"
+    path.write_text(HEADER + ended + ended.replace("1|a", "2|a").replace("2026-01-01T01:00:00|COM", "Unknown|RUN"))
+    told = horae("trace", "info", path)
+    assert told.err == f"{path}: 1 row left out: still runs (8 GPU-h so far)\n"
+
+
+@pytest.mark.parametrize(("text", "want"), [("", "has no jobs"), (HEADER, "has no rows under its header")])
+def test_a_file_without_rows_is_one_line(tmp_path: Path, text: str, want: str) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text(text)
+    for command in (("trace", "info", path), ("compare", path, "--nodes", "1x8")):
+        assert want in horae(*command).complaint

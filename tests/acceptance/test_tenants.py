@@ -115,7 +115,8 @@ def test_a_plan_beats_cells_in_proportion_on_weeks_it_has_not_seen(tmp_path: Pat
         "nothing to plan from": (("--seen", "1.5"), "--seen: is 1.5; give a part between 0 and 1"),
         "a budget for no GPU": (
             ("--budget", "1"),
-            "0 GPUs of gpu do not hold the largest gang of every tenant (bursty 8, small 1); raise the budget",
+            "the largest gangs of 2 tenants need 1 node, 1 gpu, that is 9 GPUs, and 0 may be reserved; "
+            "raise the budget",
         ),
     }.values(),
 )

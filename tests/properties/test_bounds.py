@@ -95,6 +95,50 @@ def test_no_policy_beats_the_bounds(policy: str, workload: tuple[Cluster, tuple[
     assert holds(log)
 
 
+@st.composite
+def tenant_workloads(draw: st.DrawFn) -> tuple[Setup, list[Arrival]]:
+    """Tenants with cells of a few GPUs, most of whom borrow; some jobs are lazy, some have a negative priority."""
+    machines = Cluster("box", tuple(Node(f"n{index}", "A100", 4) for index in range(draw(st.integers(1, 2)))))
+    policy = draw(st.sampled_from(["fifo", "srtf", "sjf", "las"]))
+    pools = [
+        PoolSpec(
+            tenant, policy, tenants=(tenant,), cells={"A100.gpu": draw(st.integers(1, 2))}, borrow=draw(st.booleans())
+        )
+        for tenant in ("t1", "t2")
+    ]
+    jobs = []
+    for index in range(draw(st.integers(1, 14))):
+        shapes = [Shape("A100", gpus, "node") for gpus in draw(st.sampled_from([(1,), (1, 2), (2,), (1, 4)]))]
+        options = tuple(Option(shape, float(shape.gpus)) for shape in shapes)
+        steps = draw(st.floats(1.0, 300.0))
+        submitted = replace(
+            job(f"j{index}", draw(st.integers(0, 300)), lazy=draw(st.booleans())),
+            options=options,
+            steps_total=steps,
+            tenant=draw(st.sampled_from(["t1", "t1", "t2"])),
+            priority=draw(st.sampled_from([0, 0, 0, -1])),
+        )
+        jobs.append(Arrival(submitted, Truth(steps, options)))
+    setup = Setup(machines, (*pools, PoolSpec("spare", "fifo", {"backfill": True})))
+    return setup, sorted(jobs, key=lambda each: each.job.submitted_at)
+
+
+@given(workload=tenant_workloads())
+@examples(quick=60, nightly=400)
+def test_no_tenant_beats_the_bounds_by_borrowing(workload: tuple[Setup, list[Arrival]]) -> None:
+    assert holds(simulate(*workload).log)
+
+
+def test_tenants_that_borrow_count_as_one_machine_with_the_whole_cluster() -> None:
+    # Eight GPUs, one of them reserved. Eight jobs of 100 s run side by side: the tenant's own GPU would need 800 s.
+    jobs = [arrival(f"j{index}", seconds=100, tenant="t") for index in range(8)]
+    own = PoolSpec("own", "fifo", {"backfill": True}, tenants=("t",), cells={f"{ACCELERATOR}.gpu": 1})
+    log = simulate(Setup(cluster(1, 8), (own, PoolSpec("spare"))), jobs).log
+    assert bounds(log) == pytest.approx(Bounds(100, 100))
+    alone = simulate(Setup(cluster(1, 8), (replace(own, borrow=False), PoolSpec("spare"))), jobs).log
+    assert bounds(alone) == pytest.approx(Bounds(450, 800))
+
+
 lengths = st.lists(st.integers(1, 50), min_size=1, max_size=12)
 
 

@@ -157,7 +157,7 @@ def test_a_gang_larger_than_its_tenants_cells_is_refused_with_the_largest_that_w
     options = (Option(Shape("V100", 24, "cluster"), 1.0),)
     job = Job("huge", 0.0, options, tenant="speech", steps_total=10.0)
     run = simulate(shared(dict.fromkeys(CELLS, "fifo")), [Arrival(job, Truth(10.0, options))])
-    assert run.refused["huge"] == Never("speech", options[0].shape, 16)
+    assert run.refused["huge"] == Never("speech", options[0].shape, 16, spare="spare")
 
 
 def changed(at: float, **cells: int) -> TenantsChanged:

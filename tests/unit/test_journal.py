@@ -295,7 +295,7 @@ KNOWN_POLICIES = [*POLICIES, *(point.name for point in installed())]
 DAMAGED = "the journal is damaged here: take a whole copy of it"
 WRONG: dict[str, tuple[Callable[[], bytes], str]] = {
     "the file is empty": (lambda: b"", f":1: not a JSON object; {DAMAGED}"),
-    "the file is something else": (lambda: b"id,submit\n", f":1: not a JSON object; {DAMAGED}"),
+    "the file is something else": (lambda: b"id,submit\n", ":1: is no journal; name a file made with --journal"),
     "the version is another": (
         lambda: broken(0, '{"journal":99,"setup":{}}\n'),
         f":1: not a journal of version {VERSION}; name a file made with --journal",
@@ -376,7 +376,7 @@ def test_a_journal_that_is_missing_is_named(tmp_path: Path) -> None:
 
 
 def test_a_text_without_a_file_is_called_a_journal() -> None:
-    with pytest.raises(InputError, match=r"^journal:1: not a JSON object; "):
+    with pytest.raises(InputError, match=r"^journal:1: is no journal; "):
         parse_journal(["hello\n"])
 
 

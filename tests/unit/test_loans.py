@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builders import job
+from builders import arrival, job
 
+from horae.experiments.simulate import simulate
 from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.commands import Command, Start, Stop
 from horae.model.events import (
@@ -100,10 +101,67 @@ def test_without_borrowing_it_waits() -> None:
     assert desk.status("a", "b") == ["running", "pending"]
 
 
-def test_jobs_that_the_policy_would_not_start_do_not_borrow() -> None:
+def test_in_a_queue_without_overtaking_the_next_job_borrows_once_the_one_before_it_runs() -> None:
     desk = Desk()
-    desk.submit("a", "b", "c")  # first come, first served: only the head of the queue is without room
-    assert desk.status("b", "c") == ["running", "pending"]
+    desk.submit("a", "b", "c", "d", "e")
+    assert desk.status("a", "b", "c", "d", "e") == ["running"] * 4 + ["pending"]
+    assert [desk.borrows(name) for name in "abcd"] == [False, True, True, True]
+    assert "pool 'spare'" in str(desk.scheduler.why("e"))
+
+
+def test_jobs_in_line_borrow_together_where_all_of_them_fit_and_the_spare_pool_decides_in_rounds() -> None:
+    tenant = PoolSpec("t", tenants=("t",), cells={"a.gpu": 1})
+    spare = PoolSpec("spare", "max-min", {}, Cadence.ROUNDS, 360.0)
+    nodes = (Node("n0", "a", 8),)
+    jobs = [arrival(f"j{number}", 0.0, 1, 3600, accelerator="a", tenant="t") for number in range(10)]
+    log = simulate(Setup(Cluster("box", nodes), (tenant, spare)), jobs).log
+    started = dict(zip(log.jobs.id, log.jobs.started_at.tolist(), strict=True))
+    assert [started[f"j{number}"] for number in range(8)] == [0.0] * 8
+
+
+def test_no_job_borrows_before_the_one_that_it_waits_behind() -> None:
+    desk = Desk(cells=2)
+    desk.submit("a", "b", gpus=2)
+    desk.submit("guest", gpus=1, tenant="u")
+    desk.submit("large", gpus=4, level="cluster")
+    desk.submit("small", gpus=1)
+    assert desk.status("large", "small") == ["pending", "pending"]
+    assert str(desk.scheduler.why("small")).startswith("not now: waits behind large")
+    desk.at(10.0).end("guest")
+    assert desk.status("large", "small") == ["running", "pending"]
+    reason = str(desk.scheduler.why("small"))
+    assert "large" not in reason
+    assert "pool 'spare'" in reason
+    explanation = desk.scheduler.explain("small")
+    assert explanation is not None
+    assert explanation.ahead == ()
+    desk.submit("last", gpus=1)
+    assert str(desk.scheduler.why("last")).startswith("not now: waits behind small, for which there is no room")
+
+
+def test_those_who_borrowed_behind_the_head_go_on_when_it_has_to_leave_and_it_comes_first_again() -> None:
+    desk = Desk(other=2)
+    desk.submit("a", "b", "c")
+    assert [desk.borrows(name) for name in "bc"] == [True, True]
+    commands = desk.at(10.0).submit("x", "y", tenant="u")
+    stopped = [each.job_id for each in commands if isinstance(each, Stop)]
+    assert len(stopped) == 1  # of four nodes, one is left
+    (left,) = stopped
+    (stays,) = {"b", "c"} - {left}
+    desk.at(11.0).end(left, Ending.STOPPED, 11.0)
+    desk.submit("d")
+    assert desk.status("a", stays, left, "d") == ["running", "running", "pending", "pending"]
+    assert str(desk.scheduler.why("d")).startswith(f"not now: waits behind {left}")
+    desk.at(20.0).end("x")
+    assert desk.status(left, "d") == ["running", "pending"]
+
+
+def test_jobs_behind_a_pinned_head_do_not_borrow() -> None:
+    desk = Desk(pinned={"mine": "n3"})
+    desk.submit("a", gpus=2, pinned="mine")
+    desk.submit("b", gpus=2, pinned="mine")
+    desk.submit("c", gpus=2)
+    assert desk.status("a", "b", "c") == ["running", "pending", "pending"]
 
 
 def test_its_turn_comes_and_the_lease_moves_into_the_cells_where_it_is() -> None:

@@ -13,6 +13,7 @@ import pytest
 from builders import arrival, cluster, simulate
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 
@@ -29,6 +30,7 @@ from horae.reports.metrics import measure
 from horae.reports.plots import comparison, curves, scatter, style
 from horae.reports.plots import trace as trace_plots
 from horae.reports.plots.comparison import PlottedRuns
+from horae.reports.plots.dots import DotPanel, DotRow, Estimate, dots_figure
 from horae.reports.plots.legends import add_legend, line_entry
 from horae.reports.plots.time_axis import DAY, HOUR, TimeAxis
 from horae.reports.recorder import Recorder
@@ -477,3 +479,39 @@ def test_shortened_names_stay_different(names: list[str]) -> None:
     assert [label for label, name in zip(short, names, strict=True) if len(name) <= 30] == [
         name for name in names if len(name) <= 30
     ]
+
+
+def test_the_thin_line_of_a_run_is_the_mean_of_the_table_and_ends_with_the_run() -> None:
+    short, long = (
+        simulate(cluster(1, 2), [arrival("a", seconds=hours * HOUR), arrival("b", seconds=HOUR)]).log()
+        for hours in (2, 8)
+    )
+    runs = {"short": short, **{f"long {index}": long for index in range(comparison.LEVEL_LINES_MAX)}}
+    figure = comparison.utilisation_figure(PlottedRuns(runs))
+    for axes, log in zip(figure.axes, runs.values(), strict=False):
+        thin = next(line for line in axes.get_lines() if line.get_linewidth() == style.THIN)
+        across, height = (np.asarray(each, dtype=np.float64) for each in (thin.get_xdata(), thin.get_ydata()))
+        assert height[0] == pytest.approx(100 * measure(log).utilisation)
+        assert np.ptp(across) == pytest.approx(measure(log).makespan_seconds / HOUR)
+
+
+def test_the_label_of_waiting_jobs_fits_beside_its_panels() -> None:
+    log = simulate(cluster(1, 1), [arrival("a", seconds=HOUR), arrival("b", seconds=HOUR)]).log()
+    figure = comparison.queue_figure(
+        PlottedRuns({f"policy {index}": log for index in range(comparison.LEVEL_LINES_MAX + 1)})
+    )
+    figure.canvas.draw()
+    label = figure.get_supylabel()
+    box = next(text for text in figure.texts if text.get_text() == label).get_window_extent()
+    assert box.y0 >= 0
+    assert box.y1 <= figure.bbox.height
+
+
+def test_intervals_stay_within_the_range_of_possible_values() -> None:
+    panel = DotPanel("share", [Estimate(0.9, 0.7, 1.1), Estimate(0.05, -0.1, 0.2)], least=0.0, most=1.0)
+    (axes,) = dots_figure([DotRow("a"), DotRow("b")], [panel], 1, style.PAGE_INCHES).axes
+    bars = [each for each in axes.collections if isinstance(each, LineCollection)]
+    ends = [point for bar in bars for path in bar.get_segments() for point in np.asarray(path)[:, 0].tolist()]
+    assert ends
+    assert min(ends) >= 0.0
+    assert max(ends) <= 1.0

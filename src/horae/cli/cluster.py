@@ -13,6 +13,7 @@ from horae.cli.text import examples
 from horae.experiments.inputs import cluster_of
 from horae.model.chain_layout import ChainLayout
 from horae.model.errors import ClusterError, InputError
+from horae.model.safe_text import counted
 from horae.model.setup import PoolSpec
 from horae.reports.cluster_tree import draw
 from horae.traces.clusters.hived import HivedConfig, is_hived, read_hived
@@ -47,7 +48,7 @@ def _owned(pool: PoolSpec, layout: ChainLayout) -> str:
     if pool.reserves:
         cells = [f"{count} x {name}{_split(pool, name, layout)}" for name, count in pool.cells.items()]
         return ", ".join([*cells, *(f"pinned {name} ({place})" for name, place in pool.pinned.items())])
-    return f"{len(pool.nodes)} nodes of its own" if pool.nodes else "all other nodes"
+    return f"{counted(len(pool.nodes), 'node')} of its own" if pool.nodes else "all other nodes"
 
 
 def _split(pool: PoolSpec, name: str, layout: ChainLayout) -> str:

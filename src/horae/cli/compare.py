@@ -49,7 +49,7 @@ class Request:
     jobs: str  # a file, or a generator with its options
     cluster: Path | None = None
     nodes: tuple[str, ...] = ()
-    others: tuple[Path, ...] = ()  # clusters on which everything is run as well
+    others: tuple[str, ...] = ()  # clusters on which everything is run as well
     policies: tuple[str, ...] = ()
     baseline: str | None = None
     cadence: Cadence | None = None
@@ -111,7 +111,10 @@ NoCache = Annotated[bool, typer.Option("--no-cache", help="Run everything anew, 
 Output = Annotated[CompareFormat, typer.Option("-o", "--output", help="How to print the result.")]
 ByOption = Annotated[By | None, typer.Option("--by", help="The numbers of each tenant or user as well.")]
 UnfairAbove = Annotated[float, typer.Option(min=0.0, help="Apps with a larger rho count as treated unfairly.")]
-Vs = Annotated[list[Path] | None, typer.Option("--vs", help="Another cluster file: the same on it. Repeat for more.")]
+Vs = Annotated[
+    list[str] | None,
+    typer.Option("--vs", help="Another cluster, a file or 1x12:A100: the same on it. Repeat for more."),
+]
 JobsOut = Annotated[
     Path | None, typer.Option("--jobs-out", help="Write the result of every job here: .csv or .parquet.")
 ]

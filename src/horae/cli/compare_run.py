@@ -41,6 +41,7 @@ from horae.model.serialization import Plain, to_plain
 from horae.model.setup import PoolSpec, Setup
 from horae.reports.run_log import REFUSED
 from horae.scheduler import Scheduler
+from horae.traces.clusters.shorthand import is_shorthand
 
 POLICIES_DEFAULT = (BASELINE, "fifo", "sjf", "srtf", "las", "tiresias", "drf")
 AS_CONFIGURED = "as configured"  # the row of the cluster file with the policies that it names
@@ -99,7 +100,7 @@ def _compare(request: Request, cache: ResultStore | None, tell: Tell) -> bool:
     todo = [run_specs(side.setup, side.policies, request.seeds, what.failures) for side in what.sides]
     recorded = _recorded(what.here, request.seeds, tell)
     labels = [*(run.task.label for run in recorded), *(label for side in what.sides for label in side.policies)]
-    progress, results = _progress(request), JobResults()
+    progress, results = _progress(request), JobResults(what.here.trace.origin)
     with progress.shown(), ExitStack() as open_runs:
         found = [
             open_runs.enter_context(
@@ -277,10 +278,12 @@ class Wanted:
 def wanted(request: Request, tell: Tell) -> Wanted:
     choices = choose_policies(request.policies or POLICIES_DEFAULT)
     sides = [_side(request, request.cluster, request.nodes, "", choices, tell)]
-    for path in request.others:
-        if path.stem in {side.name for side in sides}:
-            raise InputError(f"two clusters are called {path.stem!r}", field="--vs", remedy="rename one of the files")
-        sides.append(_side(request, path, (), path.stem, choices, tell))
+    for text in request.others:
+        path = None if is_shorthand(text) and not Path(text).exists() else Path(text)
+        name = text if path is None else path.stem
+        if name in {side.name for side in sides}:
+            raise InputError(f"two clusters are called {name!r}", field="--vs", remedy="rename one of the files")
+        sides.append(_side(request, path, () if path else (text,), name, choices, tell))
     tell_of_sharing(sides[0].setup, choices.values(), tell)
     return Wanted(tuple(sides), choose_baseline(request.baseline, list(sides[0].policies)), choose_failures(request))
 

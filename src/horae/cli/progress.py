@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as RichProgress
 
 from horae.experiments.compare.run_spec import RunSpec
+from horae.model.safe_text import counted
 
 
 class ProgressBars:
@@ -83,4 +84,4 @@ class ProgressLines:
 
     def finished(self, index: int, jobs: int) -> None:
         self._done += 1
-        self._tell(f"{self._done}/{self._missing}: {self._tasks[index]}: {jobs:,} jobs")
+        self._tell(f"{self._done}/{self._missing}: {self._tasks[index]}: {counted(jobs, 'job')}")

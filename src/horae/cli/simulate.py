@@ -37,6 +37,7 @@ from horae.experiments.inputs import check_failures, choose_policies, choose_set
 from horae.experiments.simulate import Run, simulate
 from horae.model.errors import InputError
 from horae.model.jobs import Arrival
+from horae.model.safe_text import counted
 from horae.model.searches import Method, Search, searches_of
 from horae.model.setup import Cadence, Setup
 from horae.policies.registry import uses_lengths
@@ -58,12 +59,15 @@ DEMO = (("fifo", Cadence.EVENTS), ("sjf", Cadence.EVENTS), ("las", Cadence.ROUND
     )
 )
 def simulate_command(
+    file: Annotated[
+        str | None, typer.Argument(metavar="[JOBS]", help="The same as --jobs.", show_default=False)
+    ] = None,
     cluster: Annotated[Path | None, typer.Option(help="A cluster file; the sample if nothing is said.")] = None,
     nodes: Annotated[list[str] | None, typer.Option(help="A quick cluster instead: 20x8, 20x8:V100, nlp=20x8.")] = None,
     jobs: Annotated[
-        str,
+        str | None,
         typer.Option(help="A trace, or a generator: 'poisson={jobs: 500}'.", show_default="the sample"),
-    ] = str(samples.JOBS),
+    ] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(help="A policy, with options as YAML: 'tiresias={limits: [1, 3]}'. Repeat for more."),
@@ -98,6 +102,8 @@ def simulate_command(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Run a workload through the scheduler in virtual time."""
+    if file is not None and jobs is not None:
+        raise InputError(f"there are {file} and --jobs {jobs}", field="JOBS", remedy="give one of the two")
     if cluster is None and not nodes:
         cluster = samples.CLUSTER
     setup = with_sharing(choose_setup(cluster, nodes or (), cadence, round_seconds, seed=seed), sharing)
@@ -119,7 +125,7 @@ def simulate_command(
         strict=strict,
         broken_max=broken_max,
     )
-    trace = read_workload(jobs, setup, options, _tell)
+    trace = read_workload(file or jobs or str(samples.JOBS), setup, options, _tell)
     arrivals = trace.workload(seed)
     searches: tuple[Search, ...] = ()
     if search is not None:
@@ -168,7 +174,7 @@ def demo() -> None:
     setup = choose_setup(samples.CLUSTER, (), None, None)
     arrivals = read_jobs(samples.JOBS, setup.cluster)
     print(draw(setup.cluster))
-    print(f"\n{len(arrivals)} jobs over {arrivals[-1].job.submitted_at / 3600:.0f} hours\n")
+    print(f"\n{counted(len(arrivals), 'job')} over {arrivals[-1].job.submitted_at / 3600:.0f} hours\n")
     results = {}
     for name, cadence in DEMO:
         choice = choose_policies([name])[name]

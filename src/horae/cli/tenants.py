@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,29 +28,33 @@ from horae.cli.workload_options import (
     WorkloadOptions,
 )
 from horae.experiments.capacity_planning import (
+    WEEK_SECONDS,
     History,
     PlanningSite,
     PlanOutcome,
     QueueingGoal,
     Share,
     WaitingCurve,
+    cell_for,
     curve_of,
     divide,
     in_proportion,
     outcome_of,
     split,
 )
-from horae.experiments.inputs import choose_policies, pairs, positive
-from horae.model.cluster import Node
+from horae.experiments.inputs import choose_policies, choose_setup, pairs, positive
+from horae.model.cluster import NODE, Cluster, Node
 from horae.model.errors import InputError
 from horae.model.jobs import Arrival
+from horae.model.safe_text import counted
 from horae.model.serialization import Plain
-from horae.model.setup import Cadence, PoolSpec
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.traces import BROKEN_MAX
 from horae.traces.clusters.file import SPARE
-from horae.traces.clusters.shorthand import parse_cluster
 
 plan_app = typer.Typer(add_completion=False)
+HALVES = {4: (("pair", 2),), 8: (("pair", 2), ("half", 4))}  # by GPUs of a quick node: its cells
+DEFAULT_TENANT = "default"
 BUDGETS = (0.6, 0.7, 0.8, 0.9, 1.0)  # parts of the cluster, for the trade-off
 
 
@@ -64,9 +69,12 @@ def plan(
         Path, typer.Argument(metavar="TRACE", help="A workload with tenants, of any format that is known.")
     ],
     nodes: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(help="The cluster: 144x8, or 36x8:A100. Repeat for other GPU types; each is planned by itself."),
-    ],
+    ] = None,
+    cluster: Annotated[
+        Path | None, typer.Option(help="A cluster file instead, whose levels inside nodes may be reserved too.")
+    ] = None,
     goal: Annotated[float, typer.Option(help="Mean queueing seconds that tenants should not exceed.")] = 600.0,
     goals: Annotated[str | None, typer.Option(help="The same for some of them: nlp=300,vision=3600.")] = None,
     weights: Annotated[str | None, typer.Option(help="How much tenants matter: nlp=3; 1 for those not named.")] = None,
@@ -91,7 +99,8 @@ def plan(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Propose cells for each tenant, show what more or less would change, and test it on weeks it has not seen."""
-    sites = _sites(nodes)
+    hardware = choose_setup(cluster, nodes or (), None, None).cluster
+    sites = _sites(hardware)
     options = WorkloadOptions(
         format=trace_format,
         mapping=map_,
@@ -101,7 +110,9 @@ def plan(
         strict=strict,
         broken_max=broken_max,
     )
-    made = _jobs(file, nodes, sites, options)
+    made = _jobs(file, hardware, sites, options)
+    if cluster is None:
+        sites = [_halved(site, made) for site in sites]
     pool = _pool(policy)
     if not 0 < seen < 1:
         raise InputError(f"is {seen}", field="--seen", remedy="give a part between 0 and 1")
@@ -122,7 +133,7 @@ def plan(
     for site, each in zip(sites, plans, strict=True):
         if each is None:
             _tell(f"{site.node.accelerator}: no jobs to plan from, so no cells are reserved")
-    text = _cluster_file(sites, found, wanted, pool)
+    text = _cluster_file(hardware if cluster else None, sites, found, wanted, pool)
     if output is OutputFormat.JSON:
         print(json.dumps({"types": {each.name: each.plain() for each in found}, "cluster_file": text}, indent=2))
     else:
@@ -144,6 +155,7 @@ class TypePlan:
     usual: Sequence[Share]  # in proportion to demand
     outcomes: Sequence[PlanOutcome]  # of both, on weeks that were not used
     ways: Sequence[Mapping[str, float]]
+    unseen_seconds: float  # the time of these weeks
 
     @property
     def name(self) -> str:
@@ -176,7 +188,7 @@ def _planned(
         raise _too_few(site, gpus, before)
     curves = []
     for history in before:
-        _tell(f"{history.tenant}: {len(history.arrivals):,} jobs on {site.node.accelerator}")
+        _tell(f"{history.tenant}: {counted(len(history.arrivals), 'job')} on {site.node.accelerator}")
         curves.append(curve_of(history, site, pool, caution))
     shares = divide(curves, goals, gpus)
     if shares is None:
@@ -185,40 +197,74 @@ def _planned(
     after = [history for history in after if history.tenant in planned]
     usual = in_proportion(curves, before, gpus)
     outcomes = [outcome_of(each, after, goals, site, pool) for each in (shares, usual)]
-    return TypePlan(site, gpus, shares, usual, outcomes, _trade_off(curves, goals, site, gpus))
+    unseen_seconds = max((history.ends_at - history.begins_at for history in after), default=0.0)
+    return TypePlan(site, gpus, shares, usual, outcomes, _trade_off(curves, goals, site, gpus), unseen_seconds)
 
 
 def _too_few(site: PlanningSite, gpus: int, histories: Sequence[History]) -> InputError:
-    gangs = ", ".join(f"{each.tenant} {each.largest_gang}" for each in histories[:8])
+    """Names the cells that the largest gangs need, which may be larger than the gangs."""
+    cells: dict[str, int] = {}
+    needed, wasteful = 0, ""
+    for history in histories:
+        level, size = cell_for(history, site)
+        count = ceil(history.largest_gang / size)
+        cells[level] = cells.get(level, 0) + count
+        needed += count * size
+        if level == NODE and history.largest_gang <= size // 2:
+            wasteful = f"; a gang of {history.largest_gang} takes a whole node, because nodes have no smaller cells"
+    told = ", ".join(f"{counted(count, level)}" for level, count in cells.items())
+    there = f"{counted(site.nodes, 'node')} ({counted(site.gpus, 'GPU')}) of {site.node.accelerator} are there"
+    if gpus < site.gpus:
+        there = f"{gpus} may be reserved"
+    remedy = "plan with more nodes, or without the largest jobs"
+    if gpus < site.gpus:
+        remedy = "raise the budget"
+    elif wasteful:
+        remedy = "give --cluster with levels inside its nodes, or more nodes"
     return InputError(
-        f"{gpus} GPUs of {site.node.accelerator} do not hold the largest gang of every tenant ({gangs})",
-        remedy="raise the budget" if gpus < site.gpus else "plan with more nodes, or without the largest jobs",
+        f"the largest gangs of {counted(len(histories), 'tenant')} need {told}, that is {counted(needed, 'GPU')}, and "
+        f"{there}{wasteful}",
+        remedy=remedy,
     )
 
 
-def _sites(nodes: Sequence[str]) -> list[PlanningSite]:
+def _halved(site: PlanningSite, made: Sequence[Arrival]) -> PlanningSite:
+    """Quick nodes of 4 and 8 GPUs with halves and pairs, if a tenant's largest gang fits one."""
+    largest: dict[str, int] = {}
+    for each in made:
+        if _kind(each) == site.node.accelerator:
+            largest[each.job.tenant] = max(largest.get(each.job.tenant, 0), each.job.gpus)
+    if not any(1 < gang <= site.node.gpus // 2 for gang in largest.values()):
+        return site
+    return replace(site, node=replace(site.node, levels=HALVES.get(site.node.gpus, ())))
+
+
+def _sites(hardware: Cluster) -> list[PlanningSite]:
     """The hardware by GPU type; the nodes of one type must be alike."""
     by_type: dict[str, list[Node]] = {}
-    for node in parse_cluster(nodes).cluster.nodes:
+    for node in hardware.nodes:
         by_type.setdefault(node.accelerator, []).append(node)
     for name, alike in by_type.items():
-        if len({node.gpus for node in alike}) > 1:
-            problem = f"nodes of {name} have different numbers of GPUs"
+        if len({(node.gpus, node.levels) for node in alike}) > 1:
+            problem = f"nodes of {name} have different numbers of GPUs, or different cells"
             raise InputError(problem, field="--nodes", remedy="give one group a type, or types of different names")
     return [PlanningSite(alike[0], len(alike)) for alike in by_type.values()]
 
 
-def _jobs(file: Path, nodes: Sequence[str], sites: Sequence[PlanningSite], options: WorkloadOptions) -> list[Arrival]:
-    made = read_workload(str(file), parse_cluster(nodes), options, _tell).workload(0)
+def _jobs(file: Path, hardware: Cluster, sites: Sequence[PlanningSite], options: WorkloadOptions) -> list[Arrival]:
+    made = read_workload(str(file), Setup(hardware, (PoolSpec("all"),)), options, _tell).workload(0)
+    if {each.job.tenant for each in made} == {DEFAULT_TENANT} and any(each.job.user for each in made):
+        _tell(f"all jobs are of tenant {DEFAULT_TENANT!r}; use --map tenant=COLUMN, or add a column tenant")
     room = {site.node.accelerator: site.gpus for site in sites}
     fitting = [each for each in made if each.job.gpus <= room[_kind(each)]]
     if len(fitting) < len(made):
-        _tell(f"{file}: {len(made) - len(fitting):,} jobs left out: they are larger than the cluster")
+        _tell(f"{file}: {counted(len(made) - len(fitting), 'job')} left out: larger than the cluster")
     if not fitting:
-        raise InputError("has no job that fits the cluster", file=str(file), remedy="give a larger --nodes")
+        raise InputError("has no job that fits the cluster", file=str(file), remedy="give a larger cluster")
     several = sum(len({option.shape.accelerator for option in each.job.options}) > 1 for each in fitting)
     if several:
-        _tell(f"{several:,} jobs accept several GPU types, and count for the first: name it in a column gpu_type")
+        what = f"{counted(several, 'job')} {'accepts' if several == 1 else 'accept'} several GPU types"
+        _tell(f"{what}, and {'counts' if several == 1 else 'count'} for the first: name it in a column gpu_type")
     return sorted(fitting, key=lambda each: each.job.submitted_at)
 
 
@@ -291,8 +337,13 @@ def _trade_off(
 
 
 def _cluster_file(
-    sites: Sequence[PlanningSite], plans: Sequence[TypePlan], goals: Mapping[str, QueueingGoal], pool: PoolSpec
+    hardware: Cluster | None,
+    sites: Sequence[PlanningSite],
+    plans: Sequence[TypePlan],
+    goals: Mapping[str, QueueingGoal],
+    pool: PoolSpec,
 ) -> str:
+    """The plan as a cluster file; the nodes are those of the hardware by name, or groups of numbered ones."""
     policy = {pool.policy: dict(pool.options)} if pool.options else pool.policy
     tenants: dict[str, dict[str, Any]] = {}
     for plan in plans:
@@ -301,7 +352,10 @@ def _cluster_file(
             entry["cells"][f"{plan.name}.{share.level}"] = share.cells
             if goals[share.tenant].weight != 1:
                 entry["weight"] = goals[share.tenant].weight
-    content = {"name": "planned", "nodes": [_group(site, len(sites) > 1) for site in sites], "tenants": tenants}
+    groups = [_group(site, len(sites) > 1) for site in sites]
+    if hardware is not None:
+        groups = [_node(node, node.name) for node in hardware.nodes]
+    content = {"name": hardware.name if hardware else "planned", "nodes": groups, "tenants": tenants}
     return yaml.safe_dump(content, sort_keys=False, default_flow_style=None)
 
 
@@ -309,7 +363,13 @@ def _group(site: PlanningSite, several: bool) -> dict[str, object]:
     accelerator, width = site.node.accelerator, len(str(site.nodes - 1))
     stem = f"{accelerator}-" if several else "n"
     name = f"{stem}[{0:0{width}}-{site.nodes - 1:0{width}}]" if site.nodes > 1 else f"{stem}0"
-    return {"name": name, "gpu": accelerator, "gpus": site.node.gpus}
+    return _node(site.node, name)
+
+
+def _node(node: Node, name: str) -> dict[str, object]:
+    levels: dict[str, object] = {"levels": dict(node.levels)} if node.levels else {}
+    rack: dict[str, object] = {"rack": node.rack} if node.rack else {}
+    return {"name": name, "gpu": node.accelerator, "gpus": node.gpus, **rack, **levels}
 
 
 def _print(plan: TypePlan, goals: Mapping[str, QueueingGoal]) -> None:
@@ -328,7 +388,12 @@ def _print(plan: TypePlan, goals: Mapping[str, QueueingGoal]) -> None:
         )  # fmt: skip
     console().print(table)
     one, two = plan.outcomes
-    print(f"On weeks it has not seen: {one.mean_seconds:,.0f} s of queueing on average and {one.goals_met} goals met;")
+    unseen = "On weeks it has not seen"
+    if plan.unseen_seconds < WEEK_SECONDS:
+        unseen = f"On the last {plan.unseen_seconds / 86400:.1f} days, unseen and begun on an empty cluster"
+    print(f"{unseen}: {one.mean_seconds:,.0f} s of queueing on average and {counted(one.goals_met, 'goal')} met;")
     print(f"with cells in proportion to demand {two.mean_seconds:,.0f} s and {two.goals_met}.")
     if one.too_large or two.too_large:
-        print(f"Not counted: {one.too_large} jobs ({two.too_large}) that are larger than any before and do not fit.")
+        print(
+            f"Not counted: {counted(one.too_large, 'job')} ({two.too_large}) larger than any before, which do not fit."
+        )

@@ -16,6 +16,7 @@ from horae.cli.rows import tell_rows
 from horae.cli.text import examples, printable
 from horae.experiments.inputs import named_options, pairs
 from horae.model.errors import InputError
+from horae.model.safe_text import counted
 from horae.traces import speed_tables
 from horae.traces.formats import FORMATS, detect, read_trace, write_trace
 from horae.traces.generators import GavelWorkload, Generator, make_generator
@@ -34,7 +35,10 @@ File = Annotated[Path, typer.Argument(help="A workload, of any format that is kn
 FormatName = Annotated[str | None, typer.Option("--format", help=f"Its format: {', '.join(FORMATS)}; else by content.")]
 Mapping = Annotated[
     str | None,
-    typer.Option("--map", help="For any CSV: submit=COLUMN,gpus=COLUMN,duration=COLUMN, also user, tenant, model …"),
+    typer.Option(
+        "--map",
+        help="For any CSV: submit=COLUMN,gpus=COLUMN,duration=COLUMN:h (or s, m, d), also user, tenant, model …",
+    ),
 ]
 Where = Annotated[str | None, typer.Option(help="Take only rows with these cells: set=1.0x,workload=6.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first broken row.")]
@@ -44,9 +48,11 @@ NAMES_MAX = 8  # that are listed
 
 def read(file: Path, format_name: str | None, mapping: str | None, where: str | None, strict: bool) -> Trace:
     trace = read_trace(file, format_name, pairs(mapping, "--map"), pairs(where, "--where"))
-    if strict:
+    if strict or not len(trace.table):
         trace.strict()
     tell_rows(trace, _tell, _tell)
+    if not len(trace.table):
+        raise no_jobs(str(file))
     return trace
 
 
@@ -76,15 +82,13 @@ def info(
         return
     known_as = "by its mapping" if mapping else format_name or detect(file)
     print(
-        f"{file}: {known_as}; {summary.jobs:,} job{'' if summary.jobs == 1 else 's'}"
+        f"{file}: {known_as}; {counted(summary.jobs, 'job')}"
         + (f", second 0 is {trace.origin}" if trace.origin else "")
     )
     print("\n".join(map(printable, describe(summary))))
 
 
 def describe(summary: TraceSummary) -> list[str]:
-    if not summary.jobs:
-        return []
     lines = [f"  work       {summary.gpu_hours:,.0f} GPU-h"]
     if summary.span_seconds:
         lines = [
@@ -92,7 +96,7 @@ def describe(summary: TraceSummary) -> list[str]:
             f"{lines[0]}, {summary.demand_gpus:,.1f} GPUs busy if nothing ever waited",
         ]
     if summary.unknown_run_times:
-        lines.append(f"  unknown    run time of {summary.unknown_run_times:,} jobs: their steps are known")
+        lines.append(f"  unknown    run time of {counted(summary.unknown_run_times, 'job')}: their steps are known")
     for label, quantiles in (("run time", summary.run_seconds), ("GPU-time", summary.gpu_seconds)):
         if quantiles:
             told = ", ".join(f"{name} {value:,.0f}" for name, value in quantiles.items())
@@ -147,10 +151,8 @@ def convert(
 ) -> None:
     """Write a workload in our own format."""
     trace = read(file, format_name, mapping, where, strict)
-    if not len(trace.table):
-        raise no_jobs(str(file))
     write_trace(trace, target)
-    print(f"{target}: {len(trace.table):,} jobs")
+    print(f"{target}: {counted(len(trace.table), 'job')}")
 
 
 @app.command(
@@ -168,7 +170,7 @@ def generate(
     """Make up a workload. Gavel's takes its job types from the throughput table in the data folder."""
     trace = generator_of(kind, data).trace(seed)
     write_trace(trace, target)
-    print(f"{target}: {len(trace.table):,} jobs")
+    print(f"{target}: {counted(len(trace.table), 'job')}")
 
 
 def generator_of(text: str, data: Path | None, field: str = "KIND") -> Generator:
@@ -194,8 +196,6 @@ def plot(
     if gpus is not None and gpus < 1:
         raise InputError(f"is {gpus}", field="--gpus", remedy="give a positive number")
     trace = read(file, format_name, mapping, where, strict)
-    if not len(trace.table):
-        raise no_jobs(str(file))
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -8,14 +8,17 @@ from math import isfinite
 from pathlib import Path
 
 from horae.cli.output import OutputFormat
-from horae.cli.why_words import STORY_MAX, count, several, state_in_words
+from horae.cli.why_words import STORY_MAX, several, state_in_words
 from horae.experiments.explain_journal import JournalExplanation, explain_journal
 from horae.experiments.log_time import LogTime
 from horae.model.decisions import Limit
 from horae.model.explanations import Explanation, Holder, ShapeShare, ShareExplanation, Solve, TypeWorth
 from horae.model.reasons import AwaitsVictims, Never, NoPool
+from horae.model.safe_text import counted
 from horae.model.serialization import Plain, to_plain
 from horae.model.status import Status
+
+ENDED = (Status.FINISHED, Status.FAILED, Status.CANCELLED, Status.REFUSED)
 
 
 def explain(job: str, journal: Path, at: str, output: OutputFormat) -> None:
@@ -31,13 +34,13 @@ def describe(hindsight: JournalExplanation) -> list[str]:
     """The answer, one line per item."""
     item = hindsight.explanation
     time = hindsight.time
-    lines = [_headline(item, time)]
+    lines = [_headline(hindsight)]
     if item.reason is not None:
         lines.append(f"  why       {item.reason}")
     if item.holders:
         lines.append(f"  held by   {several([_holder(holder, time) for holder in item.holders])}")
     if item.ahead:
-        lines.append(f"  ahead     {count(len(item.ahead), 'job')} of the same queue: {several(item.ahead)}")
+        lines.append(f"  ahead     {counted(len(item.ahead), 'job')} of the same queue: {several(item.ahead)}")
     if item.share is not None:
         lines += describe_share(item.share, time)
     unblocks = _unblocks(item, time)
@@ -46,6 +49,8 @@ def describe(hindsight: JournalExplanation) -> list[str]:
     if item.status in (Status.PENDING, Status.HOLDING) and not isinstance(item.reason, AwaitsVictims):
         when = f"at {time.text(item.next_decision_at)}" if isfinite(item.next_decision_at) else "when something happens"
         lines.append(f"  next look {when}")
+    if isfinite(hindsight.started_at):
+        lines.append(f"  in fact   it started at {time.text(hindsight.started_at)}")
     story = hindsight.story
     if len(story) > STORY_MAX:
         lines.append(f"  so far    {len(story) - STORY_MAX} earlier lines are in -o json")
@@ -54,16 +59,21 @@ def describe(hindsight: JournalExplanation) -> list[str]:
     return lines
 
 
-def _headline(item: Explanation, time: LogTime) -> str:
+def _headline(hindsight: JournalExplanation) -> str:
+    item, time = hindsight.explanation, hindsight.time
     state = state_in_words(item.status.name.lower())
     where = f", in pool {item.pool} under {item.policy}" if item.pool else ""
-    return f"{item.job_id} {state} at {time.text(item.at)} ({item.at:,.0f} s){where}"
+    # A job that has ended did so at the last event of its story, whenever the question is asked.
+    at = hindsight.story[-1][0] if item.status in ENDED and hindsight.story else item.at
+    return f"{item.job_id} {state} at {time.text(at)} ({at:,.0f} s){where}"
 
 
 def _unblocks(item: Explanation, time: LogTime) -> str:
     match item.reason:
         case Never():
-            return f"nothing: ask for at most {item.reason.largest_gpus} GPUs of that kind, or for a larger pool"
+            most = counted(item.reason.largest_gpus, "GPU")
+            way_out = f"a negative priority: {item.reason.way_out}; or" if item.reason.spare else "nothing:"
+            return f"{way_out} ask for at most {most} of that kind, or for a larger pool"
         case NoPool():
             return "nothing: give the tenant nodes, or leave some nodes to everybody"
     if item.status is not Status.PENDING:
@@ -79,7 +89,7 @@ def _unblocks(item: Explanation, time: LogTime) -> str:
 
 def _holder(holder: Holder, time: LogTime) -> str:
     ends = f"believed until {time.text(holder.ends_at)}" if isfinite(holder.ends_at) else "end unknown"
-    return f"{holder.job_id} ({count(holder.gpus, 'GPU')} since {time.text(holder.since)}, {ends})"
+    return f"{holder.job_id} ({counted(holder.gpus, 'GPU')} since {time.text(holder.since)}, {ends})"
 
 
 def _plain(hindsight: JournalExplanation) -> object:
@@ -91,6 +101,7 @@ def _plain(hindsight: JournalExplanation) -> object:
         plain["reason"] = {"kind": kind, "text": str(item.reason), "never": isinstance(item.reason, Never | NoPool)}
     if item.share is not None:
         plain["share"] = plain_share(item.share)
+    plain["started_in_fact_at"] = hindsight.started_at if isfinite(hindsight.started_at) else None
     plain["story"] = [{"at": at, "what": what} for at, what in hindsight.story]
     return plain
 

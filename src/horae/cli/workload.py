@@ -20,12 +20,17 @@ from horae.model.errors import InputError, JobError
 from horae.model.jobs import Arrival
 from horae.model.serialization import Plain
 from horae.model.setup import Setup
+from horae.model.shapes import Option
 from horae.traces.formats import read_trace
 from horae.traces.generators import GENERATORS
 from horae.traces.gpu_names import find_types
 from horae.traces.jobs import JobRules, jobs_of
 from horae.traces.readers import native
 from horae.traces.trace import Trace
+
+EQUALLY_FAST = (
+    "all GPU types count as equally fast: give a column speed (A100=3;V100=1), or models with --speeds shipped"
+)
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,7 @@ def read_workload(
         workload = GeneratedWorkload(generator, setup.cluster, rules)
     tell_rows(trace, tell, warn or tell)
     _tell_tenants(setup, {arrival.job.tenant for arrival in jobs}, tell)
+    _tell_speeds(setup, jobs, tell)
     nameless = trace.table["tenant"].null_count() if "tenant" in trace.table.columns else 0
     if 0 < nameless < len(trace.table):
         tell(f"{nameless:,} of {len(trace.table):,} jobs name no tenant, and are those of tenant 'default'")
@@ -106,6 +112,24 @@ def _starts(trace: Trace, jobs: Sequence[Arrival], setup: Setup, rules: JobRules
     }
     known = {job_id: RecordedStart(at, types.get(name, ())) for job_id, at, name in rows.iter_rows()}
     return known if all(arrival.job.id in known for arrival in jobs) else {}
+
+
+def _tell_speeds(setup: Setup, jobs: Sequence[Arrival], tell: Tell) -> None:
+    """Reports that GPU types make no difference: jobs accept several of them, and none is faster anywhere."""
+    if len(setup.cluster.accelerators) < 2:
+        return
+    distinct = {id(each.truth.options): each.truth.options for each in jobs}.values()  # most jobs share theirs
+    accepts_several = any(len({option.shape.accelerator for option in options}) > 1 for options in distinct)
+    if accepts_several and not any(_differ(options) for options in distinct):
+        tell(EQUALLY_FAST)
+
+
+def _differ(options: Sequence[Option]) -> bool:
+    """Whether a gang is faster on one GPU type than on another."""
+    found: dict[tuple[int, str], set[float]] = {}
+    for (_, gpus, level), speed in options:
+        found.setdefault((gpus, level), set()).add(speed)
+    return any(len(speeds) > 1 for speeds in found.values())
 
 
 def _check_types(types: Mapping[str, str], setup: Setup) -> None:

@@ -11,7 +11,12 @@ import typer
 from horae.traces import BROKEN_MAX
 
 TraceFormat = Annotated[str | None, typer.Option("--format", help="Of the trace; found out by default.")]
-Map = Annotated[str | None, typer.Option("--map", help="Its columns by our names: submit=Start,gpus=n,duration=run.")]
+Map = Annotated[
+    str | None,
+    typer.Option(
+        "--map", help="Its columns by our names: submit=Start,gpus=n,duration=run:h; without a unit, seconds."
+    ),
+]
 Where = Annotated[str | None, typer.Option(help="Only the rows with these cells: vc=ee9e8c.")]
 Types = Annotated[
     str | None, typer.Option(help="GPU types of the trace by another name of the cluster: fast=H100,slow=V100.")

@@ -141,7 +141,7 @@ def _history(tenant: str, arrivals: Sequence[Arrival], begins_at: float, ends_at
 
 def curve_of(history: History, site: PlanningSite, policy: PoolSpec, caution: float) -> WaitingCurve:
     """Runs the history on a growing number of cells, until more of them change nothing."""
-    level, size = _cell_for(history, site)
+    level, size = cell_for(history, site)
     least = ceil(history.largest_gang / size)
     busy = history.gpu_seconds / (history.ends_at - history.begins_at) / size
     most = min(site.gpus // size, max(least + 1, ceil(4 * busy)))
@@ -165,7 +165,7 @@ def _deviation(history: History) -> float:
     return min(float(np.std(np.log(np.maximum(full, full.mean() / 20)))), _DEVIATION_MAX)
 
 
-def _cell_for(history: History, site: PlanningSite) -> tuple[str, int]:
+def cell_for(history: History, site: PlanningSite) -> tuple[str, int]:
     """The smallest cell that holds the tenant's largest gang; nodes for gangs of several."""
     return next(((level, gpus) for level, gpus in site.levels() if gpus >= history.largest_gang), site.levels()[-1])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from math import inf
+from math import inf, nan
 from pathlib import Path
 
 from horae.experiments.log_time import LogTime
@@ -12,10 +12,12 @@ from horae.journal import EffectsReader, read_journal
 from horae.model.cluster import Gpu
 from horae.model.commands import Start
 from horae.model.errors import InputError, JobError
-from horae.model.events import Ending, Event, JobCancelled, JobEnded, JobSubmitted
+from horae.model.events import Ending, Event, JobCancelled, JobEnded, JobStarted, JobSubmitted
 from horae.model.explanations import Explanation
 from horae.model.jobs import Job
 from horae.model.plans import Reaction, Round
+from horae.model.safe_text import counted
+from horae.model.status import Status
 from horae.scheduler import Scheduler
 
 
@@ -24,6 +26,7 @@ class JournalExplanation:
     explanation: Explanation
     story: tuple[tuple[float, str], ...]  # (seconds, what happened)
     time: LogTime = field(default_factory=LogTime)  # converts seconds to dates, where the log has any
+    started_at: float = nan  # of a job that waits at that time: when it started later, according to the same journal
 
 
 def explain_journal(path: Path, job_id: str, at: float | str = inf) -> JournalExplanation:
@@ -42,18 +45,27 @@ def explain_journal(path: Path, job_id: str, at: float | str = inf) -> JournalEx
         scheduler = Scheduler(replace(journal.setup, retention_seconds=inf))  # ended jobs can be asked about, too
         story, reader = Story(job_id), EffectsReader(str(path))
         known: list[str] = []
+        later = nan
         for entry in journal.entries:
             if isinstance(entry.event, JobSubmitted):
                 known.append(entry.event.job.id)
             effects = reader.read(entry)
-            if entry.event.at <= at:
+            if entry.event.at > at:
+                later = min(entry.event.at, later) if _starts(entry.event, job_id) else later
+            else:
                 story.reacted(entry.event, scheduler.handle(entry.event, effects if entry.is_whole else None))
     except InputError as error:
         raise (error if error.field == "--at" else error.located(file=str(path))) from None
     explanation = scheduler.explain(job_id)
     if explanation is None:
         raise _nobody(path, job_id, at, time, known)
-    return JournalExplanation(replace(explanation, at=at if at < inf else explanation.at), tuple(story.lines), time)
+    explanation = replace(explanation, at=at if at < inf else explanation.at)
+    waits = explanation.status in (Status.PENDING, Status.HOLDING)
+    return JournalExplanation(explanation, tuple(story.lines), time, later if waits else nan)
+
+
+def _starts(event: Event, job_id: str) -> bool:
+    return isinstance(event, JobStarted) and event.job_id == job_id
 
 
 def _nobody(path: Path, job_id: str, at: float, time: LogTime, known: list[str]) -> InputError:
@@ -68,7 +80,7 @@ def _nobody(path: Path, job_id: str, at: float, time: LogTime, known: list[str])
     remedy = (
         f"did you mean {' or '.join(close)}?"
         if close
-        else f"it knows {len(known):,} jobs, such as {', '.join(known[:3])}"
+        else f"it knows {counted(len(known), 'job')}, such as {', '.join(known[:3])}"
     )
     return JobError(f"there is no job {job_id!r}", file=str(path), field="JOB", remedy=remedy)
 

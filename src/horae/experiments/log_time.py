@@ -8,7 +8,7 @@ from math import inf
 
 from horae.model.errors import InputError
 from horae.model.safe_text import quoted
-from horae.traces.units import seconds
+from horae.traces.units import iso_date, seconds
 
 
 @dataclass(frozen=True)
@@ -42,5 +42,5 @@ class LogTime:
 
 
 def _date(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
+    found = datetime.fromisoformat(iso_date(text))
     return found if found.tzinfo else found.replace(tzinfo=UTC)

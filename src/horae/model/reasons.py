@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from horae.model.safe_text import counted
 from horae.model.shapes import Shape
 
 
@@ -15,11 +16,17 @@ class Never:
     pool: str
     shape: Shape
     largest_gpus: int
+    spare: str = ""  # the pool for jobs without a guarantee, if that could hold it
+
+    @property
+    def way_out(self) -> str:
+        return f"it then runs on idle GPUs in pool {self.spare!r}, without a guarantee"
 
     def __str__(self) -> str:
+        more = f"; with a negative priority it runs on idle GPUs in pool {self.spare!r}" if self.spare else ""
         return (
             f"never: {self.shape} does not exist in pool {self.pool!r} even when it is empty; "
-            f"the largest gang of that kind is {self.largest_gpus}"
+            f"the largest gang of that kind is {self.largest_gpus}{more}"
         )
 
 
@@ -42,7 +49,11 @@ class NoRoom:
     free_gpus: int  # of that type, anywhere in the pool
 
     def __str__(self) -> str:
-        return f"not now: no room for {self.shape} in pool {self.pool!r} ({self.free_gpus} GPUs of the type are free)"
+        return f"not now: no room for {self.shape} in pool {self.pool!r} ({_free(self.free_gpus)})"
+
+
+def _free(gpus: int) -> str:
+    return f"{counted(gpus, 'GPU')} of the type {'is' if gpus == 1 else 'are'} free"
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,3 +62,8 @@ def _pieces(value: object) -> Iterator[str]:
             yield hex(value)  # Python refuses to write thousands of decimal digits
         case _:
             yield repr(value)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 GPU`, `1,024 GPUs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
+from math import isnan
 from typing import Any
 
 from horae.model.errors import PolicyError
@@ -219,9 +220,9 @@ def _like(policy: str, key: str, value: object, default: object) -> object:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a value is a number, also as text, because YAML reads 1e3 as a string."""
+    """Whether a value is a number, also as text, because YAML reads 1e3 as a string; `.nan` is none."""
     try:
-        return not isinstance(value, bool) and float(value) is not None
+        return not isinstance(value, bool) and not isnan(float(value))
     except (TypeError, ValueError):
         return False
 

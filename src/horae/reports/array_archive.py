@@ -22,7 +22,7 @@ from horae.model.errors import InputError
 Value = TypeVar("Value")
 Arrays = dict[str, NDArray[Any]]
 
-VERSION = 2
+VERSION = 3
 _DATE = (1980, 1, 1, 0, 0, 0)  # the earliest date of a zip file
 
 

@@ -1,7 +1,8 @@
 """Lower bounds that no policy can beat on the jobs of a log, whatever it preempts and wherever it places.
 
 The GPUs of a pool are relaxed to one machine: at prices for the GPU types that add up to 1 over the pool, no schedule
-uses more than 1 per second, and a job takes no less than its cheapest shape does. Where jobs shared GPUs, both grow by
+uses more than 1 per second, and a job takes no less than its cheapest shape does. Pools whose jobs borrow count as one
+with all GPUs of the cluster. Where jobs shared GPUs, both grow by
 what two can gain from that. Proofs in docs/reference/metrics.md.
 """
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from horae.model.arrays import Floats, Ints
 from horae.reports.groups import sums_by
-from horae.reports.run_log import RunLog
+from horae.reports.run_log import ClusterLog, RunLog
 from horae.reports.usage import window
 
 CUTS_MAX = 60
@@ -60,23 +61,38 @@ def bounds(log: RunLog) -> Bounds:
 
 
 def pool_works(log: RunLog) -> Iterator[PoolWork]:
-    jobs, cluster = log.jobs, log.cluster
-    for pool in range(len(cluster.pools)):
-        rows = np.flatnonzero(log.finished & (jobs.pool == pool) & np.isfinite(jobs.fastest_seconds))
+    """The work of each machine: of one pool, or of all pools whose jobs may run on each other's GPUs."""
+    jobs = log.jobs
+    for pools, gpus in _machines(log.cluster):
+        rows = np.flatnonzero(log.finished & np.isin(jobs.pool, pools) & np.isfinite(jobs.fastest_seconds))
         if len(rows):
             rows = rows[np.argsort(jobs.submitted_at[rows], kind="stable")]
-            gpus = cluster.pool_gpus[pool]
             types = np.flatnonzero(gpus)
-            gain, together = _gains(log, pool)
+            gain, together = _gains(log, pools)
             least = jobs.least_gpu_seconds[np.ix_(rows, types)] / together
             yield PoolWork(jobs.submitted_at[rows], jobs.fastest_seconds[rows] / gain, least, gpus[types])
 
 
-def _gains(log: RunLog, pool: int) -> tuple[float, float]:
+def _machines(cluster: ClusterLog) -> Iterator[tuple[Ints, Ints]]:
+    """Pools that count as one machine, and its GPUs by type.
+
+    Where jobs borrow, all pools that may use the whole cluster are one; cells that do not lend out their jobs stay
+    apart, as do all pools where no job borrows.
+    """
+    everything = cluster.gpus_by_accelerator
+    together = cluster.borrows
+    if together.any():
+        together = together | (cluster.pool_gpus == everything).all(axis=1)
+        yield np.flatnonzero(together), everything
+    for pool in np.flatnonzero(~together).tolist():
+        yield np.array([pool]), cluster.pool_gpus[pool]
+
+
+def _gains(log: RunLog, pools: Ints) -> tuple[float, float]:
     """How much faster than alone one job, and two jobs sharing GPUs in total, can be:
     no faster where no jobs shared."""
     shared = log.leases.shared_seconds > 0
-    if not shared.any() or not (log.jobs.pool[log.leases.job[shared]] == pool).any():
+    if not shared.any() or not np.isin(log.jobs.pool[log.leases.job[shared]], pools).any():
         return 1.0, 1.0
     return max(log.kept_max, 1.0), max(log.kept_together_max, 1.0)
 

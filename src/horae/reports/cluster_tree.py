@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from horae.model.cluster import GPU, NODE, Cell, Cluster
+from horae.model.safe_text import counted
 
 
 def draw(cluster: Cluster) -> str:
-    lines = [
-        f"{cluster.name}: {cluster.gpu_count} GPUs, {len(cluster.nodes)} nodes, levels {' < '.join(cluster.levels)}"
-    ]
+    size = f"{counted(cluster.gpu_count, 'GPU')}, {counted(len(cluster.nodes), 'node')}"
+    lines = [f"{cluster.name}: {size}, levels {' < '.join(cluster.levels)}"]
     chains = list(cluster.trees())
     for index, chain in enumerate(chains):
         last = index == len(chains) - 1
-        lines.append(f"{'└── ' if last else '├── '}{chain.accelerator}: {chain.gpus} GPUs")
+        lines.append(f"{'└── ' if last else '├── '}{chain.accelerator}: {counted(chain.gpus, 'GPU')}")
         lines.extend(_children(chain, "    " if last else "│   ", cluster.levels[cluster.node_level + 1 : -1]))
     return "\n".join(lines)
 
@@ -52,4 +52,4 @@ def _label(group: list[Cell]) -> str:
     names = ""
     if first.name:
         names = f" ({first.name}" + (f" … {group[-1].name})" if count > 1 else ")")
-    return f"{times}{first.level} of {first.gpus} GPUs{names}"
+    return f"{times}{first.level} of {counted(first.gpus, 'GPU')}{names}"

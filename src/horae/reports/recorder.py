@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, nan
 from struct import Struct
 from typing import Any
@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from horae.model.arrays import Floats, Ints
+from horae.model.arrays import Bools, Floats, Ints
 from horae.model.chain_layout import layout_of
 from horae.model.cluster import Gpu
 from horae.model.commands import Start
 from horae.model.events import Ending, Event, JobCancelled, JobEnded, JobSubmitted, Surveyed
 from horae.model.jobs import Arrival, Job, Truth
 from horae.model.plans import Reaction
-from horae.model.setup import PoolOfJob, Setup
+from horae.model.setup import PoolOfJob, PoolSpec, Setup
 from horae.model.shapes import Option
 from horae.reports.run_log import (
     CANCELLED,
@@ -142,6 +142,8 @@ class Recorder:
         if job.id not in self.live and job.id not in self._ids:  # otherwise a duplicate
             self.live[job.id] = Life(job, self._expected.pop(job.id, None), self._submitted_count)
             self._submitted_count += 1
+            if job.lazy:
+                self._site.admit_lazy(job)
 
     def _cancelled(self, job_id: str, at: float) -> None:
         life = self.live.get(job_id)
@@ -315,6 +317,7 @@ class Site:
         cluster = setup.cluster
         self.accelerator = {name: index for index, name in enumerate(cluster.accelerators)}
         self._pool_of_job = PoolOfJob(setup.pools)
+        self._could_leave = self._leaving(setup.pools)
         first = cluster.first_gpu[cluster.node_level].tolist()
         self._first_gpu = {node.name: first[index] for index, node in enumerate(cluster.nodes)}
         owner = {name: index for index, pool in enumerate(setup.pools) for name in pool.nodes}
@@ -332,12 +335,23 @@ class Site:
             pool=pool,
             price_per_hour=np.array([each.price_per_hour for each in cluster.nodes])[node],
             pool_gpus=counts[:-1],
+            borrows=np.array([each.borrow for each in setup.pools]) & self._could_leave,
         )
         self._gpus = [dict(zip(cluster.accelerators, row, strict=True)) for row in counts.tolist()]
-
+        self._all_gpus = dict(zip(cluster.accelerators, self.columns.gpus_by_accelerator.tolist(), strict=True))
         self._nowhere = [inf] * len(self.accelerator)
         self.kept_max = max((max(row.kept) for row in setup.sharing), default=1.0)
         self.kept_together_max = max((sum(row.kept) for row in setup.sharing), default=1.0)
+
+    def _leaving(self, pools: Sequence[PoolSpec]) -> Bools:
+        """By pool: whether its jobs could continue outside its own GPUs."""
+        return np.array([each.reserves and self._pool_of_job.open_pool is not None for each in pools], dtype=bool)
+
+    def admit_lazy(self, job: Job) -> None:
+        """Registers a job that continues outside its tenant's cells when it loses them."""
+        pool, borrows = self.pool_of(job), self.columns.borrows
+        if pool >= 0 and self._could_leave[pool] and not borrows[pool]:
+            self.columns = replace(self.columns, borrows=borrows | (np.arange(len(borrows)) == pool))
 
     def _counts(self, setup: Setup, accelerator: Ints, pool: Ints) -> Ints:
         """By pool and accelerator: GPUs that it may use at a time. The last row is for jobs without a pool."""
@@ -372,8 +386,11 @@ class Site:
         return [self._first_gpu[node] + number for node, number in gpus]
 
     def least(self, steps: float, options: Sequence[Option], pool: int) -> tuple[float, list[float]]:
-        """The least seconds for this much work in this pool, and by accelerator the least GPU-seconds."""
-        gpus_of = self._gpus[pool]
+        """The least seconds for this much work in this pool, and by accelerator the least GPU-seconds.
+
+        A job that may borrow also runs in shapes for which its own pool is too small.
+        """
+        gpus_of = self._all_gpus if pool >= 0 and self.columns.borrows[pool] else self._gpus[pool]
         fastest_seconds = inf
         least_gpu_seconds = self._nowhere.copy()
         for (accelerator, gpus, _), speed in options:

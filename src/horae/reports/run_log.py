@@ -106,6 +106,7 @@ class ClusterLog:
     pool: Ints  # -1: none
     price_per_hour: Floats
     pool_gpus: Ints  # by pool and GPU type: what it may use at a time; pools with cells or quotas may overlap
+    borrows: Bools  # by pool: its jobs may also run on any other GPUs of the cluster
 
     def __len__(self) -> int:
         return len(self.node)

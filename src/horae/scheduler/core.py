@@ -35,10 +35,11 @@ from horae.model.events import (
     Tick,
 )
 from horae.model.explanations import Explanation, Prospect
+from horae.model.job_table import NONE
 from horae.model.jobs import Job
 from horae.model.notices import DecisionRejected, Notice
 from horae.model.plans import Reaction, Round, RoundPlan
-from horae.model.reasons import Reason, Suspended
+from horae.model.reasons import AwaitsDecision, BehindHead, NoRoom, Reason, Suspended
 from horae.model.serialization import Plain
 from horae.model.setup import Setup
 from horae.model.speeds import SharingTable
@@ -57,7 +58,7 @@ from horae.scheduler.holds import Holds
 from horae.scheduler.intake import Intake
 from horae.scheduler.interning import Interned, KeptSpeeds
 from horae.scheduler.invariants import check_plan
-from horae.scheduler.jobs import JobRegistry
+from horae.scheduler.jobs import JobRegistry, home_of, loan_of
 from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
 from horae.scheduler.newcomers import longest_waiting_first
@@ -216,6 +217,8 @@ class Scheduler:
             stands_until = inf  # no job is there that could leave: only an event can unblock the jobs that wait
         contest_at = self.now if stands_until <= self.now else next_contest_at(decision, settled)
         pool.settle(self.now, stands_until, contest_at)
+        if self.jobs.lent and not pool.spec.reserves:
+            self.loans.offer_next(plan, self.now)
 
     def _plan(self, pool: Pool, view: View, usable: Bools) -> tuple[Decision, RoundPlan]:
         if self._recorded is not None:
@@ -260,6 +263,8 @@ class Scheduler:
         pool.forget_newcomers()
         self._rounds.append(pool.name_newcomers(view, decision, plan, self.ledger.cluster))
         self._execution.carry_out(pool, plan, self.now)
+        if self.jobs.lent and not pool.spec.reserves:
+            self.loans.offer_next(plan, self.now)
 
     def _view(self, pool: Pool, usable: Bools) -> View:
         interned, cluster = self.interned, self.ledger.cluster
@@ -434,7 +439,26 @@ class Scheduler:
         hold = self.holds.by_serial.get(serial)
         awaited = sorted(hold.awaited) if hold else []
         leaving = [self.jobs.id_of[each] for epoch in awaited for each in self.leases.by_epoch[epoch].bundle]
-        return blocker(pool, serial, self.now, tuple(leaving))
+        reason = blocker(pool, serial, self.now, tuple(leaving))
+        return self._why_behind(pool, serial, reason) if isinstance(reason, BehindHead) else reason
+
+    def _why_behind(self, pool: Pool, serial: int, reason: BehindHead) -> Reason:
+        """Why a job in line waits, if those before it may run on borrowed GPUs: the first that runs nowhere counts."""
+        first = self.loans.first_waiting(pool)
+        if first is None:
+            return AwaitsDecision(max(pool.wake_at, self.now))
+        if self.jobs.id_of[first] == reason.head:
+            return reason
+        loan = loan_of(first)
+        found = blocker(self.jobs.lent[loan], loan, self.now, ()) if loan in self.jobs.lent else None
+        if first == serial and found is not None:
+            return found
+        shape = pool.table.jobs[pool.table.row[first]].options[0].shape
+        free = self.ledger.usable(pool.open_gpus) & (self.ledger.holder == NONE)
+        no_room = NoRoom(pool.spec.name, shape, self.placer.count(free, shape))
+        if isinstance(found, NoRoom):
+            no_room = found
+        return no_room if first == serial else BehindHead(self.jobs.id_of[first], no_room)
 
     def rho(self, job_id: str) -> float | None:
         """The finish-time fairness of a live job's app if it ended now; None: not defined yet."""
@@ -453,7 +477,10 @@ class Scheduler:
     def explain(self, job_id: str) -> Explanation | None:
         """What blocks a job, which jobs hold its GPUs, and what would unblock it; None for an unknown job."""
         if job_id in self.jobs.live:
-            scene = Scene(self.now, self.ledger, self.placer, self.leases.by_epoch, self.interned.demands.all)
+            borrowing = {home_of(loan) for loan in self.jobs.lent if self.loans.is_running(home_of(loan))}
+            scene = Scene(
+                self.now, self.ledger, self.placer, self.leases.by_epoch, self.interned.demands.all, borrowing
+            )
             return explain(*(self.jobs.on_gpus(job_id) or self.jobs.live[job_id]), self.why(job_id), scene)
         status = self.jobs.status_of(job_id)
         return None if status is None else Explanation(job_id, self.now, status, self.why(job_id))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from math import inf
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from horae.model.arrays import Floats
-from horae.model.decisions import Evidence, Limit, Ranking, Shares
+from horae.model.decisions import Evidence, Limit, Shares
 from horae.model.explanations import Explanation, Holder, ShapeShare, ShareExplanation, Solve, TypeWorth, Unblocking
 from horae.model.job_table import NONE, JobColumns
 from horae.model.plans import Lease
@@ -30,6 +30,7 @@ class Scene(NamedTuple):
     placer: Placer
     leases: Mapping[int, Lease]
     demands: Sequence[Demand]
+    borrowing: Collection[int]  # serials of jobs on borrowed GPUs
 
 
 def blocker(pool: Pool, serial: int, now: float, leaving: tuple[str, ...]) -> Reason | None:
@@ -66,7 +67,7 @@ def explain(pool: Pool, serial: int, reason: Reason | None, scene: Scene) -> Exp
         reason=reason,
         pool=pool.spec.name,
         policy=pool.policy.name,
-        ahead=_ahead(pool, serial) if status is Status.PENDING else (),
+        ahead=_ahead(pool, serial, scene) if status is Status.PENDING else (),
         holders=tuple(chain.from_iterable(holders.values())),
         unblocking=_unblocking(pool, demand, holders, scene) if status is Status.PENDING else None,
         next_decision_at=max(pool.wake_at, scene.now),
@@ -131,23 +132,17 @@ def _fits_without(pool: Pool, demand: Demand, leaving: list[int], scene: Scene) 
     return None
 
 
-def _ahead(pool: Pool, serial: int) -> tuple[str, ...]:
-    """Waiting jobs that were ranked before this one."""
-    round_ = pool.round
-    if round_ is None or isinstance(round_.decision, Shares):
+def _ahead(pool: Pool, serial: int, scene: Scene) -> tuple[str, ...]:
+    """Waiting jobs that were ranked before this one; those on borrowed GPUs do not wait."""
+    ranked = pool.ranked()
+    if serial not in ranked:
         return ()
-    decision = round_.decision
-    order = decision.order if isinstance(decision, Ranking) else np.append(decision.row, decision.rest.order)
-    names = dict(zip(round_.rows.tolist(), zip(round_.serials.tolist(), round_.job_ids, strict=True), strict=True))
-    status, row = pool.table.status, pool.table.row
-    ahead: list[str] = []
-    for each in dict.fromkeys(order.tolist()):
-        other, job_id = names[each]
-        if other == serial:
-            return tuple(ahead)
-        if other in row and status[row[other]] == int(Status.PENDING):
-            ahead.append(job_id)
-    return ()
+    status, row, ids = pool.table.status, pool.table.row, pool.table.ids
+    return tuple(
+        ids[row[other]]
+        for other in ranked[: ranked.index(serial)]
+        if status[row[other]] == int(Status.PENDING) and other not in scene.borrowing
+    )
 
 
 # The state of a job in a pool that works by shares: its targets, its debts, and the evidence of the solve

@@ -12,7 +12,7 @@ from horae.model.job_table import NONE
 from horae.model.plans import Hold, Placement
 from horae.model.status import HOLDING, PENDING, Signal
 from horae.scheduler.gpu_ledger import GpuLedger
-from horae.scheduler.jobs import JobRegistry
+from horae.scheduler.jobs import JobRegistry, is_loan
 from horae.scheduler.leases import Leases
 from horae.scheduler.pool import Pool
 
@@ -80,6 +80,8 @@ class Holds:
                 # Before its GPUs are released, or a tenant's cells could be bound elsewhere.
                 self._leases.start(self._jobs.where(serial), hold.placement, now)
                 self._ledger.release(hold.placement.gpus, hold.placement.serial)
+                for member in filter(is_loan, hold.placement.bundle):
+                    self._jobs.home(member).touch(now)  # the next job of its queue may borrow
 
     def contested(self, pool: Pool) -> dict[int, Ints]:
         """By row: GPUs held for a job of this pool that has no GPUs. Jobs that rank higher may take them over."""

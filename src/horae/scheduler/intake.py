@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from horae.model.arrays import Bools
 from horae.model.job_table import JobNumbers
 from horae.model.jobs import Job
+from horae.model.plans import Riders
 from horae.model.reasons import Never
 from horae.scheduler.interning import Interned
 from horae.scheduler.jobs import CARRIED, JobRegistry, SuspendedJob, is_loan
@@ -41,6 +43,16 @@ class Intake:
         if not is_loan(serial):
             self._jobs.live[job.id] = (pool, serial)
         pool.welcome(serial, now)
+
+    def take(self, free: Bools, riders: Riders, job: Job) -> bool:
+        """Takes GPUs for a job off those that are free, if it fits there; returns whether it does."""
+        demand = job.demand
+        for shape in demand.shapes:
+            spot = self._placer.place(free, riders, demand, shape)
+            if spot is not None:
+                free[spot.gpus] = False
+                return True
+        return False
 
     def could_hold(self, pool: Pool, job: Job) -> bool:
         """Whether a job would fit a pool if that were empty."""

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from math import isfinite
 
-from horae.model.arrays import Ints
+from horae.model.arrays import Bools, Ints
 from horae.model.job_table import NONE
 from horae.model.plans import Departure, Lease, Placement, RoundPlan
 from horae.model.reasons import Moved, Preempted, Won
@@ -53,30 +53,78 @@ class Loans:
 
     def offer(self, pool: Pool, now: float) -> None:
         """After a round of a tenant's pool, enters loans for exactly those of its jobs that found no room."""
-        wanted = dict.fromkeys(self._without_room(pool)) if pool.spec.borrow else {}
+        spare = self._pools.open_pool
+        may_borrow = pool.spec.borrow and spare is not None and spare is not pool
+        wanted = dict.fromkeys(self._without_room(pool)) if may_borrow else {}
         for serial in sorted(each for each in self._jobs.lent if home_of(each) in pool.table.row):
             if home_of(serial) not in wanted and self._status(serial) in (PENDING, HOLDING):
                 self.withdraw(serial, now)
-        spare = self._pools.open_pool
-        if spare is None or spare is pool:
-            return
         for serial in wanted:
-            if loan_of(serial) not in self._jobs.lent:
+            if spare is not None and loan_of(serial) not in self._jobs.lent:
                 self._lend(pool, serial, spare, now)
+
+    def offer_next(self, plan: RoundPlan, now: float) -> None:
+        """After a round that has started loans, enters loans for the jobs that waited behind these."""
+        homes = {home.index: home for each in plan.placements for home in self._homes(each)}
+        for index in sorted(homes):
+            if homes[index].plan.head is not None:
+                self.offer(homes[index], now)
+
+    def _homes(self, placement: Placement) -> list[Pool]:
+        return [self._jobs.home(serial) for serial in placement.bundle if serial in self._jobs.lent]
 
     def _without_room(self, pool: Pool) -> Iterable[int]:
         """Jobs that the last decision would start, and for which there was no room."""
         table, plan = pool.table, pool.plan
         if not plan.blocked:
             return
+        if plan.head is not None:
+            yield from self._next_in_line(pool)
+            return
         claimants = pool.claimants()
         for serial, row in sorted(table.row.items()):
             if table.status[row] != PENDING or serial not in claimants or int(table.demand[row]) not in plan.blocked:
                 continue
-            if table.jobs[row].pinned:
-                continue  # it requires that cell
-            if plan.head is None or plan.head.head == table.ids[row]:
+            if not table.jobs[row].pinned:  # otherwise it requires that cell
                 yield serial
+
+    def _next_in_line(self, pool: Pool) -> Iterable[int]:
+        """The head of a queue in which no job overtakes, and once it is on borrowed GPUs the next, and so on.
+
+        Jobs behind the next one may borrow with it as far as all of them fit on GPUs that would stay idle otherwise. A
+        job for which GPUs are held already keeps them, even if one before it has lost its own meanwhile: otherwise the
+        two could take turns in stopping each other.
+        """
+        is_next, idle = True, None
+        for serial in pool.line():
+            job, status = pool.table.jobs[pool.table.row[serial]], self._status_of_loan(serial)
+            if job.pinned:
+                return
+            if is_next or status == HOLDING:
+                yield serial
+            if is_next and status not in (STARTING, RUNNING, HOLDING):
+                idle = self._idle_beside(pool) if idle is None else idle
+                is_next = self._intake.take(idle, self._ledger.loads(), job)
+
+    def _idle_beside(self, pool: Pool) -> Bools:
+        """GPUs that would stay idle after all jobs that wait in the open pool, except for loans of this pool."""
+        spare, ledger = self._pools.open_pool, self._ledger
+        assert spare is not None
+        idle = ledger.usable(spare.open_gpus) & (ledger.holder == NONE) & (ledger.held_for == NONE)
+        table = spare.table
+        for serial, row in sorted(table.row.items()):
+            is_ours = serial in self._jobs.lent and self._jobs.home(serial) is pool
+            if table.status[row] == PENDING and not is_ours:
+                self._intake.take(idle, ledger.loads(), table.jobs[row])
+        return idle
+
+    def _status_of_loan(self, serial: int) -> int | None:
+        loan = loan_of(serial)
+        return self._status(loan) if loan in self._jobs.lent else None
+
+    def first_waiting(self, pool: Pool) -> int | None:
+        """The first job in line that runs nowhere."""
+        return next((serial for serial in pool.line() if not self.is_running(serial)), None)
 
     def _lend(self, pool: Pool, serial: int, spare: Pool, now: float) -> bool:
         row = pool.table.row[serial]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import dropwhile
 from math import inf, nan
 from typing import Any
 
@@ -18,7 +19,7 @@ from horae.model.plans import Round, RoundPlan
 from horae.model.reasons import Never
 from horae.model.setup import Cadence, PoolSpec
 from horae.model.shapes import Demand, Shape
-from horae.model.status import CANCELLING, HOLDING, STOPPING
+from horae.model.status import CANCELLING, HOLDING, PENDING, STOPPING
 from horae.model.view import Auctioneer, Policy, View
 from horae.scheduler.apps import AppLedger
 from horae.scheduler.auctions import Auction
@@ -338,6 +339,25 @@ class Pool:
         if self._claimants is None:
             self._claimants = frozenset() if self.round is None else _claimants(self.round)
         return self._claimants
+
+    def ranked(self) -> list[int]:
+        """Serials of live jobs in the order of the last decision; none where it gives shares."""
+        round_ = self.round
+        if round_ is None or isinstance(round_.decision, Shares):
+            return []
+        decision = round_.decision
+        order = decision.order if isinstance(decision, Ranking) else np.append(decision.row, decision.rest.order)
+        serials = dict(zip(round_.rows.tolist(), round_.serials.tolist(), strict=True))
+        return [serial for row in dict.fromkeys(order.tolist()) if (serial := serials[row]) in self.table.row]
+
+    def line(self) -> list[int]:
+        """Serials of waiting jobs from the head of the queue on, where no job may overtake it; otherwise none."""
+        head = self.plan.head
+        if head is None:
+            return []
+        ids, status, row = self.table.ids, self.table.status, self.table.row
+        waiting = [serial for serial in self.ranked() if status[row[serial]] == PENDING]
+        return list(dropwhile(lambda serial: ids[row[serial]] != head.head, waiting))
 
     def leave_app(self, serial: int, now: float, *, is_finished: bool) -> None:
         """Removes a job from its app, with all or some of its work done."""

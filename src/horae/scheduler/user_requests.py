@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 from horae.model.events import JobCancelled, JobHeld, JobReleased, JobResumable, JobSubmitted
-from horae.model.reasons import Cancelled, NoPool, Suspended
+from horae.model.jobs import Job
+from horae.model.reasons import Cancelled, Never, NoPool, Suspended
 from horae.model.status import CANCELLING, STOPPING, Signal, Status
 from horae.scheduler.administration import Administration
 from horae.scheduler.holds import Holds
@@ -13,6 +15,7 @@ from horae.scheduler.intake import Intake
 from horae.scheduler.jobs import JobRegistry
 from horae.scheduler.leases import Leases
 from horae.scheduler.loans import Loans
+from horae.scheduler.pool import Pool
 from horae.scheduler.pool_set import PoolSet
 
 
@@ -43,9 +46,18 @@ class UserRequests:
             return False
         pool = self._pools.of(job)
         refusal = NoPool(job.tenant) if pool is None else self._intake.submit(pool, job, now)
+        if pool is not None and isinstance(refusal, Never):
+            refusal = replace(refusal, spare=self._spare_for(pool, job))
         if refusal is not None:
             self._jobs.refuse(job, refusal, now)
         return True
+
+    def _spare_for(self, pool: Pool, job: Job) -> str:
+        """The pool in which a job that is too large for its tenant's cells could run, with a negative priority."""
+        spare = self._pools.open_pool
+        if spare is None or spare is pool or not pool.spec.reserves or job.pinned:
+            return ""
+        return spare.spec.name if self._intake.could_hold(spare, job) else ""
 
     def on_cancelled(self, event: JobCancelled, now: float) -> bool:
         suspended = self._jobs.suspended.get(event.job_id)

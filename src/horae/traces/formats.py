@@ -15,7 +15,7 @@ from horae.model.errors import InputError
 from horae.model.safe_text import printable
 from horae.traces.readers import gavel, helios, mapped_columns, native, openb, philly, published_table, slurm
 from horae.traces.readers.raw_table import LINE, Where
-from horae.traces.readers.text_file import PARQUET, check_head, read_head
+from horae.traces.readers.text_file import PARQUET, check_head, header_of, read_head
 from horae.traces.trace import Trace, no_jobs, too_large
 
 ENTRY_POINTS = "horae.trace_formats"
@@ -118,21 +118,21 @@ def detect(path: Path) -> str:
     if head.startswith(PARQUET):
         return _by_columns(path, _parquet_columns(path), ",")
     check_head(path, head)
-    lines = [line for line in head.decode(errors="replace").splitlines() if line.strip()]
-    if not lines:
+    header = header_of(head)
+    if not header:
         raise no_jobs(str(path))
-    if lines[0].lstrip().startswith("["):
+    if header.lstrip().startswith("["):
         return "philly"
     for name, fields in (("gavel", gavel.FIELDS), ("shockwave", gavel.SHOCKWAVE_FIELDS)):
-        if lines[0].count("\t") == len(fields) - 1:
+        if header.count("\t") == len(fields) - 1:
             return name
-    separator = "|" if "|" in lines[0] else ","
-    marks = native.separated_by(lines[0])
+    separator = "|" if "|" in header else ","
+    marks = native.separated_by(header)
     if marks and separator == ",":
         raise InputError(
             f"has {marks} between its cells", file=str(path), line=1, remedy=f"put commas there, or {native.MAP}"
         )
-    return _by_columns(path, [cell.strip().strip('"') for cell in lines[0].split(separator)], separator)
+    return _by_columns(path, [cell.strip().strip('"') for cell in header.split(separator)], separator)
 
 
 def _parquet_columns(path: Path) -> list[str]:

@@ -40,6 +40,14 @@ def arrivals(
     With `whole_nodes`, gangs larger than a node take whole nodes, as production clusters allocate them. `types`: by a
     name of a GPU type in the trace, that of the cluster, where the two are not merely spelt differently.
     """
+    return _convert(trace, cluster, speeds, whole_nodes, types)[:2]
+
+
+def _convert(
+    trace: Trace, cluster: Cluster, speeds: Speeds | None, whole_nodes: bool, types: Mapping[str, str] | None
+) -> tuple[list[Arrival], tuple[Fault, ...], int]:
+    """As `arrivals`, and the number of jobs of models whose speeds were looked for and are not known."""
+    unknown = 0
     table = trace.table
     known: dict[tuple[Any, ...], JobShapes | JobError] = {}
     made: list[Arrival] = []
@@ -63,6 +71,7 @@ def arrivals(
             believed, true, member_gpus, members, nodes, unknown_model = found
             if unknown_model and duration is None:
                 raise _unknown(unknown_model)
+            unknown += bool(unknown_model)
             work = _work(steps, duration, believed[0].steps_per_second)
             fields: tuple[Any, ...] = (name, submit, believed, *labels, work, *limits, member_gpus, members, nodes)
             job = Job(*fields, *needs)
@@ -73,7 +82,7 @@ def arrivals(
             made.append(Arrival(job, Truth(work, true)))
         except JobError as error:
             faults.append(_fault(line, error))
-    return made, tuple(faults)
+    return made, tuple(faults), unknown if speeds is not None else 0
 
 
 def _unknown(model: str) -> JobError:
@@ -128,6 +137,7 @@ def _column(table: pl.DataFrame, name: str, default: Any) -> Iterable[Any]:
 # How every command reads a workload: which rows count, and how many may be broken
 
 
+UNKNOWN_SPEED = "the speed tables do not have its model: it runs for the same time on all GPU types"
 PAST_DEADLINE = "has a deadline before its submission, which it misses"
 
 
@@ -147,7 +157,8 @@ def jobs_of(trace: Trace, cluster: Cluster, rules: JobRules | None = None) -> tu
     """The jobs, and the trace with the rows that cannot be jobs of this cluster among its faults."""
     rules = rules or JobRules()
     trace = _with_tenants(trace, rules.tenants)
-    jobs, faults = arrivals(trace, cluster, rules.speeds, whole_nodes=rules.whole_nodes, types=rules.types)
+    jobs, faults, unknown = _convert(trace, cluster, rules.speeds, rules.whole_nodes, rules.types)
+    trace = replace(trace, changed={**trace.changed, UNKNOWN_SPEED: unknown}) if unknown else trace
     trace = _with_types_told(_with_deadlines_told(trace.without(faults)), cluster, rules.types)
     if rules.strict:
         trace.strict()

@@ -8,7 +8,7 @@ GPU), and rows that were taken with a change.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import polars as pl
@@ -80,6 +80,8 @@ class Trace:
     left_out: Mapping[str, int] = field(default_factory=dict)  # by reason: rows that are not jobs for Horae
     changed: Mapping[str, int] = field(default_factory=dict)  # by reason: rows that were taken with a change
     origin: str = ""  # the date and time of second 0, where the file has dates
+    left_out_gpu_hours: Mapping[str, float] = field(default_factory=dict)  # by reason, where they are known
+    doubts: tuple[str, ...] = ()  # what may be wrong with the file as a whole, each with a remedy
 
     def strict(self) -> Trace:
         """The same trace, if no row is broken; otherwise raises the first fault as an error."""
@@ -91,14 +93,11 @@ class Trace:
         """The same trace without the rows of these lines, which cannot be jobs of the given cluster."""
         lines = [fault.line for fault in faults]
         merged = tuple(sorted((*self.faults, *faults)))
-        return Trace(
-            self.source,
-            self.table.filter(~pl.col("line").is_in(lines)),
-            merged[:FAULTS_LISTED_MAX],
-            self.fault_count + len(set(lines)),
-            self.left_out,
-            self.changed,
-            self.origin,
+        return replace(
+            self,
+            table=self.table.filter(~pl.col("line").is_in(lines)),
+            faults=merged[:FAULTS_LISTED_MAX],
+            fault_count=self.fault_count + len(set(lines)),
         )
 
 

@@ -220,12 +220,15 @@ def _by_run(runs: PlottedRuns, levels: Mapping[str, Level], time: TimeAxis, word
     for axes, log in zip(panels, runs.logs.values(), strict=True):
         found = [level(log, edges) for level in levels.values()]
         _draw_levels(axes, time.positions(edges), found, looks, words[1])
-        for each, means in zip(looks, found, strict=True):
-            if means is not None:
-                axes.axhline(means.mean(), color=each.colour, linewidth=style.THIN, alpha=0.8)
+        own = np.array([window(log).start, max(window(log).stop, window(log).start + 1.0)])
+        for each, level in zip(looks, levels.values(), strict=True):
+            mean = level(log, own)  # over the run's own time, as in tables: others may go on for longer
+            if mean is not None:
+                axes.plot(time.positions(own), [mean[0]] * 2, color=each.colour, linewidth=style.THIN, alpha=0.8)
         time.apply(axes, ticks_max=5)
     figure.supxlabel(time.label, fontsize=style.LABEL_POINTS)
-    figure.supylabel(f"{words[0]}; thin: the mean", fontsize=style.LABEL_POINTS)
+    label = words[0].replace(" by ", "\nby ")
+    figure.supylabel(f"{label};\nthin: the mean", fontsize=style.LABEL_POINTS)
     if len(levels) > 1:
         add_legend(figure, [line_entry(name, each) for name, each in zip(levels, looks, strict=True)])
     return figure

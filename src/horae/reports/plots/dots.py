@@ -31,6 +31,10 @@ class Estimate(NamedTuple):
     def has_interval(self) -> bool:
         return isfinite(self.value) and isfinite(self.low) and isfinite(self.high)
 
+    def within(self, least: float, most: float) -> Estimate:
+        """The same with an interval that does not leave the range of possible values."""
+        return self._replace(low=max(self.low, least), high=min(self.high, most)) if self.has_interval else self
+
 
 class DotRow(NamedTuple):
     name: str
@@ -72,7 +76,7 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
 def draw_dots(axes: Axes, rows: Sequence[DotRow], panel: DotPanel) -> None:
     for place, (row, estimate) in enumerate(zip(rows, panel.estimates, strict=True)):
         if isfinite(estimate.value):
-            _draw_dot(axes, place, row, estimate)
+            _draw_dot(axes, place, row, estimate.within(panel.least, panel.most))
             if row.is_reference and not panel.zero:
                 axes.axvline(estimate.value, color=row.look.colour, linewidth=0.5, linestyle=(0, (4, 2)), zorder=1)
     if isfinite(panel.bound):
@@ -99,7 +103,8 @@ def scale_axis(axes: Axes, panel: DotPanel) -> None:
     if not panel.zero and min(known) > 0 and max(known) > LOG_RATIO * min(known):
         _log_scale(axes, panel, known)
         return
-    ends = [end for estimate in panel.estimates if estimate.has_interval for end in estimate[1:]]
+    inside = [estimate.within(panel.least, panel.most) for estimate in panel.estimates]
+    ends = [end for estimate in inside if estimate.has_interval for end in estimate[1:]]
     bound = [panel.bound] if isfinite(panel.bound) else []
     zero = [0.0] if panel.zero or panel.least == 0 else []
     low, high = min([*known, *ends, *bound, *zero]), max([*known, *ends, *bound, *zero])
@@ -116,7 +121,8 @@ def scale_axis(axes: Axes, panel: DotPanel) -> None:
 def _log_scale(axes: Axes, panel: DotPanel, known: Sequence[float]) -> None:
     """A logarithmic axis; an interval that reaches to 0 has no end on it."""
     axes.set_xscale("log")
-    ends = [end for estimate in panel.estimates if estimate.has_interval for end in estimate[1:]]
+    inside = [estimate.within(panel.least, panel.most) for estimate in panel.estimates]
+    ends = [end for estimate in inside if estimate.has_interval for end in estimate[1:]]
     bound = [panel.bound] if panel.bound > 0 and isfinite(panel.bound) else []
     low = min([*known, *bound, *(end for end in ends if end > 0.2 * min(known))])
     axes.set_xlim(low / 1.4, max([*known, *ends]) * 1.4)

@@ -274,9 +274,18 @@ def _check_cells(file: YamlFile[ClusterFile], cluster: Cluster, pools: list[Pool
         try:
             check(cluster, reserving[:count])
         except ClusterError as error:
-            pool = reserving[count - 1]
+            pool, error = reserving[count - 1], _of_all(error, cluster, reserving, check)
             field = "cells" if pool.cells and error.field != "pinned" else "pinned"
             raise file.place(error, "tenants", pool.name, field) from None
+
+
+def _of_all(error: ClusterError, cluster: Cluster, reserving: list[PoolSpec], check: CellChecker) -> ClusterError:
+    """The same error with the numbers of all tenants, where their cells together are too many."""
+    try:
+        check(cluster, reserving)
+    except ClusterError as whole:
+        return whole if whole.field == error.field else error
+    return error
 
 
 def _owning_pools(file: YamlFile[ClusterFile], cluster: Cluster) -> list[PoolSpec]:

@@ -26,6 +26,10 @@ class _Group(NamedTuple):
     accelerator: str
 
 
+def is_shorthand(text: str) -> bool:
+    return _FORM.fullmatch(text.strip()) is not None
+
+
 def parse_cluster(texts: Sequence[str], restart_seconds: float = RESTART_SECONDS) -> Setup:
     """The cluster with its pools: one for each tenant that owns nodes, and one for all others."""
     groups = [_group(text) for text in texts]

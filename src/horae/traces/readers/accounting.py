@@ -78,4 +78,4 @@ def _read_duration(sieve: Sieve, clock: Clock) -> None:
     sieve.leave_out(pl.col("duration").is_null(), NOT_ENDED)
     sieve.leave_out(pl.col("duration") == 0, NO_TIME)
     if clock.end:
-        sieve.leave_out(pl.col("end").is_null(), STILL_RUNNING)
+        sieve.leave_out(pl.col("end").is_null(), STILL_RUNNING, pl.col("gpus") * pl.col("duration"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -29,6 +30,7 @@ SEPARATORS = {";": "semicolons", "\t": "tabs"}  # separators that are not ours
 def read(path: Path, where: Where | None = None) -> Trace:
     raw = _yaml(path) if path.suffix in YAML else read_raw(path)
     if path.suffix not in YAML:
+        raw = _in_our_case(raw)
         _check_header(raw)
     raw = raw.where(where)
     sieve = Sieve(raw)
@@ -36,6 +38,14 @@ def read(path: Path, where: Where | None = None) -> Trace:
     kind = settle_text(sieve, columns, columns, counted=True)
     typed(sieve, columns)
     return sieve.trace({}, dated=kind == DATES, counted=kind != DATES)
+
+
+def _in_our_case(raw: RawTable) -> RawTable:
+    """The table with known columns spelt as ours, whatever their case: `Submit`, `GPUs`."""
+    ours = {name: raw.column(name) for name in KNOWN}
+    return replace(
+        raw, cells=raw.cells.rename({theirs: name for name, theirs in ours.items() if theirs in raw.columns})
+    )
 
 
 def separated_by(header: str) -> str:

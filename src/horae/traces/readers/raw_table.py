@@ -18,7 +18,7 @@ import polars as pl
 from horae.model.arrays import Ints
 from horae.model.errors import InputError, JobError
 from horae.model.safe_text import printable
-from horae.traces.readers.text_file import LINE_BYTES_MAX, PARQUET, read_bytes, starts_with
+from horae.traces.readers.text_file import COMMENT, LINE_BYTES_MAX, PARQUET, is_content, read_bytes, starts_with
 from horae.traces.trace import FAULTS_LISTED_MAX, Fault, no_jobs
 
 LINE = "line"
@@ -46,6 +46,11 @@ class RawTable:
                 known = printable(", ".join(self.columns))
                 raise self.header_error(name, "is missing", f"add a column {name}; there are {known}")
 
+    def column(self, name: str) -> str:
+        """The column of this name, in any case if only one has it; the name itself where there is none."""
+        alike = [each for each in self.columns if each.casefold() == name.casefold()]
+        return alike[0] if name not in self.columns and len(alike) == 1 else name
+
     def header_error(self, field: str, problem: str, remedy: str) -> JobError:
         return JobError(problem, file=str(self.path), line=self.header_line, field=printable(field), remedy=remedy)
 
@@ -53,6 +58,7 @@ class RawTable:
         """The rows whose cells equal the wanted texts."""
         if not wanted:
             return self
+        wanted = {self.column(name): text for name, text in wanted.items()}
         self.require(*wanted)
         cells = self.cells.filter(*(pl.col(name) == text for name, text in wanted.items()))
         if cells.is_empty():
@@ -68,12 +74,27 @@ def read_raw(path: Path, separator: str = ",", *, quotes: bool = True, names: Se
     """
     if starts_with(path, PARQUET):
         return _parquet(path)
-    data = read_bytes(path)
+    data = read_bytes(path) if names else _without_comments(read_bytes(path))
     in_quotes = quotes and b'"' in data
     raw = _row_by_row(path, data, separator) if in_quotes else _by_columns(path, data, separator, names)
     if raw.cells.is_empty() and not raw.fault_count:
-        raise no_jobs(str(path))
+        raise _no_rows(path) if separator == "|" else no_jobs(str(path))
     return raw
+
+
+def _no_rows(path: Path) -> JobError:
+    remedy = "let sacct list more, such as earlier jobs with -S 2026-01-01"
+    return JobError("has no rows under its header", file=str(path), remedy=remedy)
+
+
+def _without_comments(data: bytes) -> bytes:
+    """The same text with empty lines in the place of comments before the header."""
+    begin = 0
+    for line in data.splitlines(keepends=True) if data.lstrip().startswith(COMMENT.encode()) else ():
+        if is_content(line.decode()):
+            break
+        begin += len(line)
+    return b"\n" * len(data[:begin].splitlines()) + data[begin:]
 
 
 def _by_columns(path: Path, data: bytes, separator: str, names: Sequence[str]) -> RawTable:
@@ -96,11 +117,12 @@ def _by_columns(path: Path, data: bytes, separator: str, names: Sequence[str]) -
     if layout.padded or not data.isascii():
         cells = cells.select(_stripped())
     lines = pl.Series(LINE, np.flatnonzero(keep) + header_line + 1, dtype=pl.Int64)
+    cells = _not_empty(cells.with_columns(lines))
     faults = [
         _ragged(index + header_line + 1, int(layout.cells[index]), names, separator)
         for index in np.flatnonzero(wrong)[:FAULTS_LISTED_MAX].tolist()
     ]
-    return RawTable(path, header_line, cells.with_columns(lines), tuple(faults), int(wrong.sum()))
+    return RawTable(path, header_line, cells, tuple(faults), int(wrong.sum()))
 
 
 def _header(data: bytes) -> tuple[int, int, str]:
@@ -134,6 +156,11 @@ def _split(data: bytes, separator: str, names: Sequence[str], skip_lines: int) -
     )
 
 
+def _not_empty(cells: pl.DataFrame) -> pl.DataFrame:
+    """The rows with anything in any cell: spreadsheets export blank rows with their separators."""
+    return cells.filter(~pl.all_horizontal(pl.all().exclude(LINE).is_null()))
+
+
 def _stripped() -> pl.Expr:
     stripped = pl.all().str.strip_chars()
     return pl.when(stripped != "").then(stripped)
@@ -156,8 +183,8 @@ def _row_by_row(path: Path, data: bytes, separator: str) -> RawTable:
     faults: list[Fault] = []
     try:
         for cells in reader:
-            if not any(cell.strip() for cell in cells[:1]) and len(cells) <= 1:
-                pass  # a blank line
+            if not any(cell.strip() for cell in cells):
+                pass  # a blank row
             elif not names:
                 header_line, names = line, _names(path, line, cells)
             elif len(cells) != len(names):
@@ -210,8 +237,8 @@ class LineLayout:
     padded: bool  # whether a cell may have spaces around it
 
     def blank(self, data: bytes) -> npt.NDArray[np.bool_]:
-        """By line: whether there is nothing on it but spaces."""
-        blank = self.ends == self.begins
+        """By line: whether there is nothing on it, or nothing but separators or spaces."""
+        blank = self.ends - self.begins == self.cells - 1
         if self.padded:
             for line in np.flatnonzero((self.cells == 1) & ~blank).tolist():
                 blank[line] = not data[self.begins[line] : self.ends[line]].strip()

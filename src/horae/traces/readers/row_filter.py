@@ -44,6 +44,7 @@ class Sieve:
         self._faults = list(raw.faults)
         self._fault_count = raw.fault_count
         self._left_out: dict[str, int] = {}
+        self._left_out_gpu_hours: dict[str, float] = {}
         self._changed: dict[str, int] = {}
 
     def add(self, *columns: pl.Expr | pl.Series) -> None:
@@ -67,11 +68,14 @@ class Sieve:
         self._faults.extend(faults)
         self._fault_count += count
 
-    def leave_out(self, rows: pl.Expr, reason: str) -> None:
-        """Drops rows that are valid but not jobs for Horae."""
+    def leave_out(self, rows: pl.Expr, reason: str, gpu_seconds: pl.Expr | None = None) -> None:
+        """Drops rows that are valid but not jobs for Horae, and adds up what they have used, where that is known."""
         dropped = self._drop(rows)
         if dropped is not None:
             self._left_out[reason] = self._left_out.get(reason, 0) + len(dropped)
+            if gpu_seconds is not None:
+                hours = float(dropped.select(gpu_seconds.sum()).item() or 0.0) / 3600
+                self._left_out_gpu_hours[reason] = self._left_out_gpu_hours.get(reason, 0.0) + hours
 
     def change(self, rows: pl.Expr, reason: str) -> None:
         """Counts rows that are taken with a change."""
@@ -92,7 +96,16 @@ class Sieve:
         if not table["submit"].is_sorted():
             table = table.sort("submit", maintain_order=True)
         faults = tuple(sorted(self._faults)[:FAULTS_LISTED_MAX])
-        return Trace(self.source, table, faults, self._fault_count, self._left_out, self._changed, origin)
+        return Trace(
+            self.source,
+            table,
+            faults,
+            self._fault_count,
+            self._left_out,
+            self._changed,
+            origin,
+            left_out_gpu_hours=self._left_out_gpu_hours,
+        )
 
     def _known(self) -> set[str]:
         return set(self.table.columns) - self._foreign

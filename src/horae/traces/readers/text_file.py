@@ -15,6 +15,7 @@ LINE_BYTES_MAX = 1 << 20
 FILE_BYTES_MAX = 4 << 30  # uncompressed: about a hundred million jobs
 HEAD_BYTES = 1 << 16  # read to detect the format
 PARQUET = b"PAR1"
+COMMENT = "#"  # begins lines before the header that are ignored
 REMEDY = "name a CSV or YAML file in UTF-8"
 
 _CHUNK_BYTES = LINE_BYTES_MAX  # so that a line that is too long spans chunks, and is detected before it is stored
@@ -35,6 +36,16 @@ def read_bytes(path: Path, line_bytes_max: int | None = LINE_BYTES_MAX) -> bytes
 def read_head(path: Path) -> bytes:
     """The beginning of a file, decompressed; not checked."""
     return next(_chunks(path), b"")[:HEAD_BYTES].removeprefix(_BYTE_ORDER_MARK)
+
+
+def header_of(head: bytes) -> str:
+    """The first line that is neither blank nor a comment; empty where there is none."""
+    return next((line for line in head.decode(errors="replace").splitlines() if is_content(line)), "")
+
+
+def is_content(line: str) -> bool:
+    """Whether a line at the beginning of a file is neither blank nor a comment."""
+    return bool(line.strip()) and not line.lstrip().startswith(COMMENT)
 
 
 def check_head(path: Path, head: bytes) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import polars as pl
 
 from horae.traces.readers.row_filter import EPOCH_SECONDS_MIN, Sieve, is_text, quoted
-from horae.traces.units import seconds
+from horae.traces.units import iso_date, seconds
 
 UNKNOWN = ("Unknown", "None", "N/A", "NaT", "nan", "NaN", "null", "NULL")
 REMEDY = "give seconds, or a date such as 2020-09-01 00:00:12"
@@ -32,7 +32,7 @@ def moment(text: str) -> float | None:
     except ValueError:
         pass
     try:
-        date = datetime.fromisoformat(text)
+        date = datetime.fromisoformat(iso_date(text))
         value = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
