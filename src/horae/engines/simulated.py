@@ -170,8 +170,9 @@ class SimulatedEngine:
         self._arrives_at = self._next_arrival.job.submitted_at if self._next_arrival else inf
 
     def _start(self, command: Start) -> list[Event]:
-        each = zip(command.job_ids, command.steps_done, command.resumes, strict=True)
-        events = [event for job_id, told, resumes in each for event in self._start_one(job_id, told, resumes, command)]
+        events: list[Event] = []
+        for job_id, told, resumes in zip(command.job_ids, command.steps_done, command.resumes, strict=True):
+            events.extend(self._start_one(job_id, told, resumes, command))
         if len(command.job_ids) > 1:
             self._pair(command)
         return events

@@ -261,13 +261,7 @@ class _Pass:
         if extensions and departures:
             stopped = {departure.serial for departure in departures}
             extensions = tuple(item for item in extensions if item[0] not in stopped)
-        return RoundPlan(
-            placements=tuple(self.placements.values()),
-            departures=departures,
-            extensions=extensions,
-            blocked=self.blocked,
-            head=head,
-        )
+        return RoundPlan(tuple(self.placements.values()), departures, extensions, self.blocked, head)
 
     def _kinds(self) -> Ints:
         """By claim: one number for all claims that ask for the same."""
@@ -334,7 +328,7 @@ class _Pass:
             if self._room(shape).free >= shape.gpus:  # the most frequent question in a full cluster
                 spot = self.placer.place(self.free, self.riders, demand, shape)
                 if spot is not None:
-                    self._win(position, row, choice, spot)
+                    self._win(position, row, demand, choice, spot)
                     return True
         if self.claims.preemptive:
             contest = None
@@ -348,7 +342,7 @@ class _Pass:
                     contest = contest or self._contest(position, demand)
                     spot = self.placer.place_over(contest, self.riders, demand, shape)
                 if spot is not None:
-                    self._win(position, row, choice, spot)
+                    self._win(position, row, demand, choice, spot)
                     return True
         number = int(self.jobs.demand[row])
         if number not in self.blocked:
@@ -400,31 +394,34 @@ class _Pass:
     def _partner_option(self, position: int) -> int:
         return NONE if self.claims.partner_option is None else int(self.claims.partner_option[position])
 
-    def _win(self, position: int, row: int, option: int, spot: Spot) -> None:
-        jobs, gpus, demand, partner = self.jobs, spot.gpus, self._demand(position), self._partner(position)
+    def _win(self, position: int, row: int, demand: Demand, option: int, spot: Spot) -> None:
+        jobs, gpus, partner = self.jobs, spot.gpus, self._partner(position)
         shape = demand.shapes[option]
         lease_seconds = self.claims.lease_seconds
         winners = self.claims.row[position : position + 1] if partner == NONE else np.array([row, partner])
         self.placements[position] = Placement(
-            serial=int(jobs.serial[row]),
-            option=option,
-            shape=self.placer.obtained(spot, shape),
-            gpus=gpus,
-            leaving=self._awaited(spot, demand, shape),
-            lease_seconds=0.0 if lease_seconds is None else float(lease_seconds[position]),
-            reason=Won(position),
-            partner=NONE if partner == NONE else int(jobs.serial[partner]),
-            partner_option=self._partner_option(position),
+            int(jobs.serial[row]),
+            option,
+            self.placer.obtained(spot, shape),
+            gpus,
+            self._awaited(spot, demand, shape),
+            0.0 if lease_seconds is None else float(lease_seconds[position]),
+            Won(position),
+            NONE if partner == NONE else int(jobs.serial[partner]),
+            self._partner_option(position),
         )
         self.room.clear()
         if self.quota_left is not None:
             self.quota_left[shape.accelerator] = self.quota_left.get(shape.accelerator, 0) - len(gpus)
         self._load(gpus, demand)
         stayed = None if self.quota_left is None else self.state.departure == STAYS
-        waiting = [epoch for epoch in spot.leaving if epoch >= _HOLDS or epoch in self.leaving]
-        win(self.state, self.sides, position, winners, gpus, tuple(e for e in spot.leaving if e not in waiting))
-        for epoch in waiting:
-            self._take_over(position, epoch)
+        if self.leaving or self.ground.held:
+            waiting = [epoch for epoch in spot.leaving if epoch >= _HOLDS or epoch in self.leaving]
+            win(self.state, self.sides, position, winners, gpus, tuple(e for e in spot.leaving if e not in waiting))
+            for epoch in waiting:
+                self._take_over(position, epoch)
+        else:
+            win(self.state, self.sides, position, winners, gpus, spot.leaving)
         if stayed is not None:
             self._restore_quota(np.flatnonzero(stayed & (self.state.departure != STAYS)))
 
@@ -439,7 +436,7 @@ class _Pass:
 
     def _awaited(self, spot: Spot, demand: Demand, shape: Shape) -> tuple[int, ...]:
         """Leases that must end before a winner starts: on its GPUs, or with CPUs or a part of the quota for it."""
-        awaited = tuple(epoch for epoch in spot.leaving if epoch < _HOLDS)
+        awaited = tuple([epoch for epoch in spot.leaving if epoch < _HOLDS])
         more: set[int] = set()
         if demand.cpus_per_gpu or demand.memory_bytes_per_gpu:
             departing = self._departing | self.leaving

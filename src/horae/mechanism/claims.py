@@ -51,14 +51,7 @@ def next_contest_at(decision: Decision, jobs: JobColumns) -> float:
 
 
 def _from_ranking(ranking: Ranking) -> Claims:
-    return Claims(
-        row=ranking.order,
-        option=None,
-        lease_seconds=None,
-        preemptive=ranking.preemptive,
-        blocking=ranking.blocking,
-        allowed=ranking.allowed,
-    )
+    return Claims(ranking.order, None, None, ranking.preemptive, ranking.blocking, ranking.allowed)
 
 
 def _from_grants(decision: Grants, jobs: JobColumns) -> Claims:

@@ -323,7 +323,8 @@ class JobNumbers(NamedTuple):
 class JobTable:
     """The mutable table; only the scheduler writes to it.
 
-    Columns of one type are the rows of one block, so that a job is added, moved and removed with one copy per block.
+    Columns are the rows of two blocks, one number per job or one per option, so that a job is moved with two copies.
+    Integers and reals of a block are views of the same memory: both take eight bytes.
     Each column is an attribute of its name; `columns` has all of them, for code that treats them alike.
     """
 
@@ -384,22 +385,26 @@ class JobTable:
         self.row: dict[int, int] = {}  # serial to row
         self.columns: dict[str, NDArray[Any]] = {}
         self._read_only: dict[str, NDArray[Any]] = {}
-        self._blocks: tuple[NDArray[Any], ...] = ()
+        self._blocks: tuple[Ints, ...] = ()
+        self._parts: tuple[NDArray[Any], ...] = ()  # integers and reals, one per job and one per option
         self._grow(capacity, options)
 
     def _grow(self, capacity: int, options: int) -> None:
-        fresh: tuple[NDArray[Any], ...] = (
-            np.zeros((len(_INTS), capacity), dtype=np.int64),
-            np.zeros((len(_FLOATS), capacity)),
-            np.full((len(_OPTION_INTS), capacity, options), NONE, dtype=np.int64),
-            np.zeros((len(_OPTION_FLOATS), capacity, options)),
+        fresh = (
+            np.zeros((len(_INTS) + len(_FLOATS), capacity), dtype=np.int64),
+            np.zeros((len(_OPTION_INTS) + len(_OPTION_FLOATS), capacity, options), dtype=np.int64),
         )
+        fresh[1][: len(_OPTION_INTS)] = NONE
         for new, old in zip(fresh, self._blocks, strict=False):
             new[tuple(slice(size) for size in old.shape)] = old
         self._blocks = fresh
+        self._parts = (
+            *(fresh[0][: len(_INTS)], fresh[0][len(_INTS) :].view(np.float64)),
+            *(fresh[1][: len(_OPTION_INTS)], fresh[1][len(_OPTION_INTS) :].view(np.float64)),
+        )
         self._capacity, self._options = capacity, options
-        for names, block in zip((_INTS, _FLOATS, _OPTION_INTS, _OPTION_FLOATS), fresh, strict=True):
-            for name, column in zip(names, block, strict=True):
+        for names, part in zip((_INTS, _FLOATS, _OPTION_INTS, _OPTION_FLOATS), self._parts, strict=True):
+            for name, column in zip(names, part, strict=True):
                 self.columns[name] = column
                 setattr(self, name, column)
                 self._read_only[name] = column.view()
@@ -407,7 +412,7 @@ class JobTable:
 
     def add(self, serial: int, job: Job, entry: JobNumbers) -> None:
         """Append a pending job."""
-        shapes = entry.shapes
+        shapes, gpus = entry.shapes, job.gpus
         if self.count == self._capacity or len(shapes) > self._options:
             self._grow(max(self._capacity, 2 * self.count), max(self._options, len(shapes)))
         row = self.count
@@ -415,10 +420,10 @@ class JobTable:
         self.ids.append(job.id)
         self.jobs.append(job)
         self.row[serial] = row
-        ints, floats, option_ints, option_floats = self._blocks
+        ints, floats, option_ints, option_floats = self._parts
         # In the order of the columns; columns not named here are zero.
         ints[:, row] = (
-            serial, job.gpus, job.priority, entry.app, entry.tenant, entry.user, entry.demand,
+            serial, gpus, job.priority, entry.app, entry.tenant, entry.user, entry.demand,
             entry.model, PENDING, NONE, NONE, 0, 0,
         )  # fmt: skip
         floats[:, row] = 0.0
@@ -427,7 +432,7 @@ class JobTable:
         floats[:_FLOATS_AT_START, row] = (
             job.submitted_at, job.weight, steps_total, job.deadline_at, job.restart_seconds,
             job.preemptions_max, job.limit_seconds,
-            job.gpus * job.cpus_per_gpu, job.gpus * job.memory_bytes_per_gpu, job.submitted_at,
+            gpus * job.cpus_per_gpu, gpus * job.memory_bytes_per_gpu, job.submitted_at,
             entry.app_submitted_at, entry.app_integral, *(job.curve or _NO_CURVE),
         )  # fmt: skip
         option_ints[0, row] = NONE

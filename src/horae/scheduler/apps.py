@@ -52,11 +52,11 @@ class AppLedger:
 
     def join(self, job: Job, now: float) -> App:
         self._count(now)
-        app = self._apps.get(job.app_id)
-        gpus = job.gpus
+        name, gpus = job.app_id, job.gpus
+        app = self._apps.get(name)
         if app is None:
             number = self._next
-            app = self._apps[job.app_id] = App(number, 1, gpus, job.bids, now, self._seconds)
+            app = self._apps[name] = App(number, 1, gpus, job.bids, now, self._seconds)
             self._next += 1
             if self._next > len(self._gpus):
                 self._grow()
@@ -77,12 +77,13 @@ class AppLedger:
 
     def leave(self, job: Job, now: float) -> None:
         self._count(now)
-        app = self._apps[job.app_id]
+        name = job.app_id
+        app = self._apps[name]
         app.jobs -= 1
         app.gpus -= job.gpus
         app.finished_seconds = _longer(app.finished_seconds, _chain_seconds(job))
         if not app.jobs:
-            del self._apps[job.app_id]
+            del self._apps[name]
             self.is_sparse = self._next - len(self._apps) > max(_DEAD_APPS_MAX, 3 * len(self._apps))
 
     def drop(self, job: Job, now: float, undone_gpu_seconds: float, others: Sequence[Job]) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from math import inf, isfinite
+from types import MappingProxyType
 from typing import Any
 
 from horae.mechanism.admit import admit
 from horae.mechanism.claims import claim, next_contest_at, rotates, tries_everything
 from horae.mechanism.pass_input import PassInput
-from horae.model.arrays import Bools
+from horae.model.arrays import Bools, Ints
 from horae.model.commands import CallForBids, Survey
 from horae.model.decisions import Decision
 from horae.model.effects import Effects
@@ -71,6 +72,8 @@ from horae.scheduler.unacknowledged import Outbox, Unacknowledged
 from horae.scheduler.user_requests import UserRequests
 
 _NOTHING = Reaction((), ())
+_NO_EPOCHS: frozenset[int] = frozenset()
+_NOT_HELD: Mapping[int, Ints] = MappingProxyType({})
 
 
 class Scheduler:
@@ -180,10 +183,10 @@ class Scheduler:
         """When the scheduler needs a `Tick`, if no event comes before."""
         if self.surveys.awaited:
             return self.surveys.asked_at + self.setup.acknowledge_seconds
-        wake_at = self.unacknowledged.due_at(busy=self._is_busy)
+        wake_at = self.unacknowledged.due_at(busy=self._is_busy())
         for pool in self.pools.all:
             wake_at = min(wake_at, pool.wake_at, pool.newcomers_at)
-        if self.holds:
+        if self.holds.by_serial:
             wake_at = min(wake_at, self.holds.expires_at)
         if self.leases.starting:
             wake_at = min(wake_at, *self.leases.starting.values())
@@ -237,14 +240,16 @@ class Scheduler:
 
     def _ground(self, pool: Pool, usable: Bools) -> PassInput:
         ledger = self.ledger
-        where = pool.spec.name, usable, ledger.holder, ledger.loads()
-        held = self.holds.contested(pool) if self.holds else {}
-        leaving = self.leases.leaving(pool) if self.unacknowledged.open else frozenset[int]()
+        held = self.holds.contested(pool) if self.holds.by_serial else _NOT_HELD
+        leaving = self.leases.leaving(pool) if self.unacknowledged.open else _NO_EPOCHS
         barred = None
         if ledger.squatters or self.jobs.retry_at:
             barred = self.jobs.barred(pool, {job_id for job_id, _ in ledger.squatters}, self.now)
-        limits = pool.quota_left(ledger), leaving, held, barred
-        return PassInput(*where, self.interned.demands.all, pool.table.ids, *limits)
+        # By position, in the order of its fields, as the view: one is made for every round.
+        return PassInput(
+            pool.spec.name, usable, ledger.holder, ledger.loads(), self.interned.demands.all, pool.table.ids,
+            pool.quota_left(ledger), leaving, held, barred,
+        )  # fmt: skip
 
     def _admit_newcomers(self, pool: Pool) -> None:
         """Starts waiting jobs on free GPUs between two rounds; nothing else changes."""
@@ -267,37 +272,18 @@ class Scheduler:
             self.loans.offer_next(plan, self.now)
 
     def _view(self, pool: Pool, usable: Bools) -> View:
-        interned, cluster = self.interned, self.ledger.cluster
+        interned, cluster, spec, apps = self.interned, self.ledger.cluster, pool.spec, pool.apps
         shapes, tenants, models = interned.shapes, interned.tenants, interned.models
-        asked, bids = heard(pool)
+        # By position, in the order of its fields: a view is made for every round, and names would take longer.
         return View(
-            now=self.now,
-            seed=self.setup.seed,
-            round_seconds=pool.spec.round_seconds,
-            accelerators=cluster.accelerators,
-            capacity=pool.capacity,
-            cpus=pool.cpus,
-            memory_bytes=pool.memory_bytes,
-            shapes=shapes.all,
-            shape_accelerator=pool.accelerator_of(shapes),
-            shape_gpus=shapes.gpus,
-            shape_level=shapes.level,
-            levels=cluster.levels,
-            jobs=pool.table.view(self.now),
-            tenants=tenants.all,
-            tenant_weight=tenants.weight,
-            apps=len(pool.apps),
-            app_seconds=pool.apps.seconds(self.now),
-            fit=partial(self.placer.fit, usable),
-            price_per_hour=cluster.price_per_hour,
-            models=models.all,
-            kept=self._kept.columns(models.all, shapes.all),
-            app=pool.apps.columns(),
-            asked=asked,
-            bids=bids,
-            trial=partial(self.placer.trial, usable, pool.table.epoch),
-            memory=pool.memory,
-        )
+            self.now, self.setup.seed, spec.round_seconds,
+            cluster.accelerators, pool.capacity, pool.cpus, pool.memory_bytes,
+            shapes.all, pool.accelerator_of(shapes), shapes.gpus, shapes.level, cluster.levels,
+            pool.table.view(self.now), tenants.all, tenants.weight,
+            len(apps), apps.seconds(self.now), partial(self.placer.fit, usable),
+            cluster.price_per_hour, models.all, self._kept.columns(models.all, shapes.all),
+            apps.columns(), *heard(pool), partial(self.placer.trial, usable, pool.table.epoch), pool.memory,
+        )  # fmt: skip
 
     # Estimates
 
@@ -342,7 +328,7 @@ class Scheduler:
         if self.holds.by_serial:
             self.holds.release_expired(self.now)
         if self.unacknowledged.open or self.unacknowledged.survey_at <= self.now:
-            self._outbox.commands.extend(self.unacknowledged.overdue(self.now, busy=self._is_busy))
+            self._outbox.commands.extend(self.unacknowledged.overdue(self.now, busy=self._is_busy()))
         if self.leases.starting:
             self._facts.stop_overdue(self.now)
         for pool in self.pools.in_turn:
@@ -356,7 +342,6 @@ class Scheduler:
                 self._admit_newcomers(pool)
         return True
 
-    @property
     def _is_busy(self) -> bool:
         """Whether anything runs, so that the engine is surveyed from time to time."""
         return bool(self.leases.by_epoch or self.ledger.squatters)

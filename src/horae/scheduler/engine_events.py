@@ -109,7 +109,7 @@ class EngineEvents:
         return True
 
     def on_ended(self, event: JobEnded, now: float) -> bool:
-        if (event.job_id, event.epoch) in self._surveys.seen_at:
+        if self._surveys.seen_at and (event.job_id, event.epoch) in self._surveys.seen_at:
             self._surveys.gone((event.job_id, event.epoch), now)
         found = self._jobs.current(event.job_id, event.epoch)
         if found is None:

@@ -46,10 +46,11 @@ class Execution:
         """Starts a winner, or holds its GPUs until the leases on them have ended."""
         epochs, row = pool.table.epoch, pool.table.row
         present = set(self._ledger.holder[placement.gpus].tolist())
-        present.update(int(epochs[row[serial]]) for serial in placement.bundle)
+        for serial in placement.bundle:
+            present.add(int(epochs[row[serial]]))
         if self._jobs.lent and self._returns_home(pool, placement, plan, present, now):
             return
-        for serial in placement.bundle if self._holds else ():
+        for serial in placement.bundle if self._holds.by_serial else ():
             if self._jobs.status(pool, serial) == HOLDING:
                 self._holds.release(serial, now)  # its held GPUs were taken over, and it was placed elsewhere
         present = present.union(placement.leaving) - downgraded
@@ -61,7 +62,7 @@ class Execution:
                 pool.retry_at = min(pool.retry_at, now)
                 return
             present.update(guests)
-        taken_over = self._holds.on(placement.gpus) if self._holds else ()
+        taken_over = self._holds.on(placement.gpus) if self._holds.by_serial else ()
         awaited = frozenset(present - {NONE})
         if awaited:
             self._holds.keep(pool, placement, awaited, now)

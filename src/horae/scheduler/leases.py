@@ -63,10 +63,9 @@ class Leases:
 
     def demand(self, pool: Pool, taken: Placement | Lease) -> Demand:
         """The combined demand of a bundle."""
-        table = pool.table
-        numbers = [int(table.demand[table.row[serial]]) for serial in taken.bundle]
-        demand = self._demands.all[numbers[0]]
-        return demand if len(numbers) == 1 else demand.beside(self._demands.all[numbers[1]])
+        table, bundle, demands = pool.table, taken.bundle, self._demands.all
+        demand = demands[table.demand[table.row[bundle[0]]]]
+        return demand if len(bundle) == 1 else demand.beside(demands[table.demand[table.row[bundle[1]]]])
 
     def start(self, pool: Pool, placement: Placement, now: float) -> None:
         epoch = self.epoch_next
@@ -74,23 +73,23 @@ class Leases:
         self.occupy(pool, epoch, placement, now)
         table = pool.table
         rows = [table.row[serial] for serial in placement.bundle]
-        job_ids = tuple([table.ids[row] for row in rows])
-        steps_done = tuple([float(table.steps_base[row]) for row in rows])
-        resumes = tuple([table.has_run(row) for row in rows])
+        each = [(table.ids[row], float(table.steps_base[row]), table.has_run(row)) for row in rows]
+        job_ids, steps_done, resumes = zip(*each, strict=True)
         gpus, lease_until = self._ledger.names(placement.gpus), now + placement.lease_seconds
         cells = self._ledger.cell_levels(placement.gpus)
         self._outbox.send(Start(epoch, job_ids, gpus, placement.shape, steps_done, resumes, lease_until, cells), now)
 
     def occupy(self, pool: Pool, epoch: int, placement: Placement, now: float) -> None:
         """Allocates the GPUs of a placement to its bundle from now on."""
-        self.by_epoch[epoch] = Lease(epoch, placement.bundle, placement.gpus, placement.shape)
-        self._ledger.take(placement.gpus, epoch, self.demand(pool, placement))
-        for serial, option in zip(placement.bundle, (placement.option, placement.partner_option), strict=False):
+        bundle = placement.bundle
+        lease = self.by_epoch[epoch] = Lease(epoch, bundle, placement.gpus, placement.shape)
+        self._ledger.take(placement.gpus, epoch, self.demand(pool, lease))
+        for serial, option in zip(bundle, (placement.option, placement.partner_option), strict=False):
             self._jobs.signal(pool, serial, Signal.START, now)
             accounting.lease(pool, serial, option, epoch, placement, now)
-        if len(placement.bundle) > 1:
+        if len(bundle) > 1:
             pool.table.bundles += 1
-            rows = [pool.table.row[serial] for serial in placement.bundle]
+            rows = [pool.table.row[serial] for serial in bundle]
             for row, other in zip(rows, rows[::-1], strict=True):
                 jobs = pool.table.jobs
                 pool.table.pace[row] = self._sharing.kept(jobs[row].model, jobs[other].model, placement.shape)

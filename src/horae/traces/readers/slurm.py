@@ -73,9 +73,13 @@ def _kept(raw: RawTable) -> dict[str, str]:
 
 def _leave_out_earlier_runs(sieve: Sieve) -> None:
     """Of several rows of a job that was requeued, the last one counts."""
-    if "State" in sieve.table.columns:
-        was_requeued = pl.col("State").str.contains(r"^(REQUEUE|PREEMPTED|NODE_FAIL|RESIZING)").fill_null(False)
-        sieve.leave_out(was_requeued & (pl.col(LINE) < pl.col(LINE).max().over("JobID")), EARLIER_RUN)
+    if "State" not in sieve.table.columns:
+        return
+    was_requeued = pl.col("State").str.contains(r"^(REQUEUE|PREEMPTED|NODE_FAIL|RESIZING)").fill_null(False)
+    ids = sieve.table.filter(was_requeued).select("JobID").unique()
+    runs = sieve.table.join(ids, on="JobID", how="semi", nulls_equal=True)  # few: grouping all rows would take longer
+    earlier = runs.filter(was_requeued & (pl.col(LINE) < pl.col(LINE).max().over("JobID")))[LINE]
+    sieve.leave_out(pl.col(LINE).is_in(earlier.implode()), EARLIER_RUN)
 
 
 def _read_gpus(sieve: Sieve, tres: Sequence[str]) -> None:
