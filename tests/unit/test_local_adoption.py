@@ -168,6 +168,26 @@ def test_a_start_that_was_cut_short_leaves_nothing(bench: Bench) -> None:
     assert [path.name for path in (bench.directory / "active").iterdir()] == ["0-other"]  # until it is received
 
 
+def test_what_is_left_of_a_start_that_was_cut_short_does_not_count_when_it_is_repeated(bench: Bench) -> None:
+    bench.engine()
+    files = bench.folder().lease(0)
+    files.make()
+    files.exit.write_text('{"status": 0, "signal": null, "told": false, "error": "", "ended_at": 1}')
+    engine = bench.started(Launch("job", FOREVER))
+    kill(supervisor_of(bench).pid)
+    assert bench.the_end(engine)[3:] == (Ending.LOST, 0.0, "its supervisor was killed")
+
+
+def test_a_supervisor_that_fails_says_why(bench: Bench) -> None:
+    engine = bench.started(Launch("job", FOREVER))
+    files = bench.folder().lease(0)
+    Path(f"{files.exit}.new").unlink()
+    Path(f"{files.exit}.new").mkdir()
+    engine.execute([Stop(0, "job", 0.0)])
+    ended = bench.the_end(engine)
+    assert ended.ending is Ending.LOST and "its supervisor failed: IsADirectoryError" in ended.message
+
+
 def boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
@@ -273,7 +293,7 @@ def test_a_start_on_a_gpu_that_another_process_holds_is_lost_and_the_gpu_is_repo
         fcntl.flock(file, fcntl.LOCK_EX)
         (lost,) = engine.execute([a_start()])
         assert lost[1:4] == ("job", 0, Ending.LOST)
-        assert f"GPU a/0 is held by process {os.getpid()} " in lost[-1]
+        assert f"GPU a/0 is held by process {os.getpid()} " in str(lost)
         (foreign,) = bench.next_events(engine)
         assert foreign[1:3] == (FIRST[0], GpuState.FOREIGN)
         engine.close()
@@ -305,7 +325,7 @@ def test_a_job_whose_lock_another_process_holds_is_not_started(bench: Bench) -> 
     with Locks(bench.directory / "locks").of_job("job").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         (lost,) = engine.execute([a_start()])
-    assert lost[1:4] == ("job", 0, Ending.LOST) and "job job is held by process" in lost[-1]
+    assert lost[1:4] == ("job", 0, Ending.LOST) and "job job is held by process" in str(lost)
 
 
 # The fence

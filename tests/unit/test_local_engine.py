@@ -34,7 +34,7 @@ from horae.engines.local.engine import LocalEngine
 from horae.engines.local.job_files import folder_name
 from horae.engines.local.launch import Launch
 from horae.model.commands import Stop, Survey
-from horae.model.events import Ending, JobEnded, JobStarted, Phase, Running
+from horae.model.events import Ending, JobEnded, JobStarted, Phase, Running, Surveyed
 
 
 @pytest.fixture
@@ -134,6 +134,10 @@ def test_a_gang_ends_when_one_of_its_processes_fails(bench: Bench) -> None:
     ended = bench.run("[ $RANK = 1 ] && exit 5; trap '' TERM; sleep 1000", processes=2, grace_seconds=0.1)
     assert (ended.ending, ended.message) == (Ending.FAILED, "exit code 5")
     assert not bench.processes()
+
+
+def test_a_gang_without_processes_is_refused(bench: Bench) -> None:
+    assert bench.run("true", processes=0).message == "cannot start: a gang of 0 processes cannot run"
 
 
 # Stopping
@@ -341,7 +345,8 @@ def test_a_survey_is_preceded_by_ends_that_were_not_reported(bench: Bench) -> No
     engine.execute([a_start()])
     wait_until(lambda: bool(zombies()))
     ended, surveyed = engine.execute([Survey()])
-    assert (ended[3], surveyed[1]) == (Ending.FINISHED, ())
+    assert isinstance(ended, JobEnded) and ended.ending is Ending.FINISHED
+    assert isinstance(surveyed, Surveyed) and surveyed.running == ()
 
 
 # Waiting

@@ -265,7 +265,7 @@ def test_a_full_disk_stops_no_job_and_loses_no_end(small_disk: Path) -> None:
                 filler.write(bytes(4096))
         engine.expect(Launch("late", "true"))
         (late,) = engine.execute([a_start("late", gpus=GPUS[2:3])])
-        assert late[1:4] == ("late", 0, Ending.LOST) and "No space left" in late[-1]
+        assert late[1:4] == ("late", 0, Ending.LOST) and "No space left" in str(late)
         (bench.folder("noisy").work / "go").symlink_to("/")  # needs no space
         assert bench.the_end(engine)[1:] == ("noisy", 0, Ending.FAILED, 0.0, "exit code 3: some output")
         engine.execute([Stop(0, "calm", HANG_SECONDS)])

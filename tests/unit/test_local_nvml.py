@@ -92,7 +92,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield bench
 
 
-def look(driver: Driver) -> dict[object, tuple[GpuState, str]]:
+def look(driver: Driver) -> dict[object, object]:
     """What a watch finds at its first look."""
     looked: list[None] = []
     watch = GpuWatch(Nvml(driver), GPUS[:2], lambda pid: False, lambda: looked.append(None), look_seconds=1e6)

@@ -6,19 +6,21 @@ import signal
 
 from horae.engines.local import processes
 from horae.engines.local.checkpoints import newest_published
-from horae.engines.local.job_files import JobFolder
+from horae.engines.local.job_files import JobFolder, LeaseFolder
 from horae.engines.local.records import EndRecord, ExitRecord, StartRecord, read_record
-from horae.engines.local.untrusted_files import is_regular
+from horae.engines.local.untrusted_files import is_regular, read_bytes
 from horae.model.events import Ending
 
+_MESSAGE_CHARACTERS_MAX = 400
 LEFT_AFTER_SAVING = 75  # EX_TEMPFAIL of sysexits.h: try again later
 
 
 def end_of(start: StartRecord, folder: JobFolder) -> EndRecord:
     """The end of a lease of which nothing runs any more."""
-    exit = read_record(ExitRecord, folder.lease(start.epoch).exit)
+    files = folder.lease(start.epoch)
+    exit = read_record(ExitRecord, files.exit)
     steps = saved_steps(start, folder)
-    ending, message = _ending(start, exit, steps, is_regular(folder.lease(start.epoch).sdk))
+    ending, message = _ending(start, files, exit, steps)
     return EndRecord(start.job_id, start.epoch, ending, steps, message)
 
 
@@ -28,14 +30,15 @@ def saved_steps(start: StartRecord, folder: JobFolder) -> float:
     return start.steps_at_start if checkpoint is None else max(checkpoint.steps, start.steps_at_start)
 
 
-def _ending(start: StartRecord, exit: ExitRecord | None, steps: float, can_resume: bool) -> tuple[Ending, str]:
+def _ending(start: StartRecord, files: LeaseFolder, exit: ExitRecord | None, steps: float) -> tuple[Ending, str]:
     if exit is None:
         was_restarted = start.boot_id != processes.boot_id()
-        return Ending.LOST, "the machine was restarted" if was_restarted else "its supervisor was killed"
+        return Ending.LOST, "the machine was restarted" if was_restarted else _supervisor_failure(files)
     if exit.never_started:
         return Ending.LOST, "the service ended before the job could start"
     if exit.error:
         return Ending.FAILED, f"cannot start: {exit.error}"
+    can_resume = is_regular(files.sdk)
     if exit.told:
         # Programs that save when they are told to stop may well exit with 0; those with the SDK do not.
         is_complete = can_resume or (start.steps_total is not None and steps >= start.steps_total)
@@ -45,6 +48,13 @@ def _ending(start: StartRecord, exit: ExitRecord | None, steps: float, can_resum
     if exit.status == LEFT_AFTER_SAVING and can_resume:
         return Ending.STOPPED, ""
     return Ending.FAILED, complaint(exit)
+
+
+def _supervisor_failure(files: LeaseFolder) -> str:
+    """Why a supervisor has left no record of the end: it was killed, or it says what was wrong."""
+    lines = (read_bytes(files.supervisor_log) or b"").decode(errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f"its supervisor failed: {last}"[:_MESSAGE_CHARACTERS_MAX] if last else "its supervisor was killed"
 
 
 def complaint(exit: ExitRecord) -> str:

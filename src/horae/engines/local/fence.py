@@ -13,14 +13,14 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 from horae.engines.local import processes
 from horae.engines.local.processes import ProcessId
-from horae.engines.local.records import read_record, write_record
+from horae.engines.local.records import read_record, reserve, write_record
 from horae.model.errors import HoraeError
 
 _PATIENCE_SECONDS = 2.0  # for a former service that carries out a command
@@ -79,6 +79,8 @@ class Fence:
         assert process is not None, "/proc must be mounted"
         own = FenceRecord(term, uuid4().hex, processes.boot_id(), process)
         write_record(self._record, own)
+        with suppress(OSError):
+            reserve(self._record)  # for the next service, which must start even if the disk is full by then
         return own
 
     def _lock_exclusively(self, patience_seconds: float) -> None:

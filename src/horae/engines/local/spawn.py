@@ -17,6 +17,7 @@ from pathlib import Path
 from horae.engines.local import processes
 from horae.engines.local.processes import ProcessId
 
+_ALL_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _PROGRAM = Path(__file__).with_name("supervisor.py")
 
 
@@ -73,5 +74,6 @@ def _spawn(files: Sequence[int], locks: Sequence[int], log: Path) -> int:
         {},
         file_actions=[*streams, *passed],
         setsid=True,
+        setsigdef=_ALL_SIGNALS,
         setsigmask=[signal.SIGTERM],  # until it can handle the signal, which then is delivered
     )

@@ -53,6 +53,8 @@ class Starter:
         """
         if not launch.command.strip():
             raise ValueError("the job has no command")
+        if launch.processes < 1:
+            raise ValueError(f"a gang of {launch.processes} processes cannot run")
         if "\0" in launch.command or "\0" in launch.workdir:
             raise ValueError("the command and the folder of a job cannot contain zero bytes")
         steps_done = command.steps_done[command.job_ids.index(launch.job_id)]
@@ -166,6 +168,7 @@ def _make_folders(folder: JobFolder, lease: LeaseFolder, user: User | None) -> N
     """Makes the files of a lease. Records belong to the service; only what a job writes belongs to its user."""
     lease.make()
     for record in (lease.stop, lease.exit, lease.ended, lease.sessions):
+        record.unlink(missing_ok=True)  # of a start that was cut short
         reserve(record)
     for own in (folder.work, lease.checkpoint):
         own.mkdir(mode=0o700, exist_ok=True)

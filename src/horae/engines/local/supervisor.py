@@ -150,7 +150,7 @@ class Supervisor:
             _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
             os.setsid()
             signal.set_wakeup_fd(-1)
-            for number in (*_HANDLED, *_IGNORED, signal.SIGPIPE):
+            for number in (*_HANDLED, *_IGNORED, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores the last two
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             for standard in (1, 2):  # the input is /dev/null already
