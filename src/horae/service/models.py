@@ -371,9 +371,9 @@ class AuctionView(BaseModel):
 class Bid(Strict):
     """An app's answer to a call for bids: its rho for each number of GPUs offered."""
 
-    app: Name
-    gpus: list[Annotated[int, Field(ge=0, strict=True)]]
-    rho: list[Annotated[float, Field(ge=0)]]
+    app: Annotated[str, StringConstraints(min_length=1, max_length=2 * NAME_CHARACTERS_MAX + 1)]
+    gpus: list[Annotated[int, Field(ge=0, le=GPUS_MAX, strict=True)]]
+    rho: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]]
 
 
 class TokenRequest(Strict):

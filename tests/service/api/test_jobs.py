@@ -13,7 +13,9 @@ from horae.service.store import schema
 @pytest.fixture
 def jobs(world: World) -> None:
     world.add_job("1", name="bert", app="x", submitted_at=10.0)
-    world.add_job("2", user="anton", name="gpt", state="finished", ended_at=50.0, rho=1.5, submitted_at=20.0, app="nlp/y")
+    world.add_job(
+        "2", user="anton", name="gpt", state="finished", ended_at=50.0, rho=1.5, submitted_at=20.0, app="nlp/y"
+    )
     world.add_running("3", 5, "a0/0 a0/1", name="bert")
     world.add_job("4", "vision", "bob", name="secret")
     for index in (0, 1, 2, 10):

@@ -41,9 +41,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class JobBearer:
-    """A token that is no user's: the route for progress checks whether it is the job's."""
+    """A running job, by the token of one of its leases: it may report its own progress, and nothing else."""
 
-    token: str
+    job_id: str
+    epoch: int
 
 
 def of_peer(uid: int, context: Context) -> Identity:
