@@ -73,8 +73,11 @@ class LogClock(NamedTuple):
         return time.time() - self.offset
 
 
+_LEADER = select(leader.c.wall, leader.c.at).order_by(leader.c.id).limit(1)
+
+
 def clock(connection: Connection) -> LogClock:
-    row = connection.execute(select(leader.c.wall, leader.c.at).order_by(leader.c.id).limit(1)).first()
+    row = connection.execute(_LEADER).first()
     return LogClock(time.time() if row is None else row.wall - row.at)
 
 

@@ -60,7 +60,7 @@ def of_peer(uid: int, context: Context) -> Identity:
     return Identity(name, user.role, user.tenant, "socket", uid)
 
 
-def identity(request: Request) -> Identity:
+async def identity(request: Request) -> Identity:  # not a plain function: FastAPI would run it in another thread
     """The identity of a request, for routes; the middleware has authenticated it."""
     found = request.scope["state"]["identity"]
     if not isinstance(found, Identity):

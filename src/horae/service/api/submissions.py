@@ -7,32 +7,37 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Integer, Row, bindparam, insert, select, update
 
 from horae.model.cluster import Cluster
 from horae.model.errors import JobError
 from horae.model.events import JobSubmitted
 from horae.model.jobs import Job
 from horae.model.safe_text import shown
+from horae.model.serialization import Plain, to_plain
 from horae.model.setup import PoolOfJob, Setup
+from horae.model.shapes import Option
 from horae.service.api.context import Limits
 from horae.service.api.database import LogClock, insert_into
 from horae.service.api.identity import Identity
 from horae.service.api.limits import QueuedJobs, check_limits
 from horae.service.api.problems import Refused, invalid
-from horae.service.api.services import line, record
+from horae.service.api.services import compact, record
 from horae.service.job_file import EXAMPLE, Element, Speeds, check_fits, check_workdir, expand, to_job
 from horae.service.models import BULK_MAX, ENDED, JobSpec
 from horae.service.store import schema
 
-SUBMISSION = "JobSubmitted"
+SUBMISSION = JobSubmitted.__name__
+PLAIN_MAX = 4096  # shapes of jobs that are remembered
 
 
 class Prepared(NamedTuple):
-    """One job, ready to be numbered."""
+    """One job, ready to be numbered: what takes time is done before the transaction, which blocks other writers."""
 
     element: Element
     job: Job  # with the number 0
+    spec: str  # the job file as JSON
+    event: str  # the end of the event's line, after the job's id and app
 
 
 class Request(NamedTuple):
@@ -50,12 +55,21 @@ class Checker:
         self.setup = setup
         self._pools = PoolOfJob(setup.pools)
         self._clusters: dict[int, Cluster] = {}
+        self._plain: dict[tuple[Option, ...], Plain] = {}
 
     def check(self, job: Job) -> None:
         pool = self._pools.find(job)
         if pool is None:
             raise JobError(f"no pool serves tenant {shown(job.tenant)}", field="tenant", remedy="ask an operator")
         check_fits(job.options, [self._cluster(pool)])
+
+    def plain_options(self, options: tuple[Option, ...]) -> Plain:
+        """The plain form of a job's shapes; many jobs have the same."""
+        if options not in self._plain:
+            if len(self._plain) >= PLAIN_MAX:
+                self._plain.clear()
+            self._plain[options] = to_plain(options)
+        return self._plain[options]
 
     def _cluster(self, pool: int) -> Cluster:
         """The nodes on which jobs of a pool may run."""
@@ -116,12 +130,17 @@ def prepare(
 def _group(
     elements: Sequence[Element], who: Identity, checker: Checker, clock: LogClock, speeds: Speeds
 ) -> list[Prepared]:
+    """The jobs of one file: its elements differ in their command and environment only."""
+    job = to_job(elements[0].spec, "0", who.user, checker.setup, clock.now, unix_offset=clock.offset, speeds=speeds)
+    checker.check(job)
+    plain = to_plain(_with(job, options=()))
+    plain["options"] = checker.plain_options(job.options)
+    del plain["id"]
+    plain.pop("app", None)
     made: list[Prepared] = []
     for element in elements:
-        job = to_job(element.spec, "0", who.user, checker.setup, clock.now, unix_offset=clock.offset, speeds=speeds)
-        if not made:  # elements differ in their command and environment only
-            checker.check(job)
-        made.append(Prepared(element, job))
+        event = compact({**plain, "command": element.spec.run})
+        made.append(Prepared(element, job, element.spec.model_dump_json(exclude_none=True), event[1:]))
     return made
 
 
@@ -165,8 +184,8 @@ class Submission:
                 row, event = self._rows(number, each, len(rows))
                 rows.append(row)
                 events.append(event)
-        connection.execute(insert(schema.jobs), rows)
-        connection.execute(insert(schema.inbox), events)
+        connection.execute(_JOBS, rows)
+        connection.execute(_INBOX, events)
         ids = [row["id"] for row in rows]
         record(connection, self._who, "submit", _named(ids), rows[0]["name"])
         return ids
@@ -210,8 +229,7 @@ class Submission:
         element, spec = each.element, each.element.spec
         job_id = str(number) if element.position is None else f"{number}_{element.position}"
         app = f"{spec.tenant}/{spec.app}" if spec.app else str(number)
-        job = _with_id(each.job, job_id, "" if app == job_id else app)
-        shape = job.options[0].shape
+        job = each.job
         key = f"{self._request.fingerprint}#{index:06}" if self._request.scope else None
         row = {
             "id": job_id,
@@ -222,17 +240,17 @@ class Submission:
             "user": job.user,
             "model": job.model,
             "state": "submitted",
-            "spec": spec.model_dump_json(exclude_none=True),
-            "gpus": shape.gpus,
-            "gpu_type": " ".join(dict.fromkeys(option.shape.accelerator for option in job.options))
-            if spec.gpu_type
-            else "",
+            "spec": each.spec,
+            "gpus": job.gpus,
+            "gpu_type": requested_types(job) if spec.gpu_type else "",
             "submitted_at": job.submitted_at,
             "steps_total": job.steps_total,
             "idempotency_key": key,
             **_NEW,
         }
-        return row, {"kind": SUBMISSION, "payload": line(JobSubmitted(0.0, job)), "wall": time.time()}
+        names = {"id": job_id} if app == job_id else {"id": job_id, "app": app}
+        payload = f'{{"event":"{SUBMISSION}","at":0.0,"job":{compact(names)[:-1]},{each.event}}}\n'
+        return row, {"kind": SUBMISSION, "payload": payload, "wall": time.time()}
 
 
 _NEW: dict[str, Any] = {
@@ -256,25 +274,34 @@ _NEW: dict[str, Any] = {
 }
 
 
-def _with_id(job: Job, job_id: str, app: str) -> Job:
-    """A copy that skips the checks, which the job has passed under its preliminary id."""
+def _with(job: Job, **changes: Any) -> Job:
+    """A copy with other values, which skips the checks that the job has passed."""
     copy = object.__new__(Job)
     for name in Job.__slots__:
-        object.__setattr__(copy, name, getattr(job, name))
-    object.__setattr__(copy, "id", job_id)
-    object.__setattr__(copy, "app", app)
+        object.__setattr__(copy, name, changes.get(name, getattr(job, name)))
     return copy
+
+
+def requested_types(job: Job) -> str:
+    return " ".join(dict.fromkeys(option.shape.accelerator for option in job.options))
+
+
+_JOBS, _INBOX = insert(schema.jobs).inline(), insert(schema.inbox).inline()
+_TAKE = (
+    update(schema.counters)
+    .where(schema.counters.c.name == "jobs")
+    .values(value=schema.counters.c.value + bindparam("count", type_=Integer))
+    .returning(schema.counters.c.value)
+)
 
 
 def _next_numbers(connection: Connection, count: int) -> int:
     """Takes this many numbers from the counter; returns the first."""
-    counters = schema.counters
-    insert_new = insert_into(connection, counters).values(name="jobs", value=0).on_conflict_do_nothing()
-    bump = update(counters).where(counters.c.name == "jobs").values(value=counters.c.value + count)
-    last = connection.scalar(bump.returning(counters.c.value))
+    last = connection.scalar(_TAKE, {"count": count})
     if last is None:
-        connection.execute(insert_new)
-        last = connection.scalar(bump.returning(counters.c.value))
+        first = insert_into(connection, schema.counters).values(name="jobs", value=0).on_conflict_do_nothing()
+        connection.execute(first)
+        last = connection.scalar(_TAKE, {"count": count})
     assert last is not None
     return int(last) - count + 1
 
