@@ -133,6 +133,14 @@ def test_one_request_that_fails_fails_alone(world: World, writer: Writer) -> Non
     assert sorted(row.name for row in world.rows(schema.counters)) == ["a", "b", "c"]
 
 
+def test_a_request_whose_client_is_gone_does_not_stop_the_others(world: World, writer: Writer) -> None:
+    with world.engine.execution_options(writes=True).begin():
+        first, gone, last = (writer.submit(add(name)) for name in ("first", "gone", "last"))
+        gone.cancel()
+    assert (first.result(10), last.result(10)) == ("first", "last")
+    assert writer.submit(add("later")).result(10) == "later"
+
+
 def test_the_loop_is_woken_after_the_commit(world: World, send: Clients) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as wake:
         wake.bind(str(world.state / "loop-wake"))

@@ -27,7 +27,7 @@ from horae.service.store.schema import answers, audit
 
 T = TypeVar("T")
 POLL_SECONDS = 0.02
-_AUDIT = insert(audit).inline()
+AUDIT = insert(audit).inline()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,12 @@ def line(event: Event) -> str:
 
 def record(connection: Connection, who: Identity, action: str, target: str, detail: str = "") -> None:
     """Adds a row to the audit, in the transaction of the change."""
+    connection.execute(AUDIT, audit_row(who, action, target, detail))
+
+
+def audit_row(who: Identity, action: str, target: str, detail: str = "") -> dict[str, Any]:
     row = {"wall": time.time(), "user": who.user, "role": who.role, "action": action}
-    connection.execute(_AUDIT, {**row, "target": target[:2000], "detail": detail[:2000]})
+    return {**row, "target": target[:2000], "detail": detail[:2000]}
 
 
 def compact(value: Any) -> str:

@@ -1,33 +1,29 @@
-"""Submissions: jobs are checked against the cluster, numbered, and written with their events in one transaction."""
+"""Submissions are checked against the cluster, and prepared to be written."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Integer, Row, bindparam, insert, select, update
+from sqlalchemy import Connection, select
 
 from horae.model.cluster import Cluster
 from horae.model.errors import JobError
-from horae.model.events import JobSubmitted
 from horae.model.jobs import Job
 from horae.model.safe_text import shown
 from horae.model.serialization import Plain, to_plain
 from horae.model.setup import PoolOfJob, Setup
 from horae.model.shapes import Option
 from horae.service.api.context import Limits
-from horae.service.api.database import LogClock, insert_into
+from horae.service.api.database import LogClock
 from horae.service.api.identity import Identity
-from horae.service.api.limits import QueuedJobs, check_limits
+from horae.service.api.limits import check_limits
 from horae.service.api.problems import Refused, invalid
-from horae.service.api.services import compact, record
+from horae.service.api.services import compact
 from horae.service.job_file import EXAMPLE, Element, Speeds, check_fits, check_workdir, expand, to_job
-from horae.service.models import BULK_MAX, ENDED, JobSpec
+from horae.service.models import BULK_MAX, JobSpec
 from horae.service.store import schema
 
-SUBMISSION = JobSubmitted.__name__
 PLAIN_MAX = 4096  # shapes of jobs that are remembered
 
 
@@ -38,14 +34,6 @@ class Prepared(NamedTuple):
     job: Job  # with the number 0
     spec: str  # the job file as JSON
     event: str  # the end of the event's line, after the job's id and app
-
-
-class Request(NamedTuple):
-    """The jobs of one request, checked: groups of one job, or of the elements of one array or sweep."""
-
-    groups: list[list[Prepared]]
-    fingerprint: str  # of an idempotency key and the request; "": none
-    scope: str  # the part of the fingerprint that is the same for every request with this key
 
 
 class Checker:
@@ -152,162 +140,12 @@ def _located(error: JobError | Refused, number: int | None) -> Refused:
     return refused
 
 
-def fingerprints(who: Identity, key: str | None, specs: Sequence[JobSpec]) -> tuple[str, str]:
-    """The scope of an idempotency key, which is its user's own, and its fingerprint with the request."""
-    if not key:
-        return "", ""
-    scope = sha256(f"{who.tenant}\0{who.user}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()
-    body = sha256("\n".join(spec.model_dump_json() for spec in specs).encode()).hexdigest()[:16]
-    return scope, f"{scope}#{body}"
-
-
-class Submission:
-    """The change that writes the jobs of a request; it returns their ids."""
-
-    def __init__(self, request: Request, who: Identity, queued: QueuedJobs) -> None:
-        self._request = request
-        self._who = who
-        self._queued = queued
-
-    def __call__(self, connection: Connection) -> list[str]:
-        earlier = self._earlier(connection)
-        if earlier:
-            return earlier
-        groups = self._request.groups
-        self._check_dependencies(connection)
-        self._queued.admit(connection, self._who, sum(map(len, groups)))
-        first = _next_numbers(connection, len(groups))
-        rows: list[dict[str, Any]] = []
-        events: list[dict[str, Any]] = []
-        for number, group in enumerate(groups, start=first):
-            for each in group:
-                row, event = self._rows(number, each, len(rows))
-                rows.append(row)
-                events.append(event)
-        connection.execute(_JOBS, rows)
-        connection.execute(_INBOX, events)
-        ids = [row["id"] for row in rows]
-        record(connection, self._who, "submit", _named(ids), rows[0]["name"])
-        return ids
-
-    def _earlier(self, connection: Connection) -> list[str]:
-        """The jobs that an earlier request with this key has made."""
-        scope, fingerprint = self._request.scope, self._request.fingerprint
-        if not scope:
-            return []
-        column = schema.jobs.c.idempotency_key
-        found = connection.execute(
-            select(schema.jobs.c.id, column).where(column >= f"{scope}#", column < f"{scope}$").order_by(column)
-        ).all()
-        if found and not found[0].idempotency_key.startswith(fingerprint):
-            raise Refused(
-                422,
-                "this idempotency key was used for another request",
-                field="Idempotency-Key",
-                remedy="use a new key for each new request",
-            )
-        return [row.id for row in found]
-
-    def _check_dependencies(self, connection: Connection) -> None:
-        wanted = {name for group in self._request.groups for name in group[0].element.spec.after}
-        if not wanted:
-            return
-        table = schema.jobs.c
-        found: dict[str, Row[Any]] = {}
-        names = sorted(wanted)
-        for start in range(0, len(names), 500):
-            query = select(table.id, table.tenant, table.state).where(table.id.in_(names[start : start + 500]))
-            found |= {row.id: row for row in connection.execute(query)}
-        for name in names:
-            row = found.get(name)
-            if row is None or not self._who.sees(row.tenant):
-                raise Refused(422, f"there is no job {shown(name)}", field="after", remedy="give the id of a job")
-            if row.state in ENDED and row.state != "finished":
-                raise Refused(422, f"job {shown(name)} is {row.state}", field="after", remedy="remove it")
-
-    def _rows(self, number: int, each: Prepared, index: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        element, spec = each.element, each.element.spec
-        job_id = str(number) if element.position is None else f"{number}_{element.position}"
-        app = f"{spec.tenant}/{spec.app}" if spec.app else str(number)
-        job = each.job
-        key = f"{self._request.fingerprint}#{index:06}" if self._request.scope else None
-        row = {
-            "id": job_id,
-            "number": number,
-            "name": spec.name,
-            "app": app,
-            "tenant": job.tenant,
-            "user": job.user,
-            "model": job.model,
-            "state": "submitted",
-            "spec": each.spec,
-            "gpus": job.gpus,
-            "gpu_type": requested_types(job) if spec.gpu_type else "",
-            "submitted_at": job.submitted_at,
-            "steps_total": job.steps_total,
-            "idempotency_key": key,
-            **_NEW,
-        }
-        names = {"id": job_id} if app == job_id else {"id": job_id, "app": app}
-        payload = f'{{"event":"{SUBMISSION}","at":0.0,"job":{compact(names)[:-1]},{each.event}}}\n'
-        return row, {"kind": SUBMISSION, "payload": payload, "wall": time.time()}
-
-
-_NEW: dict[str, Any] = {
-    "reason": "",
-    "held_gpus": 0,
-    "held_type": "",
-    "places": "",
-    "guaranteed": False,
-    "epoch": None,
-    "first_started_at": None,
-    "started_at": None,
-    "ended_at": None,
-    "run_seconds": 0.0,
-    "gpu_seconds": 0.0,
-    "preemptions": 0,
-    "failures": 0,
-    "steps": 0.0,
-    "resumable": False,
-    "rho": None,
-    "changed_seq": 0,
-}
-
-
 def _with(job: Job, **changes: Any) -> Job:
     """A copy with other values, which skips the checks that the job has passed."""
     copy = object.__new__(Job)
     for name in Job.__slots__:
         object.__setattr__(copy, name, changes.get(name, getattr(job, name)))
     return copy
-
-
-def requested_types(job: Job) -> str:
-    return " ".join(dict.fromkeys(option.shape.accelerator for option in job.options))
-
-
-_JOBS, _INBOX = insert(schema.jobs).inline(), insert(schema.inbox).inline()
-_TAKE = (
-    update(schema.counters)
-    .where(schema.counters.c.name == "jobs")
-    .values(value=schema.counters.c.value + bindparam("count", type_=Integer))
-    .returning(schema.counters.c.value)
-)
-
-
-def _next_numbers(connection: Connection, count: int) -> int:
-    """Takes this many numbers from the counter; returns the first."""
-    last = connection.scalar(_TAKE, {"count": count})
-    if last is None:
-        first = insert_into(connection, schema.counters).values(name="jobs", value=0).on_conflict_do_nothing()
-        connection.execute(first)
-        last = connection.scalar(_TAKE, {"count": count})
-    assert last is not None
-    return int(last) - count + 1
-
-
-def _named(ids: Sequence[str]) -> str:
-    return ids[0] if len(ids) == 1 else f"{ids[0]} ... {ids[-1]} ({len(ids):,} jobs)"
 
 
 def read_speeds(connection: Connection, models: set[str]) -> dict[str, Speeds]:

@@ -29,7 +29,8 @@ from horae.service.api.masking import ReasonMask
 from horae.service.api.problems import Refused
 from horae.service.api.services import Services, services
 from horae.service.api.setup_reader import Present
-from horae.service.api.submissions import Checker, Request, Submission, fingerprints, prepare, read_speeds
+from horae.service.api.submission_writes import Submission
+from horae.service.api.submissions import Checker, prepare, read_speeds
 from horae.service.job_file import Speeds
 from horae.service.models import BULK_MAX, ENDED, JobSpec, JobView, Page, State, Submitted
 
@@ -102,8 +103,7 @@ def _checked(
         checker = Checker(known.setup)
         all_.memory["checker"] = known.version, checker
     groups = prepare(specs, who, checker, now, speeds, all_.context.limits)
-    scope, fingerprint = fingerprints(who, key, specs)
-    return Submission(Request(groups, fingerprint, scope), who, all_.memory["queued"])
+    return Submission(groups, who, all_.memory["queued"], key, specs)
 
 
 @router.get("/jobs")
