@@ -45,7 +45,8 @@ def insert_into(connection: Connection, table: Table) -> Any:
 def upsert(connection: Connection, table: Table, row: dict[str, Any]) -> None:
     keys = [column.name for column in table.primary_key]
     changed = {name: value for name, value in row.items() if name not in keys}
-    connection.execute(insert_into(connection, table).values(row).on_conflict_do_update(keys, set_=changed))
+    new = insert_into(connection, table).values(row)
+    connection.execute(new.on_conflict_do_update(index_elements=keys, set_=changed))
 
 
 def meta_value(connection: Connection, key: str) -> str | None:
