@@ -88,15 +88,16 @@ class JobSpec(Strict):
     user: Name | None = None  # None: the submitter
     run: Annotated[str, StringConstraints(min_length=1, max_length=COMMAND_CHARACTERS_MAX)]
     workdir: Annotated[str, StringConstraints(max_length=4096)] = ""
-    env: dict[Name, Annotated[str, StringConstraints(max_length=COMMAND_CHARACTERS_MAX)]] = {}
+    env: dict[Name, Annotated[str, StringConstraints(max_length=COMMAND_CHARACTERS_MAX)]] = Field(default_factory=dict)
     gpus: Count | GpuRange = 1
-    gpu_type: Annotated[list[Name], BeforeValidator(_one_or_many)] = []  # in order of preference; none: any
-    locality: Locality = Locality()
+    # In order of preference; none: any. (Here and below, factories are faster than values, which are copied deeply.)
+    gpu_type: Annotated[list[Name], BeforeValidator(_one_or_many)] = Field(default_factory=list)
+    locality: Locality = Field(default_factory=Locality)
     priority: Priority = "normal"
     app: Name | None = None  # None: an app of its own
     model: Annotated[str, StringConstraints(max_length=NAME_CHARACTERS_MAX)] = ""
     steps: Positive | None = None  # in all; None: unknown
-    speed: dict[Name, Positive] = {}  # steps per second by GPU type
+    speed: dict[Name, Positive] = Field(default_factory=dict)  # steps per second by GPU type
     min_runtime: Seconds = 0.0
     grace: Seconds = 30.0
     checkpoint: Checkpoint | None = None
@@ -106,7 +107,8 @@ class JobSpec(Strict):
     processes: Count = 1
     cpus_per_gpu: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     memory_per_gpu: Annotated[float, BeforeValidator(memory_bytes)] = 0.0
-    after: Annotated[list[Name], BeforeValidator(_one_or_many)] = []  # jobs that must have finished before
+    # Jobs that must have finished before.
+    after: Annotated[list[Name], BeforeValidator(_one_or_many)] = Field(default_factory=list)
     array: Annotated[int, Field(ge=1, le=ARRAY_MAX, strict=True)] | None = None
     sweep: dict[str, Any] | None = None  # parameters with their values, and `stop:` with the way to search
     bids: bool = False  # its app has an agent of its own, which bids in auctions
@@ -371,9 +373,9 @@ class AuctionView(BaseModel):
 class Bid(Strict):
     """An app's answer to a call for bids: its rho for each number of GPUs offered."""
 
-    app: Name
-    gpus: list[Annotated[int, Field(ge=0, strict=True)]]
-    rho: list[Annotated[float, Field(ge=0)]]
+    app: Annotated[str, StringConstraints(min_length=1, max_length=2 * NAME_CHARACTERS_MAX + 1)]
+    gpus: list[Annotated[int, Field(ge=0, le=GPUS_MAX, strict=True)]]
+    rho: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]]
 
 
 class TokenRequest(Strict):

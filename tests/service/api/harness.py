@@ -150,8 +150,8 @@ class Clients:
         sent = {} if body is None else {"json": body}
         return self.request(method, path, headers={**self.world.headers(name), **given}, **sent)
 
-    def submit(self, name: str = "ann", **spec: Any) -> str:
-        answer = self(name, "POST", "/v1/jobs", {"run": "train", **spec})
+    def submit(self, user: str = "ann", /, **spec: Any) -> str:
+        answer = self(user, "POST", "/v1/jobs", {"run": "train", **spec})
         assert answer.status_code == 201, answer.text
         return str(answer.json()["ids"][0])
 
@@ -217,8 +217,8 @@ class FakeLoop:
 
 
 @contextmanager
-def served(world: World, uds: Path | None = None) -> Iterator[str]:
-    """The API on a real port; gives its address."""
+def served(world: World, uds: Path | None = None, *, is_stopping: bool = False) -> Iterator[str]:
+    """The API on a real port; gives its address. `is_stopping`: streams end at once, and nothing waits."""
     listening = [socket.create_server(("127.0.0.1", 0))]
     if uds is not None:
         unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -226,6 +226,7 @@ def served(world: World, uds: Path | None = None) -> Iterator[str]:
         unix.listen()
         listening.append(unix)
     app = create_app(world.context)
+    app.state.services.memory["stopping"] = is_stopping
     config = uvicorn.Config(app, http=PeerProtocol, ws="none", log_config=None, access_log=False)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": listening})

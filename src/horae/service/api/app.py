@@ -29,7 +29,7 @@ from horae.service.api.routes import (
     tenants,
 )
 from horae.service.api.services import Services
-from horae.service.api.setup_reader import SetupReader
+from horae.service.api.setup_reader import PresentReader, SetupReader
 from horae.service.api.writer import Writer
 from horae.service.models import Problem
 
@@ -41,13 +41,14 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 def create_app(context: Context) -> FastAPI:
     """The API over the store of this context. Its writer runs from start-up to shutdown."""
-    engine = open_engine(context.url)
+    engine, setups = open_engine(context.url), SetupReader()
     services = Services(
         context=context,
         engine=engine,
         writer=Writer(engine, context.state / WAKE),
         loop=LoopClient(context.state / SOCKET, context.loop_seconds),
-        setups=SetupReader(),
+        setups=setups,
+        present=PresentReader(setups),
         tokens=TokenCache(engine),
         memory={"queued": QueuedJobs(context.limits), "reports": Reports()},
     )

@@ -45,9 +45,8 @@ def insert_into(connection: Connection, table: Table) -> Any:
 def upsert(connection: Connection, table: Table, row: dict[str, Any]) -> None:
     keys = [column.name for column in table.primary_key]
     changed = {name: value for name, value in row.items() if name not in keys}
-    connection.execute(
-        insert_into(connection, table).values(row).on_conflict_do_update(index_elements=keys, set_=changed)
-    )
+    new = insert_into(connection, table).values(row)
+    connection.execute(new.on_conflict_do_update(index_elements=keys, set_=changed))
 
 
 def meta_value(connection: Connection, key: str) -> str | None:
@@ -75,8 +74,11 @@ class LogClock(NamedTuple):
         return time.time() - self.offset
 
 
+_LEADER = select(leader.c.wall, leader.c.at).order_by(leader.c.id).limit(1)
+
+
 def clock(connection: Connection) -> LogClock:
-    row = connection.execute(select(leader.c.wall, leader.c.at).order_by(leader.c.id).limit(1)).first()
+    row = connection.execute(_LEADER).first()
     return LogClock(time.time() if row is None else row.wall - row.at)
 
 

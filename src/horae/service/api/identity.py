@@ -41,9 +41,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class JobBearer:
-    """A token that is no user's: the route for progress checks whether it is the job's."""
+    """A running job, by the token of one of its leases: it may report its own progress, and nothing else."""
 
-    token: str
+    job_id: str
+    epoch: int
 
 
 def of_peer(uid: int, context: Context) -> Identity:
@@ -59,7 +60,7 @@ def of_peer(uid: int, context: Context) -> Identity:
     return Identity(name, user.role, user.tenant, "socket", uid)
 
 
-def identity(request: Request) -> Identity:
+async def identity(request: Request) -> Identity:  # not a plain function: FastAPI would run it in another thread
     """The identity of a request, for routes; the middleware has authenticated it."""
     found = request.scope["state"]["identity"]
     if not isinstance(found, Identity):

@@ -11,16 +11,17 @@ from sqlalchemy import Engine, select
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from horae.service.api.context import Context
+from horae.service.api.database import meta_value
 from horae.service.api.identity import Identity, JobBearer, not_authenticated, of_peer
 from horae.service.api.problems import Refused, problem_of, response
-from horae.service.api.tokens import hash_of
+from horae.service.api.tokens import SECRET, epoch_of_job_token, hash_of
 from horae.service.store.schema import tokens
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/openapi.json"})
 PEER = "horae.peer_uid"  # the key of the ASGI scope with the user id of a Unix socket's other end
 CACHE_SECONDS = 2.0  # a token that was revoked in another process is refused after this time
 CACHED_MAX = 10_000
-_PROGRESS = re.compile(r"/v1/jobs/[^/]+/progress")
+_PROGRESS = re.compile(r"/v1/jobs/([^/]+)/progress")
 
 
 class TokenCache:
@@ -29,6 +30,7 @@ class TokenCache:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._known: dict[str, tuple[float, Any]] = {}
+        self._secret: str | None = None
 
     async def find(self, token: str) -> Identity | None:
         key, now = hash_of(token), time.time()
@@ -43,12 +45,22 @@ class TokenCache:
             return None
         return Identity(row.user, row.role, row.tenant)
 
+    async def epoch_of(self, token: str, job_id: str) -> int | None:
+        """The lease to which a token of a job belongs; None: it is no token of this job."""
+        if self._secret is None:
+            self._secret = await to_thread.run_sync(self._read_secret)
+        return None if self._secret is None else epoch_of_job_token(token, self._secret, job_id)
+
     def forget(self) -> None:
         self._known.clear()
 
     def _read(self, key: str) -> Any:
         with self._engine.connect() as connection:
             return connection.execute(select(tokens).where(tokens.c.hash == key)).first()
+
+    def _read_secret(self) -> str | None:
+        with self._engine.connect() as connection:
+            return meta_value(connection, SECRET)
 
 
 class Authentication:
@@ -81,9 +93,11 @@ class Authentication:
         found = await self._cache.find(token)
         if found is not None:
             return found
-        if scope["method"] == "POST" and _PROGRESS.fullmatch(scope["path"]):
-            return JobBearer(token)
-        raise not_authenticated()
+        reports = _PROGRESS.fullmatch(scope["path"]) if scope["method"] == "POST" else None
+        epoch = await self._cache.epoch_of(token, reports[1]) if reports else None
+        if reports is None or epoch is None:
+            raise not_authenticated()
+        return JobBearer(reports[1], epoch)
 
 
 def _bearer(scope: Scope) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, OperationalError
 from starlette.exceptions import HTTPException
 
 from horae.model.errors import InputError
@@ -80,7 +80,7 @@ def problem_of(error: BaseException) -> Refused:
             return _of_validation(error.errors())
         case HTTPException():  # also what FastAPI makes of an error while it reads the body
             return error.__cause__ if isinstance(error.__cause__, Refused) else _of_http(error)
-        case UnicodeError() | OverflowError():
+        case UnicodeError() | OverflowError() | DataError():
             return Refused(422, "a value cannot be stored", remedy="use valid text and numbers of at most 64 bits")
         case DBAPIError():
             return _of_database(error)

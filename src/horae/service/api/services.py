@@ -20,13 +20,14 @@ from horae.service.api.identity import Identity
 from horae.service.api.loop_client import LoopClient
 from horae.service.api.middleware import TokenCache
 from horae.service.api.problems import Refused
-from horae.service.api.setup_reader import SetupReader
+from horae.service.api.setup_reader import PresentReader, SetupReader
 from horae.service.api.writer import Writer, put_in_inbox
 from horae.service.models import Done
 from horae.service.store.schema import answers, audit
 
 T = TypeVar("T")
 POLL_SECONDS = 0.02
+AUDIT = insert(audit).inline()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Services:
     writer: Writer
     loop: LoopClient
     setups: SetupReader
+    present: PresentReader
     tokens: TokenCache
     memory: dict[str, Any]  # of routes, e.g. when a model's speed was last reported
 
@@ -76,7 +78,7 @@ class Services:
             await asyncio.sleep(POLL_SECONDS)
 
 
-def services(request: Request) -> Services:
+async def services(request: Request) -> Services:  # not a plain function: FastAPI would run it in another thread
     found: Services = request.app.state.services
     return found
 
@@ -88,8 +90,12 @@ def line(event: Event) -> str:
 
 def record(connection: Connection, who: Identity, action: str, target: str, detail: str = "") -> None:
     """Adds a row to the audit, in the transaction of the change."""
+    connection.execute(AUDIT, audit_row(who, action, target, detail))
+
+
+def audit_row(who: Identity, action: str, target: str, detail: str = "") -> dict[str, Any]:
     row = {"wall": time.time(), "user": who.user, "role": who.role, "action": action}
-    connection.execute(insert(audit).values(**row, target=target[:2000], detail=detail[:2000]))
+    return {**row, "target": target[:2000], "detail": detail[:2000]}
 
 
 def compact(value: Any) -> str:

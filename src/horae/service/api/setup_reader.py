@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
 from horae.model.serialization import from_plain
 from horae.model.setup import Setup
+from horae.service.api.database import LogClock, clock
 from horae.service.api.problems import Refused
 from horae.service.store.schema import meta
+
+FRESH_SECONDS = 0.05
 
 
 class Known(NamedTuple):
     version: str
     setup: Setup
+
+
+_VERSION = select(meta.c.value).where(meta.c.key == "setup_version")
 
 
 class SetupReader:
@@ -27,7 +34,7 @@ class SetupReader:
         self._lock = threading.Lock()
 
     def find(self, connection: Connection) -> Known | None:
-        version = connection.scalar(select(meta.c.value).where(meta.c.key == "setup_version"))
+        version = connection.scalar(_VERSION)
         known = self._known
         if known is not None and known.version == version:
             return known
@@ -48,3 +55,27 @@ class SetupReader:
                 503, "the scheduler has not started yet", remedy="try again shortly", headers={"Retry-After": "1"}
             )
         return known
+
+
+class Present(NamedTuple):
+    """What submissions are checked against."""
+
+    known: Known
+    clock: LogClock
+
+
+class PresentReader:
+    """Keeps the setup and the clock for a moment, because each of many submissions per second needs them."""
+
+    def __init__(self, setups: SetupReader) -> None:
+        self._setups = setups
+        self._last: tuple[float, Present] | None = None
+
+    def if_fresh(self) -> Present | None:
+        last = self._last
+        return last[1] if last is not None and time.monotonic() - last[0] < FRESH_SECONDS else None
+
+    def read(self, connection: Connection) -> Present:
+        present = Present(self._setups.read(connection), clock(connection))
+        self._last = time.monotonic(), present
+        return present

@@ -1,46 +1,39 @@
-"""Submissions: jobs are checked against the cluster, numbered, and written with their events in one transaction."""
+"""Submissions are checked against the cluster, and prepared to be written."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, select
 
 from horae.model.cluster import Cluster
 from horae.model.errors import JobError
-from horae.model.events import JobSubmitted
 from horae.model.jobs import Job
 from horae.model.safe_text import shown
+from horae.model.serialization import Plain, to_plain
 from horae.model.setup import PoolOfJob, Setup
+from horae.model.shapes import Option
 from horae.service.api.context import Limits
-from horae.service.api.database import LogClock, insert_into
+from horae.service.api.database import LogClock
 from horae.service.api.identity import Identity
-from horae.service.api.limits import QueuedJobs, check_limits
+from horae.service.api.limits import check_limits
 from horae.service.api.problems import Refused, invalid
-from horae.service.api.services import line, record
+from horae.service.api.services import compact
 from horae.service.job_file import EXAMPLE, Element, Speeds, check_fits, check_workdir, expand, to_job
-from horae.service.models import BULK_MAX, ENDED, JobSpec
+from horae.service.models import BULK_MAX, JobSpec
 from horae.service.store import schema
 
-SUBMISSION = "JobSubmitted"
+PLAIN_MAX = 4096  # shapes of jobs that are remembered
 
 
 class Prepared(NamedTuple):
-    """One job, ready to be numbered."""
+    """One job, ready to be numbered: what takes time is done before the transaction, which blocks other writers."""
 
     element: Element
     job: Job  # with the number 0
-
-
-class Request(NamedTuple):
-    """The jobs of one request, checked: groups of one job, or of the elements of one array or sweep."""
-
-    groups: list[list[Prepared]]
-    fingerprint: str  # of an idempotency key and the request; "": none
-    scope: str  # the part of the fingerprint that is the same for every request with this key
+    spec: str  # the job file as JSON
+    event: str  # the end of the event's line, after the job's id and app
 
 
 class Checker:
@@ -50,12 +43,21 @@ class Checker:
         self.setup = setup
         self._pools = PoolOfJob(setup.pools)
         self._clusters: dict[int, Cluster] = {}
+        self._plain: dict[tuple[Option, ...], Plain] = {}
 
     def check(self, job: Job) -> None:
         pool = self._pools.find(job)
         if pool is None:
             raise JobError(f"no pool serves tenant {shown(job.tenant)}", field="tenant", remedy="ask an operator")
         check_fits(job.options, [self._cluster(pool)])
+
+    def plain_options(self, options: tuple[Option, ...]) -> Plain:
+        """The plain form of a job's shapes; many jobs have the same."""
+        if options not in self._plain:
+            if len(self._plain) >= PLAIN_MAX:
+                self._plain.clear()
+            self._plain[options] = to_plain(options)
+        return self._plain[options]
 
     def _cluster(self, pool: int) -> Cluster:
         """The nodes on which jobs of a pool may run."""
@@ -116,12 +118,17 @@ def prepare(
 def _group(
     elements: Sequence[Element], who: Identity, checker: Checker, clock: LogClock, speeds: Speeds
 ) -> list[Prepared]:
+    """The jobs of one file: its elements differ in their command and environment only."""
+    job = to_job(elements[0].spec, "0", who.user, checker.setup, clock.now, unix_offset=clock.offset, speeds=speeds)
+    checker.check(job)
+    plain = to_plain(_with(job, options=()))
+    plain["options"] = checker.plain_options(job.options)
+    del plain["id"]
+    plain.pop("app", None)
     made: list[Prepared] = []
     for element in elements:
-        job = to_job(element.spec, "0", who.user, checker.setup, clock.now, unix_offset=clock.offset, speeds=speeds)
-        if not made:  # elements differ in their command and environment only
-            checker.check(job)
-        made.append(Prepared(element, job))
+        event = compact({**plain, "command": element.spec.run})
+        made.append(Prepared(element, job, element.spec.model_dump_json(exclude_none=True), event[1:]))
     return made
 
 
@@ -133,154 +140,12 @@ def _located(error: JobError | Refused, number: int | None) -> Refused:
     return refused
 
 
-def fingerprints(who: Identity, key: str | None, specs: Sequence[JobSpec]) -> tuple[str, str]:
-    """The scope of an idempotency key, which is its user's own, and its fingerprint with the request."""
-    if not key:
-        return "", ""
-    scope = sha256(f"{who.tenant}\0{who.user}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()
-    body = sha256("\n".join(spec.model_dump_json() for spec in specs).encode()).hexdigest()[:16]
-    return scope, f"{scope}#{body}"
-
-
-class Submission:
-    """The change that writes the jobs of a request; it returns their ids."""
-
-    def __init__(self, request: Request, who: Identity, queued: QueuedJobs) -> None:
-        self._request = request
-        self._who = who
-        self._queued = queued
-
-    def __call__(self, connection: Connection) -> list[str]:
-        earlier = self._earlier(connection)
-        if earlier:
-            return earlier
-        groups = self._request.groups
-        self._check_dependencies(connection)
-        self._queued.admit(connection, self._who, sum(map(len, groups)))
-        first = _next_numbers(connection, len(groups))
-        rows: list[dict[str, Any]] = []
-        events: list[dict[str, Any]] = []
-        for number, group in enumerate(groups, start=first):
-            for each in group:
-                row, event = self._rows(number, each, len(rows))
-                rows.append(row)
-                events.append(event)
-        connection.execute(insert(schema.jobs), rows)
-        connection.execute(insert(schema.inbox), events)
-        ids = [row["id"] for row in rows]
-        record(connection, self._who, "submit", _named(ids), rows[0]["name"])
-        return ids
-
-    def _earlier(self, connection: Connection) -> list[str]:
-        """The jobs that an earlier request with this key has made."""
-        scope, fingerprint = self._request.scope, self._request.fingerprint
-        if not scope:
-            return []
-        column = schema.jobs.c.idempotency_key
-        found = connection.execute(
-            select(schema.jobs.c.id, column).where(column >= f"{scope}#", column < f"{scope}$").order_by(column)
-        ).all()
-        if found and not found[0].idempotency_key.startswith(fingerprint):
-            raise Refused(
-                422,
-                "this idempotency key was used for another request",
-                field="Idempotency-Key",
-                remedy="use a new key for each new request",
-            )
-        return [row.id for row in found]
-
-    def _check_dependencies(self, connection: Connection) -> None:
-        wanted = {name for group in self._request.groups for name in group[0].element.spec.after}
-        if not wanted:
-            return
-        table = schema.jobs.c
-        found: dict[str, Row[Any]] = {}
-        names = sorted(wanted)
-        for start in range(0, len(names), 500):
-            query = select(table.id, table.tenant, table.state).where(table.id.in_(names[start : start + 500]))
-            found |= {row.id: row for row in connection.execute(query)}
-        for name in names:
-            row = found.get(name)
-            if row is None or not self._who.sees(row.tenant):
-                raise Refused(422, f"there is no job {shown(name)}", field="after", remedy="give the id of a job")
-            if row.state in ENDED and row.state != "finished":
-                raise Refused(422, f"job {shown(name)} is {row.state}", field="after", remedy="remove it")
-
-    def _rows(self, number: int, each: Prepared, index: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        element, spec = each.element, each.element.spec
-        job_id = str(number) if element.position is None else f"{number}_{element.position}"
-        app = f"{spec.tenant}/{spec.app}" if spec.app else str(number)
-        job = _with_id(each.job, job_id, "" if app == job_id else app)
-        shape = job.options[0].shape
-        key = f"{self._request.fingerprint}#{index:06}" if self._request.scope else None
-        row = {
-            "id": job_id,
-            "number": number,
-            "name": spec.name,
-            "app": app,
-            "tenant": job.tenant,
-            "user": job.user,
-            "model": job.model,
-            "state": "submitted",
-            "spec": spec.model_dump_json(exclude_none=True),
-            "gpus": shape.gpus,
-            "gpu_type": " ".join(dict.fromkeys(option.shape.accelerator for option in job.options))
-            if spec.gpu_type
-            else "",
-            "submitted_at": job.submitted_at,
-            "steps_total": job.steps_total,
-            "idempotency_key": key,
-            **_NEW,
-        }
-        return row, {"kind": SUBMISSION, "payload": line(JobSubmitted(0.0, job)), "wall": time.time()}
-
-
-_NEW: dict[str, Any] = {
-    "reason": "",
-    "held_gpus": 0,
-    "held_type": "",
-    "places": "",
-    "guaranteed": False,
-    "epoch": None,
-    "first_started_at": None,
-    "started_at": None,
-    "ended_at": None,
-    "run_seconds": 0.0,
-    "gpu_seconds": 0.0,
-    "preemptions": 0,
-    "failures": 0,
-    "steps": 0.0,
-    "resumable": False,
-    "rho": None,
-    "changed_seq": 0,
-}
-
-
-def _with_id(job: Job, job_id: str, app: str) -> Job:
-    """A copy that skips the checks, which the job has passed under its preliminary id."""
+def _with(job: Job, **changes: Any) -> Job:
+    """A copy with other values, which skips the checks that the job has passed."""
     copy = object.__new__(Job)
     for name in Job.__slots__:
-        object.__setattr__(copy, name, getattr(job, name))
-    object.__setattr__(copy, "id", job_id)
-    object.__setattr__(copy, "app", app)
+        object.__setattr__(copy, name, changes.get(name, getattr(job, name)))
     return copy
-
-
-def _next_numbers(connection: Connection, count: int) -> int:
-    """Takes this many numbers from the counter; returns the first."""
-    counters = schema.counters
-    insert_new = insert_into(connection, counters).values(name="jobs", value=0).on_conflict_do_nothing()
-    bump = update(counters).where(counters.c.name == "jobs").values(value=counters.c.value + count)
-    last = connection.scalar(bump.returning(counters.c.value))
-    if last is None:
-        connection.execute(insert_new)
-        last = connection.scalar(bump.returning(counters.c.value))
-    assert last is not None
-    return int(last) - count + 1
-
-
-def _named(ids: Sequence[str]) -> str:
-    return ids[0] if len(ids) == 1 else f"{ids[0]} ... {ids[-1]} ({len(ids):,} jobs)"
 
 
 def read_speeds(connection: Connection, models: set[str]) -> dict[str, Speeds]:

@@ -23,12 +23,17 @@ def hash_of(token: str) -> str:
 
 def job_token(secret: str, job_id: str, epoch: int) -> str:
     """The token with which one lease of a job reports its progress; it is good for nothing else."""
-    message = f"{epoch}:{job_id}".encode()
-    return hmac.new(secret.encode(), message, sha256).hexdigest()
+    message = f"{epoch}:{job_id}".encode("utf-8", "surrogatepass")
+    return f"{epoch}.{hmac.new(secret.encode(), message, sha256).hexdigest()}"
 
 
-def is_job_token(token: str, secret: str, job_id: str, epoch: int) -> bool:
-    return hmac.compare_digest(token.encode("utf-8", "surrogatepass"), job_token(secret, job_id, epoch).encode())
+def epoch_of_job_token(token: str, secret: str, job_id: str) -> int | None:
+    """The lease to which a token of this job belongs; None: it is no token of this job."""
+    digits = token.partition(".")[0]
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+        return None
+    right = job_token(secret, job_id, int(digits)).encode()
+    return int(digits) if hmac.compare_digest(token.encode("utf-8", "surrogatepass"), right) else None
 
 
 def service_secret(connection: Connection) -> str:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,11 +25,15 @@ from horae.service.store.schema import inbox
 
 T = TypeVar("T")
 BATCH_MAX = 256  # requests in one transaction
+WEIGHT_MAX = 10_000  # jobs in one transaction, unless a single request has more
 TRIES_MAX = 4  # of a transaction, while another process has the lock
 
 
 class Write(NamedTuple):
-    """A change. It checks first and writes after: raising `Refused` means that it has written nothing."""
+    """A change. It checks first and writes after: raising `Refused` means that it has written nothing.
+
+    A kind of change with a method `together` is written by one call for all that wait.
+    """
 
     apply: Callable[[Connection], Any]
     done: Future[Any]
@@ -64,6 +69,8 @@ class Writer:
     def _run(self) -> None:
         while True:
             batch, is_last = self._next_batch()
+            # A request whose client has gone before it was begun is left out; from here on it cannot be cancelled.
+            batch = [write for write in batch if write.done.set_running_or_notify_cancel()]
             if batch:
                 self._write(batch)
                 self._wake_loop()
@@ -72,10 +79,12 @@ class Writer:
 
     def _next_batch(self) -> tuple[list[Write], bool]:
         batch: list[Write] = []
+        weight = 0
         write = self._queue.get()
         while write is not None:
             batch.append(write)
-            if len(batch) == BATCH_MAX:
+            weight += getattr(write.apply, "weight", 1)
+            if len(batch) == BATCH_MAX or weight >= WEIGHT_MAX:
                 return batch, False
             try:
                 write = self._queue.get_nowait()
@@ -104,7 +113,7 @@ class Writer:
         for tries in range(TRIES_MAX):
             try:
                 with self._engine.begin() as connection:
-                    return [_apply(write, connection) for write in batch]
+                    return _apply(connection, batch)
             except (OperationalError, IntegrityError) as error:
                 if tries == TRIES_MAX - 1 or not _is_worth_retrying(error, len(batch)):
                     raise
@@ -116,9 +125,21 @@ class Writer:
             self._socket.sendto(b"\0", str(self._wake))
 
 
-def _apply(write: Write, connection: Connection) -> Any:
+def _apply(connection: Connection, batch: Sequence[Write]) -> list[Any]:
+    """The results of the changes in their order; neighbours of one kind that can be written together are."""
+    results: list[Any] = []
+    for kind, run in groupby((write.apply for write in batch), key=type):
+        changes = list(run)
+        if hasattr(kind, "together"):
+            results += kind.together(connection, changes)
+        else:
+            results += [_result(change, connection) for change in changes]
+    return results
+
+
+def _result(change: Callable[[Connection], Any], connection: Connection) -> Any:
     try:
-        return write.apply(connection)
+        return change(connection)
     except Refused as refused:
         return refused
 

@@ -28,7 +28,10 @@ from horae.service.api.job_views import WAITING, job_rows, job_view
 from horae.service.api.masking import ReasonMask
 from horae.service.api.problems import Refused
 from horae.service.api.services import Services, services
-from horae.service.api.submissions import Checker, Request, Submission, fingerprints, prepare, read_speeds
+from horae.service.api.setup_reader import Present
+from horae.service.api.submission_writes import Submission
+from horae.service.api.submissions import Checker, prepare, read_speeds
+from horae.service.job_file import Speeds
 from horae.service.models import BULK_MAX, ENDED, JobSpec, JobView, Page, State, Submitted
 
 router = APIRouter(tags=["jobs"])
@@ -67,7 +70,12 @@ async def submit(
     specs = body if isinstance(body, list) else [body]
     if not 1 <= len(specs) <= BULK_MAX:
         raise Refused(422, f"{len(specs):,} jobs in one request", remedy=f"send 1 to {BULK_MAX:,}")
-    submission = await to_thread.run_sync(_prepared, all_, who, specs, idempotency_key)
+    is_small = len(specs) == 1 and not specs[0].array and not specs[0].sweep
+    present = all_.present.if_fresh() if is_small and not specs[0].model else None
+    if present is not None:  # a thread would take longer than the checks
+        submission = _checked(all_, who, specs, idempotency_key, present, {})
+    else:
+        submission = await to_thread.run_sync(_prepared, all_, who, specs, idempotency_key)
     ids = await all_.write(submission)
     if len(ids) == 1:
         response.headers["Location"] = f"/v1/jobs/{ids[0]}"
@@ -76,15 +84,26 @@ async def submit(
 
 def _prepared(all_: Services, who: Identity, specs: Sequence[JobSpec], key: str | None) -> Submission:
     with all_.engine.connect() as connection:
-        known, now = all_.setups.read(connection), clock(connection)
+        present = all_.present.read(connection)
         speeds = read_speeds(connection, {spec.model for spec in specs if not spec.speed})
+    return _checked(all_, who, specs, key, present, speeds)
+
+
+def _checked(
+    all_: Services,
+    who: Identity,
+    specs: Sequence[JobSpec],
+    key: str | None,
+    present: Present,
+    speeds: dict[str, Speeds],
+) -> Submission:
+    known, now = present
     version, checker = all_.memory.get("checker", ("", None))
     if checker is None or version != known.version:
         checker = Checker(known.setup)
         all_.memory["checker"] = known.version, checker
     groups = prepare(specs, who, checker, now, speeds, all_.context.limits)
-    scope, fingerprint = fingerprints(who, key, specs)
-    return Submission(Request(groups, fingerprint, scope), who, all_.memory["queued"])
+    return Submission(groups, who, all_.memory["queued"], key, specs)
 
 
 @router.get("/jobs")

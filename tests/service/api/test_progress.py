@@ -1,0 +1,83 @@
+"""Reports of jobs: who may send them, what they change, and how often the log hears of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from service.api.harness import Clients, World, refused
+
+from horae.service.api.reports import POINTS_MAX
+from horae.service.api.tokens import job_token
+from horae.service.store import schema
+
+
+@pytest.fixture
+def job(world: World) -> str:
+    spec = json.dumps({"run": "x", "model": "bert", "gpus": 2, "speed": {"A100": 4.0}})
+    world.add_running("8", 5, "a0/0 a0/1", model="bert", spec=spec, steps_total=1000.0)
+    return "8"
+
+
+def report(send: Clients, job: str, token: str = "", **values: Any) -> httpx.Response:
+    body = {"epoch": 5, "steps": 10.0, **values}
+    token = token or job_token("a secret", job, body["epoch"])
+    path = f"/v1/jobs/{job}/progress"
+    return send.request("POST", path, json=body, headers={"Authorization": f"Bearer {token}"})
+
+
+def test_a_report_is_shown_and_only_news_enters_the_log(world: World, send: Clients, job: str) -> None:
+    assert report(send, job, loss=0.7).status_code == 204
+    assert world.inbox() == []
+    assert report(send, job, steps=20.0, saved=15.0, loss=0.5, resumable=True).status_code == 204
+    assert report(send, job, steps=30.0, saved=25.0, resumable=True).status_code == 204
+    assert [(kind, event.get("steps")) for kind, event in world.inbox()] == [
+        ("JobResumable", None),
+        ("JobProgressed", 15.0),
+    ]
+    shown = send("ann", "GET", f"/v1/jobs/{job}/progress").json()
+    assert (shown["steps"], shown["saved"], shown["loss"], shown["steps_total"]) == (30.0, 25.0, 0.5, 1000.0)
+    assert shown["resumable"] is True
+    assert [(point["steps"], point["loss"]) for point in shown["points"]] == [(10.0, 0.7), (20.0, 0.5)]
+
+
+def test_only_the_token_of_this_job_and_lease_is_taken(world: World, send: Clients, job: str) -> None:
+    world.add_running("9", 6, "a0/2")
+    for token in (job_token("a secret", "9", 5), job_token("a secret", job, 4), job_token("guess", job, 5), "x"):
+        refused(report(send, job, token), 401)
+    refused(report(send, job, world.tokens["olga"]), 401)
+    refused(report(send, job, epoch=4), 409)
+    refused(report(send, "77"), 409)
+    other = send.request("GET", f"/v1/jobs/{job}", headers={"Authorization": f"Bearer {job_token('a secret', job, 5)}"})
+    refused(other, 401)
+    assert world.rows(schema.progress) == []
+
+
+def test_a_measured_speed_that_differs_is_believed(world: World, send: Clients, job: str) -> None:
+    report(send, job, steps_per_second=4.2)
+    assert world.inbox() == []
+    report(send, job, steps_per_second=2.0)
+    report(send, job, steps_per_second=1.0)
+    ((kind, event),) = world.inbox()
+    assert kind == "SpeedRevised"
+    assert (event["model"], event["steps_per_second"]) == ("bert", 2.0)
+    assert event["shape"] == {"accelerator": "A100", "gpus": 2, "level": "node"}
+    (row,) = world.rows(schema.speeds)
+    assert (row.model, row.gpu_type, row.gpus, row.steps_per_second) == ("bert", "A100", 2, 2.0)
+
+
+def test_losses_are_thinned(world: World, send: Clients, job: str) -> None:
+    rows = [{"job_id": job, "steps": float(each), "wall": 0.0, "loss": 1.0} for each in range(POINTS_MAX)]
+    with world.engine.begin() as connection:
+        connection.execute(schema.points.insert(), rows)
+    report(send, job, steps=1000.0, loss=0.1)
+    points = send("ann", "GET", f"/v1/jobs/{job}/progress").json()["points"]
+    assert len(points) == POINTS_MAX // 2 + 1
+    assert (points[0]["steps"], points[-1]["steps"]) == (0.0, 1000.0)
+
+
+def test_a_report_of_nothing_possible_is_refused(send: Clients, job: str) -> None:
+    for values in ({"steps": -1}, {"saved": "x"}, {"wrong": 1}):
+        refused(report(send, job, **values), 422)
