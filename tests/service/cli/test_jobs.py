@@ -145,7 +145,7 @@ def test_show_tells_all_about_a_job(world: World) -> None:
         )
     ]  # fmt: skip
     text = answer("show", "bert")
-    assert text.startswith("1 bert\n  state       running\n")
+    assert text.startswith("1 bert\n  state      running\n")
     for part in (
         "500 of 1,000 steps, 2.5 per second, loss 0.25",
         "3 x A100 in one node",
@@ -188,6 +188,13 @@ def test_logs_of_any_size(world: World) -> None:
     assert answer("logs", "1", "--tail", "2") == "line 4998\nline 4999\n"
     assert answer("logs", "1", "--tail", "0") == ""
     assert horae("logs", "1", "--tail", "-1").complaint == "--tail: is -1; give a number of lines"
+
+
+def test_logs_of_a_job_that_has_not_started(world: World) -> None:
+    world.add()
+    outcome = horae("logs", "1")
+    assert (outcome.code, outcome.out) == (0, "")
+    assert outcome.err == "1 bert has no output: it is pending and has not started\n"
 
 
 def test_logs_are_followed_to_the_end_of_the_job(world: World) -> None:
