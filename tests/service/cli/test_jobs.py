@@ -113,18 +113,6 @@ def test_names_with_escapes_are_shown_safely(world: World) -> None:
     assert "\x1b" not in answer("show", "1")
 
 
-def test_eighty_columns_cut_no_number(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    long = {"name": "a-very-long-name-of-a-job", "user": "maximiliane", "tenant": "computer-vision"}
-    running(world, 123456, rho=12345.678, wait_seconds=987654.0, gpus=1024, held_gpus=1024, **long)
-    world.me = {"user": "root", "role": "operator", "tenant": ""}
-    lines = answer("ls").splitlines()
-    assert all(len(line) <= 80 for line in lines), lines
-    for number in ("123456", "1024/1024", "12,345.68", "11d 10h", "3m 20s"):
-        assert number in lines[1]
-    assert "…" in lines[1]
-
-
 def test_wide_characters_keep_columns_aligned(world: World) -> None:
     world.add(number=1, name="模型训练")
     world.add(number=2, name="model")

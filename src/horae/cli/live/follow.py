@@ -21,7 +21,7 @@ def follow_output(client: Client, job: str, tail_bytes: int | None = None) -> Jo
 
 
 def write(chunks: Iterable[bytes]) -> bool:
-    """Writes output of a job as it is: progress bars and colours are meant for the terminal. Returns whether any came."""
+    """Writes output of a job as it is, with its progress bars and colours. Returns whether there was any."""
     buffer = getattr(sys.stdout, "buffer", None)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     is_any = False
