@@ -210,7 +210,12 @@ def plain(model: BaseModel) -> Any:
 
 
 def missing(what: str) -> Response:
-    made = Problem(title="Not found", status=404, detail=f"there is no {what}", remedy="list them")
+    made = Problem(
+        title="Not found",
+        status=404,
+        detail=f"there is no {what}",
+        remedy=f"list them with GET /v1/{what.split(maxsplit=1)[0]}s",
+    )
     return JSONResponse(made.model_dump(), 404, media_type="application/problem+json")
 
 

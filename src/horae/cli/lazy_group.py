@@ -64,6 +64,7 @@ _LIVE = {
             "horae tenants plan jobs.csv --nodes 36x8 --goal 300 --write lab.yaml",
         ),
     ),
+    "pools": _Lazy("horae.cli.live.pools:app", "List pools and their policies."),
     "reserve": _Lazy("horae.cli.live.tenants:reserve_app", "Reserve cells for a tenant."),
     "share": _Lazy("horae.cli.live.accounts:share_app", "Show how apps and tenants were treated."),
     "usage": _Lazy("horae.cli.live.accounts:usage_app", "Show the GPU-hours that were used."),

@@ -89,6 +89,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
+        """Closes connections; `with Client() as client` does it."""
         self._connection.close()
 
     # Jobs
@@ -113,6 +114,7 @@ class Client:
         return self._answers.pages(JobView, "/jobs", {"limit": PAGE_JOBS, **filters})
 
     def job(self, job: Job) -> JobView:
+        """One job as it is now, with its job file."""
         return self._answers.one(JobView, self._connection.get(_of(job)))
 
     def find(self, name: str) -> JobView:
@@ -142,6 +144,7 @@ class Client:
         return self._answers.one(Why, self._connection.get(f"{_of(job)}/why"))
 
     def leases(self, job: Job) -> list[LeaseView]:
+        """The leases of a job: when it ran, where, and how each time ended."""
         return self._list(LeaseView, f"{_of(job)}/leases")
 
     def logs(self, job: Job, *, follow: bool = False, tail: int | None = None) -> Iterator[bytes]:
@@ -187,6 +190,7 @@ class Client:
     # The cluster and its tenants
 
     def nodes(self) -> list[NodeView]:
+        """The nodes: GPUs, health, and the jobs on them."""
         return self._list(NodeView, "/nodes")
 
     def drain(self, node: str, reason: str = "", at: str | None = None) -> bool:
@@ -199,6 +203,7 @@ class Client:
         return self._change("POST", f"/nodes/{_quoted(node)}/resume")
 
     def tenants(self) -> list[TenantView]:
+        """The tenants: weights, reserved cells, GPUs in use, queues."""
         return self._list(TenantView, "/tenants")
 
     def set_tenant(self, name: str, change: TenantChange | Mapping[str, object]) -> bool:
@@ -211,6 +216,7 @@ class Client:
         return self._change("PUT", "/reservations", {"tenants": {tenant: dict(cells)}})
 
     def pools(self) -> list[PoolView]:
+        """The pools: which policy decides for which tenants."""
         return self._list(PoolView, "/pools")
 
     def set_policy(self, pool: str, policy: str, options: Mapping[str, object] | None = None) -> bool:
@@ -250,6 +256,7 @@ class Client:
             yield from self._followed(since, job)
 
     def tokens(self) -> list[TokenView]:
+        """The tokens that the caller may see, without their secrets."""
         return self._list(TokenView, "/tokens")
 
     def create_token(
@@ -261,6 +268,7 @@ class Client:
         return self._answers.one(TokenView, self._connection.send("POST", "/tokens", request.model_dump()))
 
     def revoke_token(self, token_id: str) -> bool:
+        """Rejects requests with this token from now on."""
         return self._change("DELETE", f"/tokens/{_quoted(token_id)}")
 
     def me(self) -> Identity:

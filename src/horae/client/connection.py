@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,12 +18,22 @@ from horae.service.models import Problem
 READ_DELAYS = (0.2,)  # a request that changes nothing is sent once more
 SUBMIT_DELAYS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)  # a submission has a key, so that the service accepts it once
 DELAY_SECONDS_MAX = 10.0
+_GET = re.compile(r"\bGET /v1/(\w+)")
 NOT_ANSWERED = (0, 502, 503)  # the status of a service that is being started anew
 REMEDIES = {
     401: "set HORAE_TOKEN to a token of this service",
     403: "ask an operator of the service to do it, or for another role",
     404: "list what there is with `horae ls --all`",
     429: "wait for running jobs to end, or ask an operator for a higher limit",
+}
+
+# Lists of the API, as users of the command line know them.
+LISTS = {
+    "jobs": "horae ls --all",
+    "nodes": "horae nodes",
+    "tenants": "horae tenants ls",
+    "pools": "horae pools",
+    "tokens": "horae token ls",
 }
 
 Params = Mapping[str, object]
@@ -147,7 +158,10 @@ def problem_of(response: httpx.Response) -> ServiceError:
         said = f"the service answered {status} {response.reason_phrase}".strip()
         return ServiceError(said, remedy=remedy, status=status)
     return ServiceError(
-        problem.detail or problem.title, remedy=problem.remedy or remedy, field=problem.field or "", status=status
+        problem.detail or problem.title,
+        remedy=_GET.sub(lambda found: f"`{LISTS.get(found[1], found[0])}`", problem.remedy or remedy),
+        field=problem.field or "",
+        status=status,
     )
 
 

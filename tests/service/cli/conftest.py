@@ -18,7 +18,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeService]:
 @pytest.fixture
 def world(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """What the service knows; commands find it by HORAE_STATE."""
-    for name in ("HORAE_URL", "HORAE_TOKEN", "COLUMNS"):
+    for name in ("HORAE_URL", "HORAE_TOKEN", "COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HORAE_STATE", str(service.socket.parent))
     monkeypatch.setenv("TZ", "UTC")

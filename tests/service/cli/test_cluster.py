@@ -10,7 +10,7 @@ import pytest
 from command_line import horae
 from fake_service import World
 
-from horae.service.models import EventView, NodeView, ShareRow, TenantView, TokenView, UsageRow
+from horae.service.models import EventView, NodeView, PoolView, ShareRow, TenantView, TokenView, UsageRow
 
 AT = 1_700_000_000.0
 
@@ -29,6 +29,17 @@ def cluster(world: World) -> None:
     world.tenants = [TenantView.model_validate({"name": name, **tenant, **counts}) for name in ("nlp", "vision")]
     share = {"jobs": 3, "running": 2, "finished": 1, "gpu_hours": 1234.5, "share": 0.5, "weight_share": 0.25}
     rest = {"rho_mean": 1.5, "rho_max": None, "guaranteed_gpu_hours": 1000.0, "waited_for_own_cells_seconds": 5.0}
+    world.pools = [
+        PoolView(
+            name="nlp",
+            policy="las",
+            options={"limits": [3600, 36000]},
+            cadence="rounds",
+            round_seconds=300.0,
+            tenants=["nlp"],
+        ),
+        PoolView(name="spare", policy="fifo", options={}, cadence="events", round_seconds=0.0, tenants=[]),
+    ]
     world.shares = [
         ShareRow.model_validate({"name": name, "tenant": name, **share, **rest}) for name in ("nlp", "vision")
     ]
@@ -59,6 +70,7 @@ def answer(*arguments: object) -> str:
 LISTS: dict[str, tuple[str, list[str], str]] = {  # first row of the table; heading only in wide; first field in JSON
     "nodes": ("a1 A100 5 2 1 8 healthy 1 2", ["DRAIN AT", "UNUSABLE GPUS"], "name"),
     "tenants ls": ("nlp 2 5 4 2 1 las A100.node=1", ["QUOTA"], "name"),
+    "pools": ("nlp las limits=3600 36000 every 5m 00s nlp", [], "name"),
     "share": ("nlp nlp 3 2 1,234.5 50.0% 25.0% 1.50 -", ["FINISHED", "GUARANTEED", "WAITED"], "name"),
     "usage": ("2026-11 nlp 12.2 3", [], "month"),
     "history": ("3 bert ada nlp failed 8 A100 - 2h 05m 1m 05s 2023-11-14 22:13:20 exit code 1", ["GPU-HOURS"], "id"),
@@ -86,7 +98,16 @@ def test_lists_in_every_form(command: str) -> None:
 @pytest.mark.parametrize("command", LISTS)
 @pytest.mark.parametrize("output", ["table", "json", "csv"])
 def test_empty_lists_are_no_error(world: World, command: str, output: str) -> None:
-    for kind in (world.jobs, world.nodes, world.tenants, world.shares, world.usage, world.events, world.tokens):
+    for kind in (
+        world.jobs,
+        world.nodes,
+        world.tenants,
+        world.pools,
+        world.shares,
+        world.usage,
+        world.events,
+        world.tokens,
+    ):
         kind.clear()
     assert answer(*command.split(), "-o", output)
 
@@ -108,7 +129,7 @@ def test_nodes_are_drained_and_resumed(world: World) -> None:
     answer("node", "drain", "a1", "--at", "12h")
     assert world.asked[-1].body == {"reason": "", "at": "12h"}
     assert answer("node", "resume", "a1") == "a1: resume accepted\n"
-    assert horae("node", "drain", "a9").complaint == "there is no node 'a9'; list them"
+    assert horae("node", "drain", "a9").complaint == "there is no node 'a9'; list them with `horae nodes`"
 
 
 def test_top_is_one_screen() -> None:
@@ -179,5 +200,5 @@ def test_a_token_is_shown_once(world: World) -> None:
     assert json.loads(answer("token", "create", "ci", "-o", "json"))["token"] == "secret"
     assert "secret" not in answer("token", "ls")
     assert answer("token", "revoke", "t1") == "t1: revoked\n"
-    assert horae("token", "revoke", "x").complaint == "there is no token 'x'; list them"
+    assert horae("token", "revoke", "x").complaint == "there is no token 'x'; list them with `horae token ls`"
     assert horae("token", "create", "ci", "--role", "king").complaint.startswith("role: is 'king'; ")

@@ -113,18 +113,6 @@ def test_names_with_escapes_are_shown_safely(world: World) -> None:
     assert "\x1b" not in answer("show", "1")
 
 
-def test_eighty_columns_cut_no_number(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    long = {"name": "a-very-long-name-of-a-job", "user": "maximiliane", "tenant": "computer-vision"}
-    running(world, 123456, rho=12345.678, wait_seconds=987654.0, gpus=1024, held_gpus=1024, **long)
-    world.me = {"user": "root", "role": "operator", "tenant": ""}
-    lines = answer("ls").splitlines()
-    assert all(len(line) <= 80 for line in lines), lines
-    for number in ("123456", "1024/1024", "12,345.68", "11d 10h", "3m 20s"):
-        assert number in lines[1]
-    assert "…" in lines[1]
-
-
 def test_wide_characters_keep_columns_aligned(world: World) -> None:
     world.add(number=1, name="模型训练")
     world.add(number=2, name="model")
@@ -145,7 +133,7 @@ def test_show_tells_all_about_a_job(world: World) -> None:
         )
     ]  # fmt: skip
     text = answer("show", "bert")
-    assert text.startswith("1 bert\n  state       running\n")
+    assert text.startswith("1 bert\n  state      running\n")
     for part in (
         "500 of 1,000 steps, 2.5 per second, loss 0.25",
         "3 x A100 in one node",
@@ -188,6 +176,13 @@ def test_logs_of_any_size(world: World) -> None:
     assert answer("logs", "1", "--tail", "2") == "line 4998\nline 4999\n"
     assert answer("logs", "1", "--tail", "0") == ""
     assert horae("logs", "1", "--tail", "-1").complaint == "--tail: is -1; give a number of lines"
+
+
+def test_logs_of_a_job_that_has_not_started(world: World) -> None:
+    world.add()
+    outcome = horae("logs", "1")
+    assert (outcome.code, outcome.out) == (0, "")
+    assert outcome.err == "1 bert has no output: it is pending and has not started\n"
 
 
 def test_logs_are_followed_to_the_end_of_the_job(world: World) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +29,11 @@ from horae.service.models import EventView, NodeView
 def command(*words: str) -> Iterator[subprocess.Popen[str]]:
     """A command in a process of its own, which a test can interrupt."""
     started = subprocess.Popen(
-        [sys.executable, "-m", "horae", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "horae", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
     )
     try:
         yield started
@@ -35,17 +42,40 @@ def command(*words: str) -> Iterator[subprocess.Popen[str]]:
         started.communicate()
 
 
+def on_terminal(columns: int, *words: str) -> str:
+    """What a command writes to a terminal of this width."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    with subprocess.Popen([sys.executable, "-m", "horae", *words], stdout=theirs, env={**os.environ}) as started:
+        os.close(theirs)
+        assert started.wait(HANG_SECONDS) == 0
+    text = os.read(ours, 100_000).decode()
+    os.close(ours)
+    return text
+
+
 def interrupted(started: subprocess.Popen[str]) -> tuple[int, str, str]:
     started.send_signal(signal.SIGINT)
     out, err = started.communicate(timeout=HANG_SECONDS)
     return started.returncode, out, err
 
 
+def test_eighty_columns_cut_no_number(world: World) -> None:
+    numbers = {"number": 123456, "rho": 12345.678, "wait_seconds": 987654.0, "gpus": 1024, "held_gpus": 1024}
+    names = {"name": "a-very-long-name-of-a-job", "user": "maximiliane", "tenant": "computer-vision"}
+    world.add(**numbers, **names, state="running", places=["n1/0"], run_seconds=200.0)
+    lines = on_terminal(80, "ls", "--all").splitlines()
+    assert [len(line) <= 80 for line in lines] == [True, True], lines
+    for number in ("123456", "1024/1024", "12,345.68", "11d 10h", "3m 20s"):
+        assert number in lines[1]
+    assert "a-ver…" in lines[1]
+
+
 def test_watch_goes_on_until_ctrl_c(world: World) -> None:
     world.add()
     world.faults += [status(200, b'{"user": "ada"}')]
     with command("ls", "--watch") as started:
-        wait_until(lambda: len(world.requests("GET", "/jobs")) >= 2)
+        wait_until(lambda: len(world.requests("GET", "/jobs")) >= 3)  # two are printed, whatever the third does
         code, out, err = interrupted(started)
     assert (code, err) == (0, "")
     assert out.count("ID  NAME") >= 2

@@ -20,16 +20,19 @@ def follow_output(client: Client, job: str, tail_bytes: int | None = None) -> Jo
     return client.wait(job)
 
 
-def write(chunks: Iterable[bytes]) -> None:
-    """Writes output of a job as it is: progress bars and colours are meant for the terminal."""
+def write(chunks: Iterable[bytes]) -> bool:
+    """Writes output of a job as it is, with its progress bars and colours. Returns whether there was any."""
     buffer = getattr(sys.stdout, "buffer", None)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    is_any = False
     for chunk in chunks:
+        is_any = is_any or bool(chunk)
         if buffer is None:
             sys.stdout.write(decoder.decode(chunk))
         else:
             buffer.write(chunk)
         sys.stdout.flush()
+    return is_any
 
 
 def report_end(job: JobView) -> None:

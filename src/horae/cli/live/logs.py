@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -11,6 +12,8 @@ from horae.cli.live.follow import follow_output, report_end, write
 from horae.cli.text import examples
 from horae.client import Client
 from horae.model.errors import InputError
+from horae.model.safe_text import printable
+from horae.service.models import JobView
 
 app = typer.Typer(add_completion=False)
 LINE_BYTES = 200  # of one line, as a first guess
@@ -32,7 +35,13 @@ def logs(
         if follow:
             _follow(client, found.id, None if text is None else len(text))
         else:
-            write(client.logs(found) if text is None else [text])
+            _write(client, found, text)
+
+
+def _write(client: Client, job: JobView, text: bytes | None) -> None:
+    is_any = write(client.logs(job) if text is None else [text])
+    if not is_any and text is None and job.first_started_at is None:
+        print(printable(f"{job.id} {job.name} has no output: it is {job.state} and has not started"), file=sys.stderr)
 
 
 def _follow(client: Client, job: str, tail_bytes: int | None) -> None:

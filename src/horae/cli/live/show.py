@@ -16,12 +16,12 @@ from horae.cli.live.times import NONE, ago, duration, local
 from horae.cli.output import Output, OutputFormat
 from horae.cli.text import examples
 from horae.client import Client
-from horae.client.job_files import to_send
 from horae.model.safe_text import printable
 from horae.service.models import JobView, LeaseView
 
 app = typer.Typer(add_completion=False)
 LEASES_MAX = 10
+SHOWN_BEFORE = ("name", "tenant", "user", "gpus", "app")  # fields of a job file that are shown as facts of the job
 
 
 def _ran(lease: LeaseView) -> str:
@@ -55,7 +55,9 @@ def show(job: JobArgument, output: Output = OutputFormat.TABLE) -> None:
 def describe(job: JobView, leases: list[LeaseView], now: float) -> list[str]:
     """The lines that are shown."""
     lines = [f"{printable(job.id)} {printable(job.name)}"]
-    lines += [f"  {name:<12}{printable(text)}" for name, text in _facts(job, now) if text]
+    facts = [(name, text) for name, text in _facts(job, now) if text]
+    width = max(len(name) for name, _ in facts)
+    lines += [f"  {name:<{width}}  {printable(text)}" for name, text in facts]
     if leases:
         lines += ["", *table(leases[-LEASES_MAX:], LEASE_COLUMNS)]
         if len(leases) > LEASES_MAX:
@@ -68,20 +70,25 @@ def _facts(job: JobView, now: float) -> Iterator[tuple[str, str]]:
     yield "owner", f"{job.user} of tenant {job.tenant}, app {job.app}"
     yield "GPUs", f"{job.held_gpus} of {job.gpus}, {job.gpu_type or 'any type'}" + _guarantee(job)
     yield "places", " ".join(job.places)
-    yield "submitted", f"{local(job.submitted_at)} ({ago(job.submitted_at, now)})"
-    if job.first_started_at is not None:
-        yield "started", f"{local(job.first_started_at)} ({ago(job.first_started_at, now)})"
-    if job.ended_at is not None:
-        yield "ended", f"{local(job.ended_at)} ({ago(job.ended_at, now)})"
+    yield "submitted", _when(job.submitted_at, now)
+    yield "started", _when(job.first_started_at, now)
+    yield "ended", _when(job.ended_at, now)
     yield "waited", duration(job.wait_seconds)
     yield "ran", f"{duration(job.run_seconds)}, {job.gpu_seconds / 3600:,.2f} GPU-hours"
     yield "preempted", f"{job.preemptions:,} times, {job.failures:,} failures"
     yield "progress", _progress(job)
     yield "rho", "" if job.rho is None else rho(job)
     if job.spec is not None:
-        for name, value in to_send(job.spec).items():
-            if name not in ("name", "tenant", "gpus", "app"):
+        for name, value in job.spec.model_dump(mode="json", exclude_defaults=True).items():
+            if name not in SHOWN_BEFORE:
                 yield name, cell(value)
+
+
+def _when(at: float | None, now: float) -> str:
+    if at is None:
+        return ""
+    date, distance = local(at), ago(at, now)
+    return date if date == distance else f"{date} ({distance})"
 
 
 def _guarantee(job: JobView) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -41,9 +40,7 @@ def table(rows: Sequence[Row], columns: Sequence[Column[Row]], width: int | None
 
 def terminal_width() -> int | None:
     """The columns of the terminal; None where the output is a file or a pipe, in which nothing is cut."""
-    if os.environ.get("COLUMNS", "").isdigit() or sys.stdout.isatty():
-        return shutil.get_terminal_size().columns
-    return None
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def cut(text: str, width: int) -> str:
