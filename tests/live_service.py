@@ -123,6 +123,6 @@ def train(steps: int, pace: float, every: float = 1.0) -> str:
     return f"{sys.executable} {TRAINER} --steps {steps} --pace {pace} --every {every}"
 
 
-def wait_for(client: Client, states: Sequence[str], is_enough: Callable[[list[str]], bool] = all) -> None:
+def wait_for(client: Client, states: Sequence[str], is_enough: Callable[[list[bool]], bool] = all) -> None:
     """Waits until all jobs are in one of these states."""
     wait_until(lambda: is_enough([job.state in states for job in client.jobs()]), 0.3)

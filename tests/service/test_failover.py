@@ -1,4 +1,7 @@
-"""Two services on one PostgreSQL: the leader is killed, or stopped and woken. The standby decides, no job runs twice."""
+"""Two services on one PostgreSQL: the leader is killed, or stopped and woken.
+
+The standby decides, and no job runs twice.
+"""
 
 from __future__ import annotations
 

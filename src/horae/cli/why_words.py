@@ -30,7 +30,3 @@ def several(names: Sequence[str]) -> str:
     """The first names, and how many there are besides."""
     more = f" and {len(names) - NAMES_MAX:,} more" if len(names) > NAMES_MAX else ""
     return ", ".join(names[:NAMES_MAX]) + more
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

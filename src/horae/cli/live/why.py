@@ -13,10 +13,10 @@ from horae.cli.live.plain import plain
 from horae.cli.live.times import local
 from horae.cli.output import Output, OutputFormat
 from horae.cli.text import examples
-from horae.cli.why_words import STORY_MAX, count, several, state_in_words
+from horae.cli.why_words import STORY_MAX, several, state_in_words
 from horae.client import Client
 from horae.model.errors import InputError
-from horae.model.safe_text import printable
+from horae.model.safe_text import counted, printable
 from horae.service.models import Holder, Why
 
 app = typer.Typer(add_completion=False)
@@ -62,7 +62,7 @@ def describe(item: Why) -> list[str]:
     if item.holders:
         lines.append(f"  held by   {several([_holder(holder) for holder in item.holders])}")
     if item.ahead:
-        lines.append(f"  ahead     {count(len(item.ahead), 'job')} of the same queue: {several(item.ahead)}")
+        lines.append(f"  ahead     {counted(len(item.ahead), 'job')} of the same queue: {several(item.ahead)}")
     lines += _more(item)
     if item.unblocked_by:
         lines.append(f"  unblocks  {_unblocks(item.unblocked_by)}")
@@ -90,4 +90,4 @@ def _unblocks(leaving: list[Holder]) -> str:
 
 def _holder(holder: Holder) -> str:
     ends = "end unknown" if holder.ends_at is None else f"believed until {local(holder.ends_at)}"
-    return f"{holder.job_id} ({count(holder.gpus, 'GPU')} since {local(holder.since)}, {ends})"
+    return f"{holder.job_id} ({counted(holder.gpus, 'GPU')} since {local(holder.since)}, {ends})"
