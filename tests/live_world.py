@@ -28,7 +28,7 @@ from horae.service.loop.questions import Questions
 from horae.service.loop.recovery import begin, rebuild
 from horae.service.models import JobSpec
 from horae.service.store.database import reading, writing
-from horae.service.store.leadership import take_lead
+from horae.service.store.leadership import raise_term, take_lead
 from horae.service.store.schema import counters, inbox, jobs
 
 
@@ -141,11 +141,12 @@ class LiveEngine:
         return [self.dead[command.job_id]]
 
 
-def start_loop(database: Database, engine: LiveEngine, setup: Setup, folder: Path) -> Loop:
+def start_loop(database: Database, engine: LiveEngine, setup: Setup, folder: Path, used_term: int = 0) -> Loop:
     """A new process of the loop: it leads, recovers and has written its first snapshot."""
     clocks = engine.world.clocks()
     leadership = take_lead(database, "test", "", LogClock(None, clocks).read(), at_once=True)
     assert leadership is not None
+    leadership = raise_term(database, leadership, used_term)
     clock = engine.clock = LogClock(leadership.last, clocks)
     rebuilt = rebuild(database)
     scheduler = begin(database, leadership, setup, clock) if rebuilt is None else rebuilt.scheduler

@@ -11,8 +11,9 @@ from sqlalchemy import Engine, select
 
 from horae.model.events import Ending
 from horae.model.setup import PoolSpec, Setup
+from horae.service.backup import backup, restore
 from horae.service.models import JobSpec
-from horae.service.store.database import open_database, reading
+from horae.service.store.database import open_database, reading, sqlite_url
 from horae.service.store.migrate import migrate
 from horae.service.store.schema import inbox, jobs, leases, usage
 
@@ -101,3 +102,31 @@ def test_a_waiting_job_is_cancelled_at_once(database: Engine, tmp_path: Path) ->
     cancel(database, first)
     run_until_quiet(loop)
     assert states(database) == {first: "cancelled", second: "running", third: "cancelled"}
+
+
+def test_after_the_restore_of_an_old_backup_all_running_jobs_are_adopted(tmp_path: Path) -> None:
+    store, copy = tmp_path / "store.db", tmp_path / "copy.db"
+    database = open_database(sqlite_url(store))
+    migrate(database)
+    engine = LiveEngine(World())
+    loop = start_loop(database, engine, SETUP, tmp_path)
+    submit(database, JobSpec(name="old", run="true", gpus=2))
+    run_until_quiet(loop)
+    backup(tmp_path, copy)
+    submit(database, *[JobSpec(name="young", run="true", gpus=2, tenant="nlp")] * 2)
+    run_until_quiet(loop)
+    ran = dict(engine.running)
+    assert len(ran) == 3
+    database.dispose()
+    restore(tmp_path, copy)
+    database = open_database(sqlite_url(store))
+    loop = start_loop(database, engine, SETUP, tmp_path, used_term=2)
+    run_until_quiet(loop)
+    assert engine.running == ran, "nothing was stopped or started"
+    with reading(database) as connection:
+        rows = {row.id: (row.name, row.tenant, row.state) for row in connection.execute(select(jobs))}
+    assert rows == {"1": ("old", "default", "running"), **dict.fromkeys("23", ("young", "nlp", "running"))}
+    for job_id in ran:
+        engine.end(job_id)
+    run_until_quiet(loop)
+    assert set(states(database).values()) == {"finished"}

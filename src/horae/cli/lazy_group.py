@@ -94,6 +94,8 @@ _LIVE = {
 COMMANDS = {
     "up": _Lazy("horae.cli.up:app", "Run the service: schedule jobs on this machine."),
     **_LIVE,
+    "backup": _Lazy("horae.cli.backup:backup_app", "Write a copy of the store while the service runs."),
+    "restore": _Lazy("horae.cli.backup:restore_app", "Put a copy of the store back."),
     "simulate": _Lazy("horae.cli.simulate:simulate_app", "Run one or more policies on a cluster and a workload."),
     "compare": _Lazy("horae.cli.compare:app", "Compare policies on a trace, with intervals and plots."),
     "demo": _Lazy("horae.cli.simulate:demo_app", "Four policies on the sample cluster and workload."),

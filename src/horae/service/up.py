@@ -55,10 +55,17 @@ class Child:
     def start(self) -> None:
         self.started_at = time.monotonic()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", *self.command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+            [sys.executable, "-m", *self.command], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert self.process.stdout is not None
         os.set_blocking(self.process.stdout.fileno(), False)
+
+    def let_go(self) -> None:
+        """Lets a process that waits for its turn begin."""
+        assert self.process is not None and self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(b"\n")
+            self.process.stdin.flush()
 
     def has_said(self, word: str) -> bool:
         """Whether the process has printed this line."""
@@ -83,6 +90,7 @@ class Child:
         if self.process is None:
             if now >= self.restart_at:
                 self.start()
+                self.let_go()
             return
         code = self.process.poll()
         if code is None:
@@ -124,6 +132,8 @@ def run(config: ServiceConfig, *, standby: bool = False, stop_jobs: bool = False
     try:
         for child in children:
             child.start()
+        for child in children:
+            child.let_go()
             child.wait_until_ready(lambda: bool(asked))
         if not asked:
             for line in _greeting(config):

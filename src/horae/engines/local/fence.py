@@ -40,6 +40,12 @@ class FenceRecord:
     process: ProcessId
 
 
+def term_on_record(folder: Path) -> int:
+    """The highest term that has used an engine's folder; 0 for a new one."""
+    found = read_record(FenceRecord, folder / "fence")
+    return 0 if found is None else found.term
+
+
 class Fence:
     def __init__(self, folder: Path, term: int, patience_seconds: float = _PATIENCE_SECONDS) -> None:
         """Takes over the folder; raises Fenced if a service of a higher term has it."""

@@ -166,3 +166,12 @@ def spoil_half_a_line(path: Path) -> None:
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
         if file.read(1) not in (b"", b"\n"):
             file.write(b" cut\n")
+
+
+def highest_number(engine: Path) -> int:
+    """The highest number that begins the id of a job with a folder here, as in `17` and `17_3`; 0: none."""
+    try:
+        names = [each.name.partition("_")[0] for each in (engine / "jobs").iterdir()]
+    except OSError:
+        return 0
+    return max((int(name) for name in names if name.isascii() and name.isdecimal()), default=0)

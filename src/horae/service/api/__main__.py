@@ -25,6 +25,7 @@ def main(path: Path) -> None:
     end_with_parent()
     config = load_config(path)
     state = config.state
+    sys.stdin.readline()  # everything is imported: serve as soon as the loop leads
     _operator_token(open_database(config.store), state)
     context = Context(
         url=config.store,

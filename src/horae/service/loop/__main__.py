@@ -17,6 +17,8 @@ import structlog
 from sqlalchemy import Engine as Database
 
 from horae.engines.local.engine import LocalEngine
+from horae.engines.local.fence import term_on_record
+from horae.engines.local.job_files import highest_number
 from horae.model.errors import HoraeError, InputError
 from horae.service.api.tokens import job_token
 from horae.service.changes import changes
@@ -27,9 +29,9 @@ from horae.service.local_jobs import LocalJobs, runs_as_root
 from horae.service.loop.loop import Loop
 from horae.service.loop.questions import Questions
 from horae.service.loop.recovery import begin, rebuild
-from horae.service.store.database import StoreUnavailable, TermEnded, open_database, reading
-from horae.service.store.leadership import Leadership, Renewal, resign, take_lead
-from horae.service.store.log import get_meta
+from horae.service.store.database import StoreUnavailable, TermEnded, open_database, writing
+from horae.service.store.leadership import Leadership, Renewal, confirm_lead, raise_term, resign, take_lead
+from horae.service.store.log import get_meta, raise_counter
 from horae.service.store.migrate import migrate
 
 POLL_SECONDS = 0.2
@@ -60,14 +62,16 @@ def main(path: Path) -> int:
 
 
 def _run(config: ServiceConfig, database: Database) -> None:
-    leadership = _lead(config, database)
+    leadership = raise_term(database, _lead(config, database), term_on_record(config.state / "engine"))
     renewal = None if config.is_embedded else Renewal(database, leadership.term)
     clock = LogClock(leadership.last)
     rebuilt = rebuild(database)
     scheduler = begin(database, leadership, config.setup, clock) if rebuilt is None else rebuilt.scheduler
     for problem in () if rebuilt is None else rebuilt.problems:
         log.error("a snapshot cannot be used", problem=problem)
-    with reading(database) as connection:
+    with writing(database) as connection:
+        confirm_lead(connection, leadership.term, clock.read())
+        raise_counter(connection, "jobs", highest_number(config.state / "engine"))
         secret = get_meta(connection, "secret") or ""
     url = f"http://{config.host}:{config.port}"
 

@@ -58,6 +58,20 @@ def take_lead(
         return Leadership(term, incarnation, ClockReading(row.at, row.boot_id, row.boot_seconds, row.wall))
 
 
+def raise_term(engine: Engine, lead: Leadership, used_term: int) -> Leadership:
+    """The same lead under a term above one that was used before: an older copy of the store had forgotten it."""
+    if lead.term > used_term:
+        return lead
+    term = used_term + 1
+    with writing(engine) as connection:
+        raised = connection.execute(
+            update(leader).where(leader.c.term == lead.term).values(term=term, incarnation=max(term, lead.incarnation))
+        )
+        if raised.rowcount != 1:
+            raise TermEnded(f"term {lead.term} has ended: another process leads")
+    return lead._replace(term=term, incarnation=max(term, lead.incarnation))
+
+
 def confirm_lead(connection: Connection, term: int, clock: ClockReading) -> None:
     """Renews the lead as part of a transaction; raises `TermEnded` if it is lost."""
     now = database_time(connection)

@@ -7,12 +7,12 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Engine, delete, func, insert, select
+from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 
 from horae.journal import JournalEntry, count_line, event_of
 from horae.model.serialization import Plain
 from horae.service.store.database import reading
-from horae.service.store.schema import events, meta, snapshots
+from horae.service.store.schema import counters, events, meta, snapshots
 
 SNAPSHOTS_KEPT = 3
 
@@ -89,3 +89,12 @@ def get_meta(connection: Connection, key: str) -> str | None:
 def set_meta(connection: Connection, key: str, value: str) -> None:
     connection.execute(delete(meta).where(meta.c.key == key))
     connection.execute(insert(meta).values(key=key, value=value))
+
+
+def raise_counter(connection: Connection, name: str, used: int) -> None:
+    """Makes sure that no number up to this one is given out again; an older copy of the store may have forgotten it."""
+    value = connection.execute(select(counters.c.value).where(counters.c.name == name)).scalar()
+    if value is None:
+        connection.execute(insert(counters).values(name=name, value=used))
+    elif value < used:
+        connection.execute(update(counters).where(counters.c.name == name).values(value=used))
