@@ -23,6 +23,7 @@ from contextlib import suppress
 from errno import EDQUOT, EFBIG, ENOSPC
 from math import isfinite
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, NamedTuple, Self, get_args
 
 from horae.model.commands import CallForBids
@@ -40,6 +41,52 @@ _FULL = (ENOSPC, EDQUOT, EFBIG)
 _EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
 
 
+class JournalLines:
+    """The lines of a log: one per event, and those of its effects.
+
+    A decision equal to the last one of its pool is omitted.
+    """
+
+    def __init__(self, last_decisions: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._last_decision = dict(last_decisions)
+
+    def event(self, event: Event) -> str:
+        return line_of({"event": type(event).__name__, **to_plain(event)})
+
+    def effects(self, reaction: Reaction) -> list[str]:
+        lines = [self._round(round_) for round_ in reaction.rounds]
+        lines += [{"command": type(command).__name__, **to_plain(command)} for command in reaction.commands]
+        lines += [{"notice": type(notice).__name__, **to_plain(notice)} for notice in reaction.notices]
+        return [line_of(line) for line in lines]
+
+    def forget_decisions(self) -> None:
+        """Makes the next lines readable without those before, as after a snapshot."""
+        self._last_decision.clear()
+
+    def _round(self, round_: Round) -> dict[str, Plain]:
+        line = round_to_plain(round_)
+        text = json.dumps(line["decision"])
+        if self._last_decision.get(round_.pool) == text:
+            del line["decision"]
+        self._last_decision[round_.pool] = text
+        return line
+
+
+def line_of(line: Mapping[str, Plain]) -> str:
+    return json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n"
+
+
+def header_line(setup: Setup, origin: str = "") -> str:
+    """The first line: the setup and, where it is known, the date and time of second 0."""
+    dated = {"origin": origin} if origin else {}
+    return line_of({"journal": VERSION, "setup": to_plain(setup), **dated})
+
+
+def count_line(effects: int) -> str:
+    """The line between an event and its effects."""
+    return line_of({"effects": effects})
+
+
 class JournalWriter:
     """Writes the record of a run. With `flush`, every event reaches the file before it is acted upon.
 
@@ -49,7 +96,7 @@ class JournalWriter:
     def __init__(self, file: IO[str], *, flush: bool = False) -> None:
         self.file = file
         self._flush = flush
-        self._last_decision: dict[str, str] = {}
+        self._lines = JournalLines()
 
     def __enter__(self) -> Self:
         return self
@@ -63,13 +110,12 @@ class JournalWriter:
 
     def open(self, setup: Setup, origin: str = "") -> None:
         """Begins with the setup and, where it is known, the date and time of second 0."""
-        dated = {"origin": origin} if origin else {}
-        self._write({"journal": VERSION, "setup": to_plain(setup), **dated})
+        self._write_text(header_line(setup, origin))
 
     def go_on(self, file: IO[str], last_decisions: Mapping[str, str]) -> None:
         """Continues in this file; from here on events are live."""
         self.file, self._flush = file, True
-        self._last_decision = dict(last_decisions)
+        self._lines = JournalLines(last_decisions)
 
     def flush(self) -> None:
         self._flush_file()
@@ -81,29 +127,14 @@ class JournalWriter:
             raise _unwritable(error, self._name()) from None
 
     def heard(self, event: Event) -> None:
-        self._write({"event": type(event).__name__, **to_plain(event)})
+        self._write_text(self._lines.event(event))
         if self._flush:
             self._flush_file()
 
     def reacted(self, event: Event, reaction: Reaction) -> None:
-        lines = [self._round(round_) for round_ in reaction.rounds]
-        lines += [{"command": type(command).__name__, **to_plain(command)} for command in reaction.commands]
-        lines += [{"notice": type(notice).__name__, **to_plain(notice)} for notice in reaction.notices]
+        lines = self._lines.effects(reaction)
         if lines:
-            self._write({"effects": len(lines)}, *lines)
-
-    def _round(self, round_: Round) -> dict[str, Plain]:
-        """A round as plain data; a decision equal to the last one of its pool is omitted."""
-        line = round_to_plain(round_)
-        text = json.dumps(line["decision"])
-        if self._last_decision.get(round_.pool) == text:
-            del line["decision"]
-        self._last_decision[round_.pool] = text
-        return line
-
-    def _write(self, *lines: Mapping[str, Plain]) -> None:
-        texts = [json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n" for line in lines]
-        self._write_text("".join(texts))
+            self._write_text("".join([count_line(len(lines)), *lines]))
 
     def _write_text(self, text: str) -> None:
         try:
@@ -264,16 +295,22 @@ def _entries(numbered: Iterator[tuple[int, str]], name: str) -> Iterator[Journal
         if "event" in plain:
             if event is not None:
                 yield JournalEntry(number, event, tuple(led_to))
-            kind = _EVENTS.get(str(plain.pop("event")))
-            if kind is None:
-                raise JournalError("unknown kind of event", file=name, line=line_number, remedy="use a newer Horae")
-            event, number, led_to = _decode(kind, plain, name, line_number), line_number, []
-            if not isfinite(event.at):
-                raise JournalError(f"is {event.at}", file=name, line=line_number, field="at", remedy=_DAMAGED)
+            event, number, led_to = event_of(plain, name, line_number), line_number, []
         else:
             led_to.append(line)
     if event is not None:
         yield JournalEntry(number, event, tuple(led_to))
+
+
+def event_of(line: dict[str, Plain], name: str, number: int) -> Event:
+    """The event of a line that has been read as JSON."""
+    kind = _EVENTS.get(str(line.pop("event")))
+    if kind is None:
+        raise JournalError("unknown kind of event", file=name, line=number, remedy="use a newer Horae")
+    event: Event = _decode(kind, line, name, number)
+    if not isfinite(event.at):
+        raise JournalError(f"is {event.at}", file=name, line=number, field="at", remedy=_DAMAGED)
+    return event
 
 
 def _load(line: str, name: str, number: int) -> dict[str, Plain]:

@@ -38,6 +38,7 @@ from horae.model.events import (
     JobPhase,
     JobProgressed,
     JobReleased,
+    JobResumable,
     JobStarted,
     JobSubmitted,
     LeaseAdopted,
@@ -45,6 +46,7 @@ from horae.model.events import (
     Phase,
     PolicyChanged,
     Running,
+    SchedulerRestarted,
     SpeedRevised,
     Surveyed,
     TenantChange,
@@ -123,6 +125,8 @@ EVENTS: dict[type, st.SearchStrategy[Any]] = {
     CurveRevised: st.builds(CurveRevised, times, names, st.builds(Curve, amounts, amounts, amounts)),
     SpeedRevised: st.builds(SpeedRevised, times, names, shapes, amounts),
     Surveyed: st.builds(Surveyed, times, st.lists(runs, max_size=3).map(tuple)),
+    SchedulerRestarted: st.builds(SchedulerRestarted, times, counts),
+    JobResumable: st.builds(JobResumable, times, names),
     Tick: st.builds(Tick, times),
 }
 COMMANDS: dict[type, st.SearchStrategy[Any]] = {

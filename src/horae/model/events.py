@@ -103,6 +103,13 @@ class JobEnded(NamedTuple):
     message: str = ""
 
 
+class JobResumable(NamedTuple):
+    """The job has shown that it resumes from checkpoints, so that it may be preempted from now on."""
+
+    at: float
+    job_id: str
+
+
 class NodeChanged(NamedTuple):
     at: float
     node: str
@@ -218,6 +225,16 @@ class LeaseAdopted(NamedTuple):
     cells: tuple[str, ...] = ()  # by GPU: the level of the cell that held it, as in `Start`; empty: not known
 
 
+class SchedulerRestarted(NamedTuple):
+    """A new process continues this log, and the cluster may have changed meanwhile.
+
+    Nothing starts before a survey has reported what runs; epochs from now on differ from all that were used before.
+    """
+
+    at: float
+    incarnation: int
+
+
 class Tick(NamedTuple):
     """All events of this instant have been delivered: make the decisions that are due."""
 
@@ -233,6 +250,7 @@ Event: TypeAlias = (
     | JobPhase
     | JobProgressed
     | JobEnded
+    | JobResumable
     | NodeChanged
     | GpuChanged
     | ClusterChanged
@@ -243,5 +261,6 @@ Event: TypeAlias = (
     | CurveRevised
     | SpeedRevised
     | Surveyed
+    | SchedulerRestarted
     | Tick
 )

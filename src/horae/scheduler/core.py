@@ -25,9 +25,11 @@ from horae.model.events import (
     JobCancelled,
     JobHeld,
     JobReleased,
+    JobResumable,
     JobSubmitted,
     NodeChanged,
     PolicyChanged,
+    SchedulerRestarted,
     SpeedRevised,
     TenantsChanged,
     Tick,
@@ -45,7 +47,7 @@ from horae.model.view import View
 from horae.scheduler.administration import Administration
 from horae.scheduler.auctions import Auctions, hear, heard
 from horae.scheduler.dry_run import prospect_of
-from horae.scheduler.dump import dump, restore, setup_of
+from horae.scheduler.dump import dump, present_setup, restore, setup_of
 from horae.scheduler.engine_events import EngineEvents
 from horae.scheduler.execution import Execution
 from horae.scheduler.explain import Scene, blocker, explain
@@ -139,6 +141,7 @@ class Scheduler:
             JobCancelled: requests.on_cancelled,
             JobHeld: requests.on_held,
             JobReleased: requests.on_released,
+            JobResumable: requests.on_resumable,
             **self._facts.handlers,
             NodeChanged: self.hardware.on_node,
             GpuChanged: self.hardware.on_gpu,
@@ -148,6 +151,7 @@ class Scheduler:
             BidGiven: self._on_bid,
             CurveRevised: self._on_curve,
             SpeedRevised: self._on_speed,
+            SchedulerRestarted: self._on_restarted,
             Tick: self._on_tick,
         }
 
@@ -317,6 +321,12 @@ class Scheduler:
 
     # Time
 
+    def _on_restarted(self, event: SchedulerRestarted, now: float) -> bool:
+        if event.incarnation <= self.setup.incarnation:
+            return False
+        self.begin_incarnation(event.incarnation)
+        return True
+
     def _on_tick(self, event: Tick, now: float) -> bool:
         self.jobs.forget_ended(self.now - self.setup.retention_seconds)
         if self.jobs.retry_at:
@@ -378,6 +388,10 @@ class Scheduler:
         """Everything that later reactions depend on, as plain data."""
         return dump(self)
 
+    def present_setup(self) -> Setup:
+        """The setup with all changes made by operators since the start."""
+        return present_setup(self)
+
     @classmethod
     def restore(cls, plain: Plain, incarnation: int | None = None) -> Scheduler:
         """A scheduler that reacts to every later event exactly as the dumped one.
@@ -385,14 +399,17 @@ class Scheduler:
         With a new incarnation the cluster may have changed since: the scheduler starts nothing before a survey has
         reported what runs, and its epochs differ from all that were used.
         """
-        setup = setup_of(plain)
-        scheduler = cls(setup if incarnation is None else replace(setup, incarnation=incarnation))
+        scheduler = cls(setup_of(plain))
         restore(scheduler, plain)
         if incarnation is not None:
-            scheduler.leases.begin_incarnation(incarnation)
-            scheduler.holds.release_all(scheduler.now)  # otherwise a job could start when those before it have left
-            scheduler.surveys.awaited_since, scheduler.surveys.asked_at = inf, -inf
+            scheduler.begin_incarnation(incarnation)
         return scheduler
+
+    def begin_incarnation(self, incarnation: int) -> None:
+        self.setup = replace(self.setup, incarnation=incarnation)
+        self.leases.begin_incarnation(incarnation)
+        self.holds.release_all(self.now)  # otherwise a job could start when those before it have left
+        self.surveys.awaited_since, self.surveys.asked_at = inf, -inf
 
     @property
     def awaits_survey(self) -> bool:
@@ -418,6 +435,16 @@ class Scheduler:
         awaited = sorted(hold.awaited) if hold else []
         leaving = [self.jobs.id_of[each] for epoch in awaited for each in self.leases.by_epoch[epoch].bundle]
         return blocker(pool, serial, self.now, tuple(leaving))
+
+    def rho(self, job_id: str) -> float | None:
+        """The finish-time fairness of a live job's app if it ended now; None: not defined yet."""
+        if job_id not in self.jobs.live:
+            return None
+        pool, serial = self.jobs.live[job_id]
+        running, number = self.jobs.on_gpus(job_id) or (pool, serial)
+        received = float(running.table.view(self.now).service_gpu_seconds[running.table.row[number]])
+        app = pool.table.jobs[pool.table.row[serial]].app_id
+        return pool.apps.rho(app, self.now, int(pool.capacity.sum()), received)
 
     def prospect(self, job: Job) -> Prospect:
         """Whether this job would start now, and at which other jobs' cost; the state does not change."""

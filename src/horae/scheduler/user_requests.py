@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from horae.model.events import JobCancelled, JobHeld, JobReleased, JobSubmitted
+from math import inf
+
+from horae.model.events import JobCancelled, JobHeld, JobReleased, JobResumable, JobSubmitted
 from horae.model.reasons import Cancelled, NoPool, Suspended
 from horae.model.status import CANCELLING, STOPPING, Signal, Status
 from horae.scheduler.administration import Administration
@@ -100,4 +102,14 @@ class UserRequests:
         self._intake.reenter(pool, suspended, now)
         pool.table.queued_at[pool.table.row[suspended.serial]] = now
         self._administration.see_that_it_fits(pool, suspended.serial, now)
+        return True
+
+    def on_resumable(self, event: JobResumable, now: float) -> bool:
+        """Lifts the limit of preemptions, which protects jobs that would lose all their work."""
+        found = self._jobs.live.get(event.job_id)
+        if found is None:
+            return False
+        for pool, serial in {found, self._jobs.on_gpus(event.job_id) or found}:  # on borrowed GPUs it has two rows
+            pool.table.preemptions_left[pool.table.row[serial]] = inf
+            pool.touch(now)
         return True
