@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
@@ -22,7 +22,7 @@ from horae.engines.local.job_files import JobFolder
 from horae.engines.local.launch import Launch
 from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.commands import Start, Survey
-from horae.model.events import Event, JobEnded, JobStarted, Running, Surveyed
+from horae.model.events import Event, JobEnded, JobResumable, JobStarted, Running, Surveyed
 from horae.model.shapes import Shape
 
 CLUSTER = Cluster("two", (Node("a", "fast", 2), Node("b", "slow", 2)))
@@ -93,9 +93,17 @@ class Bench:
         return list(moment.events)
 
     def the_end(self, engine: LocalEngine) -> JobEnded:
-        (event,) = self.next_events(engine)
-        assert isinstance(event, JobEnded)
+        (event,) = self.ends(engine, 1)
         return event
+
+    def ends(self, engine: LocalEngine, count: int) -> list[JobEnded]:
+        """The ends of so many leases, in any order."""
+        found: list[JobEnded] = []
+        while len(found) < count:
+            events = self.next_events(engine)
+            assert all(isinstance(event, JobEnded | JobResumable) for event in events)
+            found.extend(event for event in events if isinstance(event, JobEnded))
+        return found
 
     def run(self, command: str, **fields: Any) -> JobEnded:
         """Runs a job to its end."""
@@ -168,11 +176,3 @@ def open_files() -> int:
 
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-
-
-def until(engine: LocalEngine, bench: Bench, condition: Callable[[Event], bool]) -> list[Event]:
-    """All events up to the first for which the condition holds."""
-    found: list[Event] = []
-    while not any(condition(event) for event in found):
-        found.extend(bench.next_events(engine))
-    return found

@@ -34,7 +34,7 @@ from horae.engines.local.engine import LocalEngine
 from horae.engines.local.job_files import folder_name
 from horae.engines.local.launch import Launch
 from horae.model.commands import Stop, Survey
-from horae.model.events import Ending, JobEnded, JobStarted, Phase, Running, Surveyed
+from horae.model.events import Ending, JobEnded, JobResumable, JobStarted, Phase, Running, Surveyed
 
 
 @pytest.fixture
@@ -261,8 +261,10 @@ def test_a_start_that_comes_after_its_stop_does_nothing_while_an_older_lease_run
 def test_all_jobs_can_be_stopped_with_their_own_grace(bench: Bench) -> None:
     engine = bench.started(Launch("one", saving(3), grace_seconds=HANG_SECONDS), Launch("two", STUBBORN))
     engine.stop_all(None)
-    ended = [bench.the_end(engine) for _ in range(2)]
-    assert {event[1:5] for event in ended} == {("one", 0, Ending.STOPPED, 3.0), ("two", 0, Ending.STOPPED, 0.0)}
+    assert {event[1:5] for event in bench.ends(engine, 2)} == {
+        ("one", 0, Ending.STOPPED, 3.0),
+        ("two", 0, Ending.STOPPED, 0.0),
+    }
 
 
 # Commands that come twice or late
@@ -347,6 +349,23 @@ def test_a_survey_is_preceded_by_ends_that_were_not_reported(bench: Bench) -> No
     ended, surveyed = engine.execute([Survey()])
     assert isinstance(ended, JobEnded) and ended.ending is Ending.FINISHED
     assert isinstance(surveyed, Surveyed) and surveyed.running == ()
+
+
+def test_a_job_that_has_the_sdk_is_reported_once_as_able_to_resume(bench: Bench) -> None:
+    sdk = 'echo {} > "$HORAE_CHECKPOINT_DIR/sdk.json"; '
+    engine = bench.started(a_job(sdk + FOREVER, "with"), a_job(FOREVER, "without"))
+    resumable, _ = engine.execute([Survey()])
+    assert isinstance(resumable, JobResumable) and resumable.job_id == "with"
+    assert len(survey(engine)) == 2
+    engine.execute([Stop(0, "with", 0.0), Stop(0, "without", 0.0)])
+    assert [event.ending for event in bench.ends(engine, 2)] == [Ending.STOPPED] * 2
+
+
+def test_a_job_that_ends_at_once_may_still_have_shown_that_it_resumes(bench: Bench) -> None:
+    engine = bench.engine(a_job('echo {} > "$HORAE_CHECKPOINT_DIR/sdk.json"; exit 75'))
+    engine.execute([a_start()])
+    found = bench.next_events(engine)
+    assert [type(event) for event in found] == [JobResumable, JobEnded]
 
 
 # Waiting

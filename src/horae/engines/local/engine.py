@@ -41,9 +41,10 @@ from horae.engines.local.nvml import Nvml
 from horae.engines.local.records import EndRecord, History, StartRecord, history, read_record, write_record
 from horae.engines.local.running import RunningLease
 from horae.engines.local.starter import Contact, Starter
+from horae.engines.local.untrusted_files import is_regular
 from horae.model.cluster import Cluster, Gpu
 from horae.model.commands import Command, Start, Stop, Survey
-from horae.model.events import Ending, Event, JobEnded, JobStarted, Surveyed
+from horae.model.events import Ending, Event, JobEnded, JobResumable, JobStarted, Surveyed
 from horae.model.serialization import Plain
 
 _WAKE, _NEWS = b"w", b"n"  # notes to a waiting engine: return in any case, or only if there are events
@@ -205,6 +206,7 @@ class LocalEngine:
                 self._leases.supervisor_ended(key.data)
 
     def _take_events(self, now: float) -> list[Event]:
+        self._events.extend(JobResumable(now, job_id) for job_id in self._leases.newly_resumable(now))
         for lease in self._leases.due(now):
             with self._fence.held():
                 end = self._leases.end_of(lease, self._watch, now)
@@ -368,6 +370,7 @@ class LocalEngine:
     def _survey(self) -> list[Event]:
         """Everything that runs; ends that were not reported yet come first, so that none is taken for lost."""
         self._poll(0.0)
+        self._leases.look_now()
         now = self._now()
         events = self._take_events(now)
         running = sorted((lease.as_found() for lease in self._leases), key=lambda run: (run.epoch, run.job_id))
@@ -376,6 +379,8 @@ class LocalEngine:
     def _end(self, lease: RunningLease, end: EndRecord) -> None:
         """Records an end, and starts what has waited for it."""
         start, folder = lease.start, lease.folder
+        if not lease.is_resumable and is_regular(lease.files.sdk):
+            self._events.append(JobResumable(self._now(), start.job_id))
         try:
             write_record(lease.files.ended, end, durable=False)
         except OSError:

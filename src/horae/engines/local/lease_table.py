@@ -18,10 +18,12 @@ from horae.engines.local.gpu_watch import GpuWatch
 from horae.engines.local.locks import Locks, held_by, is_free
 from horae.engines.local.records import EndRecord
 from horae.engines.local.running import RunningLease
+from horae.engines.local.untrusted_files import is_regular
 from horae.model.cluster import Gpu
 from horae.model.events import Ending
 
 _DRIVER_SECONDS_MAX = 5.0  # for the answer whether a GPU has failed
+_LOOK_SECONDS = 10.0
 _FOREIGN_SECONDS = 1.0  # a lock that is still held so long after the end of its supervisor is reported
 
 
@@ -34,6 +36,7 @@ class LeaseTable:
         self._gpus = gpus
         self._selector = selector
         self._leases: dict[str, RunningLease] = {}
+        self._look_at = 0.0  # when to look again which jobs have shown that they resume
 
     def __iter__(self) -> Iterator[RunningLease]:
         return iter(list(self._leases.values()))
@@ -71,7 +74,8 @@ class LeaseTable:
 
     @property
     def due_at(self) -> float:
-        return min((lease.check_at for lease in self), default=inf)
+        looks = (self._look_at for lease in self if not lease.is_resumable)
+        return min((*(lease.check_at for lease in self), *looks), default=inf)
 
     def due(self, now: float) -> list[RunningLease]:
         """The leases to be looked at that are not merely running."""
@@ -79,6 +83,19 @@ class LeaseTable:
         for lease in due:
             lease.check_later(now)
         return [lease for lease in due if lease.supervisor_has_ended()]
+
+    def newly_resumable(self, now: float) -> list[str]:
+        """Jobs that have shown since the last look that they resume; looked for once in a while."""
+        if now < self._look_at:
+            return []
+        self._look_at = now + _LOOK_SECONDS
+        found = [lease for lease in self if not lease.is_resumable and is_regular(lease.files.sdk)]
+        for lease in found:
+            lease.is_resumable = True
+        return [lease.start.job_id for lease in found]
+
+    def look_now(self) -> None:
+        self._look_at = 0.0
 
     def end_of(self, lease: RunningLease, watch: GpuWatch | None, now: float) -> EndRecord | None:
         """How a lease has ended whose supervisor is gone; None while something of it is left, which is killed."""

@@ -34,6 +34,7 @@ class RunningLease:
         self.is_of_this_boot = start.boot_id == processes.boot_id()
         self.descriptor = processes.open_process(start.supervisor) if self.is_of_this_boot else None
         self.check_at = inf if self.descriptor is not None else 0.0  # when to look whether it has ended
+        self.is_resumable = False  # it has shown that it resumes from checkpoints
         self.ended_at = inf  # when it was found that nothing of it is left, on the monotonic clock
         self.stuck_since = inf  # since when its supervisor is gone, but not all that it held
         self._check_seconds = _CHECK_SECONDS_MIN

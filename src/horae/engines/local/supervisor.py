@@ -130,12 +130,15 @@ class Supervisor:
         nothing behind that could not be found."""
         begun, begin = os.pipe2(os.O_CLOEXEC)
         parent = os.getpid()
+        # A signal to a child that still has our handlers would be reported to us.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
         for environment in self._settings["environments"]:
             pid = os.fork()
             if pid == 0:
                 os.close(begin)
                 self._become_leader(parent, begun, environment)
             self._leaders.add(pid)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
         sessions = ", ".join(f"[{pid}, {_start_ticks(pid)}]" for pid in sorted(self._leaders))
         try:
             _write_record(self._settings["folder"] + b"/sessions.json", f"[{sessions}]")
