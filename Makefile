@@ -12,10 +12,10 @@ DEV_READY := $(VENV)/.dev-ready
 install: $(READY)
 	$(BIN)/horae compile
 
-$(READY): requirements.lock pyproject.toml evaluation/pyproject.toml
+$(READY): requirements.lock pyproject.toml evaluation/pyproject.toml sdk/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --require-hashes -r requirements.lock
-	$(PIP) --no-deps --no-build-isolation -e . -e evaluation
+	$(PIP) --no-deps --no-build-isolation -e . -e evaluation -e sdk
 	touch $(READY)
 
 # What developers need besides: tests, linters, other solvers to compare with.

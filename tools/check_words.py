@@ -23,7 +23,7 @@ BANNED = {
     "heed": "take into account",
     "lest": "so that ... not",
 }
-PLACES = ("src", "evaluation/src", "docs", "examples", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+PLACES = ("src", "evaluation/src", "sdk", "docs", "examples", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 WORD = re.compile(rf"\b({'|'.join(BANNED)})\b", re.IGNORECASE)
 
 

@@ -12,6 +12,7 @@ from horae.model.effects import Effects, effects_of
 from horae.model.errors import BrokenInvariant, PolicyError
 from horae.model.events import Event, Tick
 from horae.model.notices import DecisionRejected, FactRejected
+from horae.model.serialization import Plain
 from horae.scheduler import Reaction, Scheduler
 
 
@@ -32,11 +33,20 @@ class Guarded:
     plans.
     """
 
-    def __init__(self, scheduler: Scheduler, events_max: int = 1000) -> None:
+    def __init__(self, scheduler: Scheduler, events_max: float = 1000) -> None:
         self.scheduler = scheduler
         self._events_max = events_max  # between two dumps
         self._dump = scheduler.dump()
         self._since: list[tuple[Event, Effects]] = []
+
+    @property
+    def events_since_dump(self) -> int:
+        return len(self._since)
+
+    def dump(self) -> Plain:
+        """A dump of the present state, from which a later rejection continues."""
+        self._dump, self._since = self.scheduler.dump(), []
+        return self._dump
 
     @property
     def next_wakeup_at(self) -> float:
@@ -49,7 +59,7 @@ class Guarded:
             reaction = self._reject(event, f"{type(error).__name__}: {error}")
         self._since.append((event, effects_of(reaction)))
         if len(self._since) >= self._events_max:
-            self._dump, self._since = self.scheduler.dump(), []
+            self.dump()
         return reaction
 
     def _reject(self, event: Event, error: str) -> Reaction:

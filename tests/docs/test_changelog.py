@@ -1,4 +1,4 @@
-"""Both distributions have one version, and the changelog begins with it."""
+"""All distributions have one version, and the changelog begins with it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import horae
 
 
 def test_one_version_everywhere() -> None:
-    ours, second = (
+    ours, second, sdk = (
         tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        for folder in (".", "evaluation")
+        for folder in (".", "evaluation", "sdk")
     )
-    assert ours["version"] == second["version"] == horae.__version__
+    assert ours["version"] == second["version"] == sdk["version"] == horae.__version__
     assert f"horae=={horae.__version__}" in second["dependencies"]
 
 

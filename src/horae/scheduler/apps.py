@@ -94,6 +94,20 @@ class AppLedger:
         self._floats[0, app.number] -= undone_gpu_seconds
         self._floats[4, app.number] = np.max([before, *(_chain_seconds(other) for other in others)])  # nan stays
 
+    def rho(self, name: str, now: float, capacity_gpus: int, received_gpu_seconds: float) -> float | None:
+        """The finish-time fairness of a live app if it ended now (as `rho_paper` in reports); None: not defined yet.
+
+        Where the work of its jobs is not known, the work is what it has received.
+        """
+        app = self._apps.get(name)
+        if app is None or now <= app.submitted_at:
+            return None
+        contending = (self.seconds(now) - app.integral) / (now - app.submitted_at)
+        known = float(self._floats[0, app.number])
+        work = received_gpu_seconds if isnan(known) else known
+        gpus = min(capacity_gpus, int(self._gpus[app.number]))
+        return (now - app.submitted_at) / (work / gpus * contending) if work > 0 and gpus > 0 else None
+
     def with_agents(self) -> dict[int, str]:
         """By number: the apps with agents that bid for them."""
         return {app.number: name for name, app in self._apps.items() if app.bids}

@@ -47,7 +47,7 @@ from horae.model.view import View
 from horae.scheduler.administration import Administration
 from horae.scheduler.auctions import Auctions, hear, heard
 from horae.scheduler.dry_run import prospect_of
-from horae.scheduler.dump import dump, restore, setup_of
+from horae.scheduler.dump import dump, present_setup, restore, setup_of
 from horae.scheduler.engine_events import EngineEvents
 from horae.scheduler.execution import Execution
 from horae.scheduler.explain import Scene, blocker, explain
@@ -388,6 +388,10 @@ class Scheduler:
         """Everything that later reactions depend on, as plain data."""
         return dump(self)
 
+    def present_setup(self) -> Setup:
+        """The setup with all changes made by operators since the start."""
+        return present_setup(self)
+
     @classmethod
     def restore(cls, plain: Plain, incarnation: int | None = None) -> Scheduler:
         """A scheduler that reacts to every later event exactly as the dumped one.
@@ -431,6 +435,16 @@ class Scheduler:
         awaited = sorted(hold.awaited) if hold else []
         leaving = [self.jobs.id_of[each] for epoch in awaited for each in self.leases.by_epoch[epoch].bundle]
         return blocker(pool, serial, self.now, tuple(leaving))
+
+    def rho(self, job_id: str) -> float | None:
+        """The finish-time fairness of a live job's app if it ended now; None: not defined yet."""
+        if job_id not in self.jobs.live:
+            return None
+        pool, serial = self.jobs.live[job_id]
+        running, number = self.jobs.on_gpus(job_id) or (pool, serial)
+        received = float(running.table.view(self.now).service_gpu_seconds[running.table.row[number]])
+        app = pool.table.jobs[pool.table.row[serial]].app_id
+        return pool.apps.rho(app, self.now, int(pool.capacity.sum()), received)
 
     def prospect(self, job: Job) -> Prospect:
         """Whether this job would start now, and at which other jobs' cost; the state does not change."""

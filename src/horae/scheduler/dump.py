@@ -37,7 +37,7 @@ def dump(scheduler: Scheduler) -> Plain:
     jobs, ledger, leases = scheduler.jobs, scheduler.ledger, scheduler.leases
     return {
         "version": VERSION,
-        "setup": to_plain(_setup(scheduler)),
+        "setup": to_plain(present_setup(scheduler)),
         "now": scheduler.now,
         "ignored": scheduler.ignored,
         "next": [jobs.serial_next, leases.epoch_next, scheduler.auctions.opened],
@@ -71,7 +71,7 @@ def dump(scheduler: Scheduler) -> Plain:
     }
 
 
-def _setup(scheduler: Scheduler) -> Setup:
+def present_setup(scheduler: Scheduler) -> Setup:
     """The setup with the changes made by operators since the start."""
     return replace(
         scheduler.setup,

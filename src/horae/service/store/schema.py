@@ -128,6 +128,9 @@ Index("jobs_by_number", jobs.c.number)
 Index("jobs_by_name", jobs.c.name, jobs.c.number)
 Index("jobs_by_user", jobs.c.user, jobs.c.number)
 
+# Jobs in state "waiting", as they will be submitted to the scheduler when the jobs before them have finished.
+waiting = Table("waiting", metadata, Column("job_id", String, primary_key=True), Column("job", Text, nullable=False))
+
 leases = Table(
     "leases",
     metadata,

@@ -167,7 +167,13 @@ class ClusterFile(_Strict):
 
 def read_cluster(path: Path, check_policy: PolicyChecker, check_cells: CellChecker, seed: int = 0) -> Setup:
     """The cluster of a file with its pools: one per tenant with its own cells or nodes, one for the rest."""
-    file = read_yaml(path, ClusterFile)
+    return setup_of(read_yaml(path, ClusterFile), check_policy, check_cells, seed)
+
+
+def setup_of(
+    file: YamlFile[ClusterFile], check_policy: PolicyChecker, check_cells: CellChecker, seed: int = 0
+) -> Setup:
+    """The setup that a file describes which has been read."""
     cluster = _cluster(file)
     for name, tenant in file.value.tenants.items():
         _check_policy(file, tenant, check_policy, "tenants", name)

@@ -1,0 +1,91 @@
+"""The event log and its snapshots."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import Connection, Engine, delete, func, insert, select
+
+from horae.journal import JournalEntry, count_line, event_of
+from horae.model.serialization import Plain
+from horae.service.store.database import reading
+from horae.service.store.schema import events, meta, snapshots
+
+SNAPSHOTS_KEPT = 3
+
+
+class LogRow(NamedTuple):
+    seq: int
+    term: int
+    at: float
+    wall: float
+    kind: str
+    payload: str
+    effects: bytes | None
+
+
+class Snapshot(NamedTuple):
+    seq: int
+    dump: Plain
+
+
+def pack(lines: Sequence[str]) -> bytes | None:
+    return zlib.compress("".join(lines).encode(), 1) if lines else None
+
+
+def unpack(effects: bytes | None) -> list[str]:
+    return zlib.decompress(effects).decode().splitlines(keepends=True) if effects else []
+
+
+def append(connection: Connection, rows: Sequence[LogRow]) -> None:
+    if rows:
+        connection.execute(insert(events), [row._asdict() for row in rows])
+
+
+def last_seq(connection: Connection) -> int:
+    return connection.execute(select(func.max(events.c.seq))).scalar() or 0
+
+
+def entries(engine: Engine, after_seq: int = 0, rows_at_a_time: int = 1000) -> Iterator[JournalEntry]:
+    """The events after this one with their effects, in order, as a journal has them."""
+    while True:
+        query = select(events).where(events.c.seq > after_seq).order_by(events.c.seq).limit(rows_at_a_time)
+        with reading(engine) as connection:
+            rows = connection.execute(query).all()
+        for row in rows:
+            lines = unpack(row.effects)
+            counted = (count_line(len(lines)), *lines) if lines else ()
+            yield JournalEntry(row.seq, event_of(json.loads(row.payload), "events", row.seq), counted)
+        if len(rows) < rows_at_a_time:
+            return
+        after_seq = rows[-1].seq
+
+
+def save_snapshot(connection: Connection, seq: int, at: float, dump: Plain) -> None:
+    """Keeps the latest few, so that a damaged one costs time and not the state."""
+    payload = zlib.compress(json.dumps(dump, separators=(",", ":")).encode(), 1)
+    connection.execute(delete(snapshots).where(snapshots.c.seq == seq))
+    connection.execute(insert(snapshots).values(seq=seq, at=at, version=int(dump["version"]), payload=payload))
+    kept = select(snapshots.c.seq).order_by(snapshots.c.seq.desc()).limit(SNAPSHOTS_KEPT)
+    known = connection.execute(kept).scalars().all()
+    connection.execute(delete(snapshots).where(snapshots.c.seq < min(known)))
+
+
+def read_snapshots(engine: Engine) -> Iterator[Snapshot]:
+    """The snapshots, latest first."""
+    with reading(engine) as connection:
+        rows = connection.execute(select(snapshots).order_by(snapshots.c.seq.desc())).all()
+    for row in rows:
+        yield Snapshot(row.seq, json.loads(zlib.decompress(row.payload)))
+
+
+def get_meta(connection: Connection, key: str) -> str | None:
+    return connection.execute(select(meta.c.value).where(meta.c.key == key)).scalar()
+
+
+def set_meta(connection: Connection, key: str, value: str) -> None:
+    connection.execute(delete(meta).where(meta.c.key == key))
+    connection.execute(insert(meta).values(key=key, value=value))
