@@ -26,6 +26,8 @@ from markdown_pages import ROOT, Block, Page, pages
 
 from horae import load_cluster, load_jobs
 from horae.cli.main import app
+from horae.service.config import configure
+from horae.service.job_file import read_job_file
 
 PAGES = pages()
 LANGUAGES = {"python", "yaml", "json", "toml", "csv", "sh", "text", ""}  # without a language: as text
@@ -35,6 +37,7 @@ RUN_ELSEWHERE = {
     "README.md": {"sh"},
     "docs/tutorials/write-a-policy.md": {"sh", "python"},
     "docs/how-to/examples.md": {"python"},
+    "docs/tutorials/one-server.md": {"sh", "python"},  # tests/service/test_tutorial.py
 }
 TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
@@ -98,7 +101,18 @@ def test_files_are_read(page: Page, block: Block, tmp_path: Path) -> None:
             if not block.is_fragment:
                 path = tmp_path / "file.yaml"
                 path.write_text(block.text, encoding="utf-8")
-                assert load_jobs(path, load_cluster("2x8")) if "jobs" in content else load_cluster(path)
+                _read(path, content)
+
+
+def _read(path: Path, content: dict[str, object]) -> None:
+    if "jobs" in content:
+        assert load_jobs(path, load_cluster("2x8"))
+    elif "run" in content:
+        assert read_job_file(path).gpus
+    elif "users" in content:
+        assert configure(path.parent, path, [], [], None, None).setup.pools
+    else:
+        assert load_cluster(path)
 
 
 @pytest.mark.parametrize(("page", "block"), blocks("sh"))
@@ -110,7 +124,7 @@ def test_commands_exist_with_their_options(page: Page, block: Block) -> None:
         elif words[0] == "make":
             assert words[1] in TARGETS, line
         else:
-            assert words[0] in ("pip", ".venv/bin/python"), f"{line}: teach this test what it is"
+            assert words[0] in ("pip", ".venv/bin/python", "export"), f"{line}: teach this test what it is"
 
 
 @pytest.mark.parametrize("page", [each for each in PAGES if each.name != "CHANGELOG.md"], ids=lambda page: page.name)

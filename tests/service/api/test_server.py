@@ -15,9 +15,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from service.api.harness import World
+from service.api.harness import SETUP, World
 
-from horae.service.api.context import Context, User
+from horae.service import config
+from horae.service.api.context import Context, User, context_of
 from horae.service.api.identity import of_peer
 
 SERVE = """
@@ -53,6 +54,14 @@ def test_identity_by_peer_credentials() -> None:
     assert (of_peer(NOBODY, context).tenant, of_peer(NOBODY, context).role) == ("vision", "viewer")
     stranger = of_peer(54321, context)
     assert (stranger.user, stranger.tenant, stranger.role) == ("54321", "default", "user")
+
+
+def test_settings_come_from_the_configuration(tmp_path: Path) -> None:
+    limits = config.Limits(jobs_per_user=3, max_duration=60.0)
+    users = {"nobody": config.UserEntry(tenant="vision", role="viewer")}
+    context = context_of(config.ServiceConfig(SETUP, tmp_path, "sqlite:///x", limits=limits, users=users))
+    assert (context.url, context.limits.jobs_per_user, context.limits.max_duration) == ("sqlite:///x", 3, 60.0)
+    assert context.users == {"nobody": User("vision", "viewer")}
 
 
 def test_one_process_serves_both_and_ends_at_once(world: World, folder: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy import Engine, select
 
 from horae.model.errors import HoraeError, InputError
-from horae.service.api.context import Context, Limits, User
+from horae.service.api.context import context_of
 from horae.service.api.server import serve
 from horae.service.api.tokens import make_token
 from horae.service.child import end_with_parent
@@ -27,14 +27,8 @@ def main(path: Path) -> None:
     state = config.state
     sys.stdin.readline()  # everything is imported: serve as soon as the loop leads
     _operator_token(open_database(config.store), state)
-    context = Context(
-        url=config.store,
-        state=state,
-        limits=Limits(**config.limits.model_dump()),
-        users={name: User(user.tenant, user.role) for name, user in config.users.items()},
-    )
     (state / "url").write_text(f"http://{config.host}:{config.port}\n")
-    serve(context, config.host, config.port, state / "api.sock")
+    serve(context_of(config), config.host, config.port, state / "api.sock")
 
 
 def _operator_token(database: Engine, state: Path) -> None:

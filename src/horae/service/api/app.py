@@ -10,7 +10,6 @@ from fastapi import FastAPI
 
 from horae.service.api import problems
 from horae.service.api.context import Context
-from horae.service.api.database import open_engine
 from horae.service.api.limits import QueuedJobs
 from horae.service.api.loop_client import LoopClient
 from horae.service.api.middleware import Authentication, TokenCache
@@ -32,6 +31,7 @@ from horae.service.api.services import Services
 from horae.service.api.setup_reader import PresentReader, SetupReader
 from horae.service.api.writer import Writer
 from horae.service.models import Problem
+from horae.service.store.database import open_database
 
 WAKE, SOCKET = "loop-wake", "loop.sock"
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -41,7 +41,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 def create_app(context: Context) -> FastAPI:
     """The API over the store of this context. Its writer runs from start-up to shutdown."""
-    engine, setups = open_engine(context.url), SetupReader()
+    engine, setups = open_database(context.url), SetupReader()
     services = Services(
         context=context,
         engine=engine,

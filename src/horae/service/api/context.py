@@ -6,8 +6,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from horae.service.models import Role
+
+if TYPE_CHECKING:
+    from horae.service.config import ServiceConfig
 
 DEFAULT_TENANT = "default"
 
@@ -33,6 +37,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    """All settings of the process."""
+
     url: str  # of the store, as SQLAlchemy names it: sqlite:////var/lib/horae/store.db
     state: Path  # the folder with the sockets of the loop and the files of the local engine
     limits: Limits = Limits()
@@ -42,3 +48,9 @@ class Context:
     streams_max: int = 200  # open at a time
     answer_seconds: float = 5.0  # how long a request waits for the loop's answer
     loop_seconds: float = 3.0  # how long a question to the loop may take
+
+
+def context_of(config: ServiceConfig) -> Context:
+    """The settings in the configuration of the service."""
+    users = {name: User(entry.tenant, entry.role) for name, entry in config.users.items()}
+    return Context(config.store, config.state, Limits(**config.limits.model_dump()), users)

@@ -1,4 +1,4 @@
-"""Connections of the API process to the store."""
+"""Statements for SQLite and PostgreSQL, and the times of the log."""
 
 from __future__ import annotations
 
@@ -6,34 +6,11 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event, select
+from sqlalchemy import Connection, Table, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import Insert
 
 from horae.service.store.schema import leader, meta
-
-WRITES = "writes"  # the execution option of connections whose transactions write
-BUSY_MILLISECONDS = 5000
-
-
-def open_engine(url: str) -> Engine:
-    """An engine whose transactions are explicit: readers see one state, writers lock from their first statement."""
-    engine = create_engine(url, pool_size=20, max_overflow=60)
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", _prepare)
-        event.listen(engine, "begin", _begin)
-    return engine
-
-
-def _prepare(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # transactions are begun by `_begin`, not by the driver
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", f"busy_timeout={BUSY_MILLISECONDS}"):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def _begin(connection: Connection) -> None:
-    is_writer = connection.get_execution_options().get(WRITES)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writer else "BEGIN")
 
 
 def insert_into(connection: Connection, table: Table) -> Any:

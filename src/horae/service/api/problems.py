@@ -10,6 +10,7 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import DataError, DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.exceptions import HTTPException
 
 from horae.model.errors import InputError
@@ -82,6 +83,8 @@ def problem_of(error: BaseException) -> Refused:
             return error.__cause__ if isinstance(error.__cause__, Refused) else _of_http(error)
         case UnicodeError() | OverflowError() | DataError():
             return Refused(422, "a value cannot be stored", remedy="use valid text and numbers of at most 64 bits")
+        case NoConnection():
+            return Refused(503, "too many requests at a time", remedy="try again", headers={"Retry-After": "1"})
         case DBAPIError():
             return _of_database(error)
     log.error("request failed", exc_info=error)

@@ -8,13 +8,11 @@ import time
 from hashlib import sha256
 
 from sqlalchemy import Connection, insert
-from sqlalchemy.exc import IntegrityError
 
-from horae.service.api.database import meta_value
 from horae.service.models import TokenRequest, TokenView
-from horae.service.store.schema import meta, tokens
+from horae.service.store.schema import tokens
 
-SECRET = "secret"  # the key of the service's secret in the table `meta`
+SECRET = "secret"  # the key of the service's secret in the table `meta`, where the loop writes it when a log begins
 
 
 def hash_of(token: str) -> str:
@@ -34,21 +32,6 @@ def epoch_of_job_token(token: str, secret: str, job_id: str) -> int | None:
         return None
     right = job_token(secret, job_id, int(digits)).encode()
     return int(digits) if hmac.compare_digest(token.encode("utf-8", "surrogatepass"), right) else None
-
-
-def service_secret(connection: Connection) -> str:
-    """The secret of the service, made when it is first needed. The connection may write."""
-    known = meta_value(connection, SECRET)
-    if known is not None:
-        return known
-    try:
-        with connection.begin_nested():
-            connection.execute(insert(meta).values(key=SECRET, value=secrets.token_urlsafe(32)))
-    except IntegrityError:
-        pass  # another process was first
-    made = meta_value(connection, SECRET)
-    assert made is not None
-    return made
 
 
 def make_token(connection: Connection, request: TokenRequest) -> TokenView:

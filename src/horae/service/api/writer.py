@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import Connection, Engine, insert, select
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from horae.service.api.database import WRITES
 from horae.service.api.problems import Refused
 from horae.service.store.schema import inbox
 
@@ -41,7 +40,7 @@ class Write(NamedTuple):
 
 class Writer:
     def __init__(self, engine: Engine, wake_path: Path) -> None:
-        self._engine = engine.execution_options(**{WRITES: True})
+        self._engine = engine.execution_options(writes=True)
         self._wake = wake_path
         self._queue: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
