@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from live_service import REPOSITORY, environment, service
-from markdown_pages import read_page
+from live_service import environment, service
+from markdown_pages import pages
 
-PAGE = read_page(REPOSITORY / "docs/tutorials/one-server.md")
+(PAGE,) = [page for page in pages() if page.name == "docs/tutorials/one-server.md"]
 
 
 def test_every_command_of_the_tutorial_works(tmp_path: Path) -> None:
