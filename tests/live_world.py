@@ -75,6 +75,9 @@ class LiveEngine:
     def prepare(self, job_id: str, spec: JobSpec, specification: Plain) -> None:
         self.specifications[job_id] = json.loads(json.dumps(specification))
 
+    def forget(self, job_id: str) -> None:
+        pass
+
     def specification(self, job_id: str) -> Plain | None:
         return self.specifications.get(job_id) if job_id in self.running else None
 

@@ -38,6 +38,9 @@ class LocalJobs:
     def watch(self, descriptor: int) -> None:
         self._engine.watch(descriptor)
 
+    def forget(self, job_id: str) -> None:
+        self._engine.forget(job_id)
+
     def specification(self, job_id: str) -> Plain | None:
         return self._engine.specification(job_id)
 

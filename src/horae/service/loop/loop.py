@@ -73,6 +73,10 @@ class LiveEngine(Engine, Protocol):
         """Tells how a job is run, before its start; `specification` is kept and given back."""
         ...
 
+    def forget(self, job_id: str) -> None:
+        """Tells that a job has ended for good."""
+        ...
+
     def specification(self, job_id: str) -> Plain | None:
         """What `prepare` was given for a job that was found running."""
         ...
@@ -222,6 +226,7 @@ class Loop:
         """Releases or cancels the jobs that waited for this one."""
         row = self._tables.rows[job_id]
         self._limits.drop(job_id)
+        self._engine.forget(job_id)
         ready, never = self._dependencies.ended(job_id, finished=row.state == "finished")
         for each in ready:
             self._submit(each, self._waiting[each])
