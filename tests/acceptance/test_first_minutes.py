@@ -176,7 +176,7 @@ def pinned(lock: str) -> set[str]:
 def declared(*extras: str) -> set[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
-    return {re.split(r"[<>=]", line)[0].lower() for line in lines}
+    return {re.split(r"[\[<>=]", line)[0].lower() for line in lines}
 
 
 def versions(lock: str) -> set[tuple[str, str]]:
