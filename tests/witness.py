@@ -33,6 +33,7 @@ from horae.model.events import (
     JobPhase,
     JobProgressed,
     JobReleased,
+    JobResumable,
     JobStarted,
     JobSubmitted,
     LeaseAdopted,
@@ -195,6 +196,8 @@ class Witness:
             case JobHeld():
                 if self._is_live(event.job_id) and self.status.get(event.job_id) is not Status.CANCELLING:
                     self.suspended.add(event.job_id)
+            case JobResumable() if event.job_id in self.jobs:
+                self.jobs[event.job_id] = replace(self.jobs[event.job_id], preemptions_max=inf)
             case JobReleased():
                 self.suspended.discard(event.job_id)
             case JobStarted():

@@ -293,7 +293,7 @@ def test_jobs_that_accept_several_types_are_told(tmp_path: Path) -> None:
 def test_nodes_of_one_type_must_be_alike(tmp_path: Path) -> None:
     trace = write(tmp_path / "jobs.csv", JOBS)
     complaint = horae("tenants", "plan", trace, "--nodes", "1x8:A100", "--nodes", "1x4:A100").complaint
-    assert complaint.startswith("--nodes: nodes of A100 have different numbers of GPUs; ")
+    assert complaint.startswith("--nodes: nodes of A100 have different numbers of GPUs, or different cells; ")
 
 
 def test_quiet_does_not_hide_what_is_lost(tmp_path: Path) -> None:

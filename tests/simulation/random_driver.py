@@ -45,12 +45,14 @@ from horae.model.events import (
     JobPhase,
     JobProgressed,
     JobReleased,
+    JobResumable,
     JobStarted,
     JobSubmitted,
     LeaseAdopted,
     NodeChanged,
     Phase,
     PolicyChanged,
+    SchedulerRestarted,
     SpeedRevised,
     Surveyed,
     TenantChange,
@@ -361,6 +363,14 @@ class History:
             if self.random.random() < 0.6:
                 self.tell(JobSubmitted(self.now, job))
 
+    def continues(self) -> None:
+        """Another process continues the log where it ended; messages on their way are lost."""
+        self._advance(self.now + 1.0)
+        incarnation = (self._new_epoch() >> 40) + 1
+        self.witness.restart(self.now)
+        self.world.wire.clear()
+        self.tell(SchedulerRestarted(self.now, incarnation))
+
     def _same(self, text: str, other: Scheduler, promise: str) -> None:
         again = json.dumps(other.dump(), allow_nan=False)
         if text != again:
@@ -400,6 +410,10 @@ class History:
         held = [job_id for job_id in self.witness.jobs if job_id in self.witness.suspended]
         job_id = self.random.choice(held) if held else f"j{self.random.randint(1, self.submitted + 1)}"
         self.tell(JobReleased(self.now, job_id))
+
+    def shows_that_it_resumes(self) -> None:
+        if self.submitted:
+            self.tell(JobResumable(self.now, f"j{self.random.randint(1, self.submitted + 1)}"))
 
     # Time and the engine
 
@@ -453,6 +467,8 @@ class History:
                     GpuChanged(self.now, Gpu(random.choice(list(self.witness.nodes)), 99), GpuState.FAILED),
                     JobHeld(self.now, "nobody"),
                     JobReleased(self.now, "nobody"),
+                    JobResumable(self.now, "nobody"),
+                    SchedulerRestarted(self.now, 0),
                     JobCancelled(self.now, "nobody"),
                     BidGiven(self.now, 99, "x", (1,), (1.0,)),
                     PolicyChanged(self.now, "none", "fifo"),
@@ -782,6 +798,8 @@ STEP_KINDS: dict[str, float] = {
     "followed": 0.4,
     "crashed": 0.15,
     "restarts": 0.4,
+    "continues": 0.4,
+    "shows_that_it_resumes": 0.5,
     "asked_why": 0.5,
 }
 

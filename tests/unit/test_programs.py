@@ -203,7 +203,12 @@ def test_the_weight_of_a_tenant_counts_where_no_option_says_otherwise() -> None:
     assert reached(view, Hierarchical(weights={"a": 1.0}).decide(view)) == pytest.approx([0.5, 0.5])
 
 
-@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_weight_that_is_no_number_is_refused() -> None:
+    with pytest.raises(PolicyError, match=r"option 'weights' of policy 'hierarchical' is {'lab': nan}; give numbers"):
+        make_policy("hierarchical", {"weights": {"lab": float("nan")}})
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("inf")])
 def test_an_organisation_with_an_impossible_weight_is_named(weight: float) -> None:
     with pytest.raises(PolicyError, match=r"organisation 'lab' has weight .*; give a positive number"):
         make_policy("hierarchical", {"weights": {"lab": weight}})

@@ -264,9 +264,9 @@ TREES: dict[str, tuple[tuple[Node, ...], str]] = {
     "one node of one GPU": (
         (Node("a", "A100", 1),),
         """\
-lab: 1 GPUs, 1 nodes, levels gpu < node < cluster
-└── A100: 1 GPUs
-    └── node of 1 GPUs (a)
+lab: 1 GPU, 1 node, levels gpu < node < cluster
+└── A100: 1 GPU
+    └── node of 1 GPU (a)
         └── gpu""",
     ),
     "nodes of different sizes are told apart": (

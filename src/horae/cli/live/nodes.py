@@ -88,7 +88,7 @@ def drain(
             print(printable(f"{name}: drain {'applied' if done else 'accepted'}" + (f", from {at}" if at else "")))
 
 
-@resume_app.command(epilog=examples("horae node resume n1"))
+@resume_app.command(epilog=examples("horae node resume n1", "horae node resume n1 n2"))
 def resume(names: NodeArgument) -> None:
     """Let jobs start again on nodes that were drained."""
     with Client() as client:

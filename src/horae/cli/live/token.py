@@ -61,7 +61,7 @@ def ls(output: ListOutput = ListFormat.TABLE, watch: Watch = False) -> None:
         print_list(client.tokens, TOKEN_COLUMNS, output, watch, "no tokens")
 
 
-@revoke_app.command(epilog=examples("horae token revoke 3f2a"))
+@revoke_app.command(epilog=examples("horae token revoke 3f2a", "horae token revoke 3f2a 9c01"))
 def revoke(
     tokens: Annotated[list[str], typer.Argument(metavar="TOKEN", help="Ids of tokens, as `horae token ls` has them.")],
 ) -> None:

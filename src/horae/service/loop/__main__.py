@@ -53,7 +53,7 @@ def main(path: Path) -> int:
         migrate(database)
         _run(config, database)
     except InputError as error:
-        print(error, file=sys.stderr)
+        print(f"horae: {error}", file=sys.stderr)
         return USAGE_ERROR
     except TermEnded as error:
         log.error("the lead is lost", error=str(error))
