@@ -79,17 +79,19 @@ class Follower:
         self._position = offset if offset < older else offset - older
 
     def read(self) -> bytes:
-        """The next bytes, none if there are no new ones."""
-        if self._file is None:
-            self._file = open_output(self._older or self._path)
+        """The next bytes, none if all files of the lease have been read to their end."""
+        while True:
             if self._file is None:
-                return b""
-            self._file.seek(self._position)
-        data = self._file.read(READ_BYTES)
-        if not data and self._is_replaced():
+                self._file = open_output(self._older or self._path)
+                if self._file is None:
+                    return b""
+                self._file.seek(self._position)
+            is_replaced = self._is_replaced()  # asked first: nothing is appended to a file after that
+            data = self._file.read(READ_BYTES)
+            if data or not is_replaced:
+                return data
             self.close()
             self._older, self._position = None, 0
-        return data
 
     def close(self) -> None:
         if self._file is not None:

@@ -121,27 +121,22 @@ def _start(output: LeaseOutput, offset: int | None, tail: int) -> int:
 async def _follow(all_: Services, job_id: str, epoch: int | None, start: int) -> AsyncIterator[bytes]:
     """The output of a lease and of those after it, until the job has ended."""
     state = all_.context.state
-    follower = None if epoch is None else Follower(state, job_id, epoch, start)
+    follower = Follower(state, job_id, -1 if epoch is None else epoch, start)
     try:
         while not all_.memory.get("stopping"):
-            data = b"" if follower is None else await to_thread.run_sync(follower.read)
-            if data:
+            # Whether there will be more is asked before the last look, so that what is written meanwhile is not lost.
+            has_ended = await all_.read(lambda c: c.scalar(select(jobs.c.state).where(jobs.c.id == job_id))) in ENDED
+            known = await to_thread.run_sync(epochs, state, job_id)
+            while data := await to_thread.run_sync(follower.read):
                 yield data
-                continue
-            later = [each for each in await to_thread.run_sync(epochs, state, job_id) if epoch is None or each > epoch]
+            later = [each for each in known if epoch is None or each > epoch]
             if later:
+                follower.close()
                 epoch = later[0]
-                if follower is not None:
-                    follower.close()
                 follower = Follower(state, job_id, epoch, 0)
-                continue
-            if await all_.read(lambda c: c.scalar(select(jobs.c.state).where(jobs.c.id == job_id))) in ENDED:
-                rest = b"" if follower is None else await to_thread.run_sync(follower.read)
-                if not rest:
-                    return
-                yield rest
-                continue
-            await asyncio.sleep(FOLLOW_SECONDS)
+            elif has_ended:
+                return
+            else:
+                await asyncio.sleep(FOLLOW_SECONDS)
     finally:
-        if follower is not None:
-            follower.close()
+        follower.close()
