@@ -1,6 +1,6 @@
 """The output of a job, of any size, and while it is written.
 
-The service keeps one output per lease. A part of it is read by its position, which an answer states for the next part.
+All leases of a job write to one output. A part of it is read by its position, which an answer states for the next part.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from horae.client.connection import NOT_ANSWERED, SUBMIT_DELAYS, Connection
 from horae.model.errors import ServiceError
 
-NEXT, EPOCH = "Horae-Log-Next", "Horae-Log-Epoch"
+NEXT = "Horae-Log-Next"
 
 
 class JobOutput:
@@ -20,31 +20,29 @@ class JobOutput:
         self._connection = connection
         self._path = path
         self._position = 0
-        self._epoch: str | None = None  # None: the last lease
 
     def tail(self, size: int) -> Iterator[bytes]:
         """The last bytes of what there is, at most so many."""
         content, headers = self._connection.read_bytes(self._path, {"tail": size})
         self._position = _whole(headers.get(NEXT), len(content))
-        self._epoch = headers.get(EPOCH)
         yield content
 
     def all(self) -> Iterator[bytes]:
         """What there is, part by part."""
         while True:
-            content, headers = self._connection.read_bytes(self._path, {"offset": self._position, "epoch": self._epoch})
+            content, headers = self._connection.read_bytes(self._path, {"offset": self._position})
             position = _whole(headers.get(NEXT), 0)
             if content:
                 yield content
             if position <= self._position:
                 return
-            self._position, self._epoch = position, headers.get(EPOCH)
+            self._position = position
 
     def follow(self) -> Iterator[bytes]:
         """What follows, until the job ends; a connection that breaks is made anew, at the same position."""
         failures = 0
         while True:
-            params = {"follow": True, "offset": self._position, "epoch": self._epoch}
+            params = {"follow": True, "offset": self._position}
             try:
                 with self._connection.stream(self._path, params) as response:
                     for chunk in response.iter_bytes():

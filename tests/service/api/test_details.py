@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from service.api.harness import STARTED_WALL, Clients, FakeLoop, World, refused, served
+from service.api.harness import STARTED_WALL, Clients, FakeLoop, World, served
 from sqlalchemy import update
 
 from horae.model.explanations import Explanation, Holder, Unblocking
@@ -69,8 +69,8 @@ def test_a_job_that_the_scheduler_does_not_know_is_told_by_the_tables(
     assert send("ann", "GET", "/v1/jobs/8/why").json()["text"] == "8 is waiting"
 
 
-def output(world: World, job: str, epoch: int) -> Path:
-    folder = world.state / "engine" / "jobs" / job / "leases" / str(epoch)
+def output(world: World, job: str) -> Path:
+    folder = world.state / "engine" / "jobs" / job
     folder.mkdir(parents=True, exist_ok=True)
     return folder / "output.log"
 
@@ -78,8 +78,7 @@ def output(world: World, job: str, epoch: int) -> Path:
 def test_output_by_tail_and_by_offset(world: World, send: Clients) -> None:
     world.add_job("8")
     assert send("ann", "GET", "/v1/jobs/8/logs").text == ""
-    output(world, "8", 3).write_text("old lease\n")
-    log = output(world, "8", 4)
+    log = output(world, "8")
     log.with_name("output.log.1").write_text("first\n")
     log.write_text("second\n")
     answer = send("ann", "GET", "/v1/jobs/8/logs")
@@ -88,20 +87,18 @@ def test_output_by_tail_and_by_offset(world: World, send: Clients) -> None:
     assert send("ann", "GET", "/v1/jobs/8/logs?tail=10").text == "st\nsecond\n"[-10:]
     assert send("ann", "GET", "/v1/jobs/8/logs?offset=6").text == "second\n"
     assert send("ann", "GET", "/v1/jobs/8/logs?offset=99").text == ""
-    assert send("ann", "GET", "/v1/jobs/8/logs?epoch=3").text == "old lease\n"
-    refused(send("ann", "GET", "/v1/jobs/8/logs?epoch=9"), 404)
 
 
 def test_a_link_in_place_of_the_output_is_not_followed(world: World, send: Clients) -> None:
     world.add_job("8")
     (world.state / "private").write_text("private")
-    output(world, "8", 1).symlink_to(world.state / "private")
+    output(world, "8").symlink_to(world.state / "private")
     assert send("ann", "GET", "/v1/jobs/8/logs").text == ""
 
 
-def test_following_ends_with_the_job_and_crosses_rotation_and_leases(world: World) -> None:
+def test_following_ends_with_the_job_and_crosses_rotation(world: World) -> None:
     world.add_job("8", state="running")
-    log = output(world, "8", 1)
+    log = output(world, "8")
     log.write_text("a\n")
 
     def write() -> None:
@@ -109,7 +106,6 @@ def test_following_ends_with_the_job_and_crosses_rotation_and_leases(world: Worl
             file.write("b\n")
         log.rename(log.with_name("output.log.1"))
         log.write_text("c\n")
-        output(world, "8", 2).write_text("d\n")
         with world.engine.begin() as connection:
             connection.execute(update(schema.jobs).values(state="finished"))
 
@@ -118,4 +114,4 @@ def test_following_ends_with_the_job_and_crosses_rotation_and_leases(world: Worl
         texts = answer.iter_text()
         assert next(texts) == "a\n"
         write()  # all of it between two looks at the files
-        assert "".join(texts) == "b\nc\nd\n"
+        assert "".join(texts) == "b\nc\n"

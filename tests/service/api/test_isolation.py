@@ -114,7 +114,7 @@ def secret(world: World, request: pytest.FixtureRequest) -> Iterator[World]:
     world.add_running("9", 6, "a0/1", tenant="vision", user="bob")
     world.add_lease("8", 3, ended_at=9.0, ending="stopped", reason=f"preempted by {SECRET_ID}")
     for job in (SECRET_ID, "8"):
-        folder = world.state / "engine" / "jobs" / job / "leases" / "5"
+        folder = world.state / "engine" / "jobs" / job
         folder.mkdir(parents=True)
         (folder / "output.log").write_text(f"log-{CANARY}\n" if job == SECRET_ID else "my own\n")
     world.insert(schema.nodes, name="a0", gpu_type="A100", gpus=8, health="healthy", reason="", position=0)

@@ -1,4 +1,4 @@
-"""The output of jobs of the local engine: one folder per lease, with the present file and the one before it."""
+"""The output of jobs of the local engine: all leases of a job write to one file, and there is the one before it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,7 @@ READ_BYTES = 64 << 10
 
 
 def output_path(state: Path, job_id: str) -> Path:
-    """All leases of a job write to one file."""
     return JobFolder.of(state / "engine", job_id).output
-
-
-def epochs(state: Path, job_id: str) -> list[int]:
-    return [0] if output_path(state, job_id).exists() else []
 
 
 def open_output(path: Path) -> BinaryIO | None:
@@ -36,10 +31,10 @@ def open_output(path: Path) -> BinaryIO | None:
     return file
 
 
-class LeaseOutput:
-    """The output of one lease as one sequence of bytes, from where the older file begins."""
+class JobOutput:
+    """The output of a job as one sequence of bytes, from where the older file begins."""
 
-    def __init__(self, state: Path, job_id: str, epoch: int) -> None:
+    def __init__(self, state: Path, job_id: str) -> None:
         self._newer = output_path(state, job_id)
         self._older = self._newer.with_name(self._newer.name + ".1")
 
@@ -69,9 +64,9 @@ def _size(path: Path) -> int:
 
 
 class Follower:
-    """Reads what is appended to a lease's output, also when a new file is begun."""
+    """Reads what is appended to a job's output, also when a new file is begun."""
 
-    def __init__(self, state: Path, job_id: str, epoch: int, offset: int) -> None:
+    def __init__(self, state: Path, job_id: str, offset: int) -> None:
         self._path = output_path(state, job_id)
         older = _size(self._path.with_name(self._path.name + ".1"))
         self._file: BinaryIO | None = None
@@ -79,7 +74,7 @@ class Follower:
         self._position = offset if offset < older else offset - older
 
     def read(self) -> bytes:
-        """The next bytes, none if all files of the lease have been read to their end."""
+        """The next bytes, none if all files of the job have been read to their end."""
         while True:
             if self._file is None:
                 self._file = open_output(self._older or self._path)

@@ -15,10 +15,9 @@ from horae.service.api.database import clock
 from horae.service.api.explanations import jobs_named, why_from_loop, why_from_tables
 from horae.service.api.job_queries import find_job
 from horae.service.api.job_views import lease_view
-from horae.service.api.log_files import TAIL_BYTES, TAIL_BYTES_MAX, Follower, LeaseOutput, epochs
+from horae.service.api.log_files import TAIL_BYTES, TAIL_BYTES_MAX, Follower, JobOutput
 from horae.service.api.loop_client import LoopAway
 from horae.service.api.masking import ReasonMask, visible_ids
-from horae.service.api.problems import Refused
 from horae.service.api.routes.jobs import All, JobId, Who
 from horae.service.api.services import Services
 from horae.service.api.streams import counted
@@ -86,7 +85,6 @@ async def logs(
     job_id: JobId,
     who: Who,
     all_: All,
-    epoch: Annotated[int | None, Query(ge=0, le=2**62, description="a lease; the last one if absent")] = None,
     tail: Annotated[int, Query(ge=0, le=TAIL_BYTES_MAX, description="bytes from the end")] = TAIL_BYTES,
     offset: Annotated[int | None, Query(ge=0, le=2**62, description="byte from which to read, instead of tail")] = None,
     follow: Annotated[bool, Query(description="go on until the job has ended")] = False,
@@ -94,49 +92,31 @@ async def logs(
     """The output of a job. `Horae-Log-Next` is the `offset` of what comes after it."""
     await all_.read(lambda connection: find_job(connection, who, job_id))
     state = all_.context.state
-    known = await to_thread.run_sync(epochs, state, job_id)
-    if epoch is None:
-        epoch = known[-1] if known else None
-    elif epoch not in known:
-        raise Refused(404, f"lease {epoch} of job {job_id} has no output", field="epoch", remedy="leave it out")
-    if follow:
-        start = (
-            0 if epoch is None else await to_thread.run_sync(_start, LeaseOutput(state, job_id, epoch), offset, tail)
-        )
-        stream = _follow(all_, job_id, epoch, start)
-        return StreamingResponse(counted(all_, stream), media_type="text/plain; charset=utf-8")
-    if epoch is None:
-        return Response(b"", media_type="text/plain; charset=utf-8", headers={"Horae-Log-Next": "0"})
-    output = LeaseOutput(state, job_id, epoch)
+    output = JobOutput(state, job_id)
     start = await to_thread.run_sync(_start, output, offset, tail)
+    if follow:
+        stream = _follow(all_, job_id, start)
+        return StreamingResponse(counted(all_, stream), media_type="text/plain; charset=utf-8")
     data = await to_thread.run_sync(output.read, start, TAIL_BYTES_MAX)
-    headers = {"Horae-Log-Epoch": str(epoch), "Horae-Log-Next": str(start + len(data))}
+    headers = {"Horae-Log-Next": str(start + len(data))}
     return Response(data, media_type="text/plain; charset=utf-8", headers=headers)
 
 
-def _start(output: LeaseOutput, offset: int | None, tail: int) -> int:
+def _start(output: JobOutput, offset: int | None, tail: int) -> int:
     return max(0, output.size() - tail) if offset is None else offset
 
 
-async def _follow(all_: Services, job_id: str, epoch: int | None, start: int) -> AsyncIterator[bytes]:
-    """The output of a lease and of those after it, until the job has ended."""
-    state = all_.context.state
-    follower = Follower(state, job_id, -1 if epoch is None else epoch, start)
+async def _follow(all_: Services, job_id: str, start: int) -> AsyncIterator[bytes]:
+    """The output of a job until it has ended."""
+    follower = Follower(all_.context.state, job_id, start)
     try:
         while not all_.memory.get("stopping"):
             # Whether there will be more is asked before the last look, so that what is written meanwhile is not lost.
             has_ended = await all_.read(lambda c: c.scalar(select(jobs.c.state).where(jobs.c.id == job_id))) in ENDED
-            known = await to_thread.run_sync(epochs, state, job_id)
             while data := await to_thread.run_sync(follower.read):
                 yield data
-            later = [each for each in known if epoch is None or each > epoch]
-            if later:
-                follower.close()
-                epoch = later[0]
-                follower = Follower(state, job_id, epoch, 0)
-            elif has_ended:
+            if has_ended:
                 return
-            else:
-                await asyncio.sleep(FOLLOW_SECONDS)
+            await asyncio.sleep(FOLLOW_SECONDS)
     finally:
         follower.close()
