@@ -23,6 +23,7 @@ from horae.model.events import (
     GpuChanged,
     GpuState,
     JobEnded,
+    JobResumable,
     JobSubmitted,
     NodeChanged,
     PolicyChanged,
@@ -169,6 +170,7 @@ class Tables:
             row.steps = max(row.steps, event.steps)
             row.failures += event.ending is Ending.FAILED
             row.reason = event.message or row.reason
+        row.resumable |= isinstance(event, JobResumable) and event.job_id == row.id
         if status is Status.REFUSED:
             row.reason = str(scheduler.why(row.id))
         if status is Status.STOPPING:
