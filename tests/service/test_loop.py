@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from builders import cluster
 from live_world import LiveEngine, World, cancel, run_until_quiet, start_loop, states, submit
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, select, update
 
 from horae.model.events import Ending
 from horae.model.setup import PoolSpec, Setup
 from horae.service.backup import backup, restore
 from horae.service.models import JobSpec
-from horae.service.store.database import open_database, reading, sqlite_url
+from horae.service.store.database import open_database, reading, sqlite_url, writing
 from horae.service.store.migrate import migrate
 from horae.service.store.schema import inbox, jobs, leases, usage
 
@@ -130,3 +131,32 @@ def test_after_the_restore_of_an_old_backup_all_running_jobs_are_adopted(tmp_pat
         engine.end(job_id)
     run_until_quiet(loop)
     assert set(states(database).values()) == {"finished"}
+
+
+def test_a_job_file_that_cannot_be_read_is_refused_and_the_loop_goes_on(database: Engine, tmp_path: Path) -> None:
+    engine = LiveEngine(World())
+    loop = start_loop(database, engine, SETUP, tmp_path)
+    bad, good = submit(database, *[JobSpec(run="true")] * 2)
+    with writing(database) as connection:
+        connection.execute(update(jobs).where(jobs.c.id == bad).values(spec='{"run": "true", "user": ""}'))
+    run_until_quiet(loop)
+    assert states(database) == {bad: "cancelled", good: "running"}
+
+
+def test_opening_a_store_again_in_one_process_keeps_its_locks(tmp_path: Path) -> None:
+    """Closing any descriptor of the file would drop the locks of the process, and its log would be deleted in use."""
+    path = tmp_path / "store.db"
+    database = open_database(sqlite_url(path))
+    migrate(database)
+    inode, opened = path.stat().st_ino, []
+    real = os.open
+
+    def watched(name: object, flags: int, *more: int) -> int:
+        descriptor = real(name, flags, *more)  # type: ignore[arg-type]
+        opened.append(os.fstat(descriptor).st_ino)
+        return descriptor
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", watched)
+        open_database(sqlite_url(path))
+    assert inode not in opened

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import sys
 from pathlib import Path
@@ -37,7 +38,7 @@ def _operator_token(database: Engine, state: Path) -> None:
     with writing(database) as connection:
         if path.exists() and connection.scalar(select(tokens.c.id).where(tokens.c.name == OPERATOR)) is not None:
             return
-        made = make_token(connection, TokenRequest(name=OPERATOR, role="operator"))
+        made = make_token(connection, TokenRequest(name=OPERATOR, role="operator", user=getpass.getuser()))
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(f"{made.token}\n")

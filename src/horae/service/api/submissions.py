@@ -77,13 +77,13 @@ class Checker:
 def owned(spec: JobSpec, who: Identity) -> JobSpec:
     """The job file with tenant and user filled in; raises unless the identity may submit for them."""
     tenant = spec.tenant or who.tenant or "default"
-    user = spec.user or who.user
+    user = spec.user or who.user or None
     if who.role != "operator":
         if tenant != who.tenant:
             raise Refused(
                 403, f"you may not submit jobs of tenant {shown(tenant)}", field="tenant", remedy=f"use {who.tenant!r}"
             )
-        if user != who.user and who.role != "tenant-admin":
+        if (user or "") != who.user and who.role != "tenant-admin":
             raise Refused(403, "you may not submit jobs of other users", field="user", remedy="leave it out")
     return spec.model_copy(update={"tenant": tenant, "user": user})
 

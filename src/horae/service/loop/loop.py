@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Protocol
@@ -119,7 +120,8 @@ class Loop:
             self._drains = Drains({row.name: row.drain_at for row in drains})
         self._limits, self._dependencies = TimeLimits(), Dependencies()
         for row in self._tables.rows.values():
-            self._limits.add(row, _spec(row))
+            with suppress(ValueError):  # a job file that this version does not read: the job goes on without a limit
+                self._limits.add(row, _spec(row))
         self._waiting = {row.job_id: from_plain(Job, json.loads(row.job)) for row in waiting_jobs}
         self._waiting_changed: dict[str, Job | None] = {}  # None: it waits no longer
         self._log: list[LogRow] = []
@@ -298,9 +300,15 @@ class Loop:
         row = self._tables.rows.get(event.job.id)
         if row is None:
             return f"job {event.job.id} has no row"
-        self._limits.add(row, _spec(row))
-        if row.state == "submitted":
-            self._wait_or_submit(row, event.job)
+        if row.state != "submitted":
+            return ""  # it was applied before
+        try:
+            self._limits.add(row, _spec(row))
+        except ValueError as error:
+            log.error("a job file cannot be read", job=row.id, error=str(error))
+            self._refuse(row, "its job file cannot be read by the service")
+            return str(error)
+        self._wait_or_submit(row, event.job)
         return ""
 
     def _wait_or_submit(self, row: JobRow, job: Job) -> None:

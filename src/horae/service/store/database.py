@@ -71,8 +71,10 @@ def _set_timeouts(connection: Any, _: object) -> None:
 
 def _open_sqlite(path: Path) -> Engine:
     refuse_network(path.parent)
-    with suppress(OSError):  # it holds secrets; its log inherits the mode
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    with suppress(OSError):
+        # It holds secrets, and its log inherits the mode. One that exists is not opened: closing any descriptor of it
+        # would drop the locks that SQLite holds for this process.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     engine = create_engine(sqlite_url(path), connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False})
     event.listen(engine, "connect", _configure_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
