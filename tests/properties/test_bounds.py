@@ -97,7 +97,7 @@ def test_no_policy_beats_the_bounds(policy: str, workload: tuple[Cluster, tuple[
 
 @st.composite
 def tenant_workloads(draw: st.DrawFn) -> tuple[Setup, list[Arrival]]:
-    """Tenants with cells of a few GPUs, most of whom borrow; some jobs are lazy, some have a negative priority."""
+    """Tenants with cells of a few GPUs, most of which borrow; some jobs are lazy, some have a negative priority."""
     machines = Cluster("box", tuple(Node(f"n{index}", "A100", 4) for index in range(draw(st.integers(1, 2)))))
     policy = draw(st.sampled_from(["fifo", "srtf", "sjf", "las"]))
     pools = [

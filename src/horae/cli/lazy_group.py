@@ -45,7 +45,7 @@ _LIVE = {
         "",
         "Drain nodes, or take them back.",
         commands={
-            "drain": _Lazy("horae.cli.live.nodes:drain_app", "Start no more jobs on nodes."),
+            "drain": _Lazy("horae.cli.live.nodes:drain_app", "Start no further jobs on nodes."),
             "resume": _Lazy("horae.cli.live.nodes:resume_app", "Let jobs start again on nodes."),
         },
         examples=("horae node drain n1 --reason 'new driver'", "horae node resume n1"),

@@ -81,7 +81,7 @@ def drain(
     at: Annotated[str | None, typer.Option(help="From when on: a date, or a time from now such as 12h.")] = None,
     reason: Annotated[str, typer.Option(help="Why, for everyone to see.")] = "",
 ) -> None:
-    """Start no more jobs on nodes; jobs that are there leave them with their grace."""
+    """Start no further jobs on nodes; jobs that run there may finish."""
     with Client() as client:
         for name in names:
             done = client.drain(name, reason, with_time_zone(at))
