@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-Part = Literal["simulator", "gavel", "cells", "themis", "first-minutes"]
+Part = Literal["simulator", "gavel", "cells", "themis", "first-minutes", "service"]
 PARTS: tuple[Part, ...] = get_args(Part)
 SOLVE_TIME_PLOT = "solve-time-plot"
+UNDER_LOAD = "service, 10,000 queued and 2,000 running jobs"
+SUBMIT_TO_START = "service, submit to start"
+RECOVERY = "service, recovery after 1,000,000 events"
+SERVICE: tuple[str, ...] = (UNDER_LOAD, SUBMIT_TO_START, RECOVERY)

@@ -25,6 +25,7 @@ from horae.service.models import (
     JobSpec,
     JobView,
     LeaseView,
+    Me,
     NodeView,
     PoolView,
     Problem,
@@ -63,7 +64,7 @@ class World:
     usage: list[UsageRow] = field(default_factory=list)
     events: list[EventView] = field(default_factory=list)
     tokens: list[TokenView] = field(default_factory=list)
-    me: dict[str, str] = field(default_factory=lambda: {"user": "ada", "tenant": "nlp", "role": "user"})
+    me: Me = field(default_factory=lambda: Me(user="ada", tenant="nlp", role="user", via="socket"))
     submitted: dict[str, list[str]] = field(default_factory=dict)  # ids by idempotency key
     asked: list[Asked] = field(default_factory=list)
     faults: deque[Fault] = field(default_factory=deque)

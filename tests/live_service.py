@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -32,12 +32,19 @@ def environment() -> dict[str, str]:
 
 
 class Service:
-    """A running service; its jobs are killed at the end of the test."""
+    """A running service; its jobs are killed at the end of the test. `injected` are more variables of its environment,
+    which its jobs do not see."""
 
-    def __init__(self, state: Path, *arguments: str) -> None:
+    def __init__(
+        self, state: Path, *arguments: str, path: Path | None = None, injected: Mapping[str, str] | None = None
+    ) -> None:
+        """`path`: a folder with packages that the service can import, too; `injected`: more of its environment."""
         self.state = state
+        self._path = [] if path is None else [str(path)]
+        self._injected = dict(injected or {})
         self._arguments = arguments
         self.port = free_port()
+        self._said_before = 0
         self.process: subprocess.Popen[bytes] | None = None
         self.log = state.parent / f"{state.name}-{self.port}.log"
 
@@ -45,15 +52,24 @@ class Service:
         """Starts it, and waits until it answers; a standby does not before it leads."""
         command = [sys.executable, "-m", "horae", "up", "--state", str(self.state), "--port", str(self.port)]
         with self.log.open("ab") as log:
+            self._said_before = log.tell()  # by a former process
             self.process = subprocess.Popen(
-                [*command, *self._arguments, *more], stdout=log, stderr=log, env=environment(), cwd=self.state.parent
+                [*command, *self._arguments, *more],
+                stdout=log,
+                stderr=log,
+                env=self._environment(),
+                cwd=self.state.parent,
             )
         if ready:
             wait_until(lambda: self.is_ready() or self._ended(), 0.05)
         assert not self._ended(), self.log.read_text()
 
+    def _environment(self) -> dict[str, str]:
+        found = environment() | self._injected
+        return {**found, "PYTHONPATH": os.pathsep.join([found["PYTHONPATH"], *self._path])}
+
     def is_ready(self) -> bool:
-        return "submit" in self.log.read_text()
+        return b"submit" in self.log.read_bytes()[self._said_before :]
 
     def _ended(self) -> bool:
         return self.process is not None and self.process.poll() is not None
@@ -110,8 +126,8 @@ def _commands() -> Iterator[tuple[int, list[str]]]:
 
 
 @contextmanager
-def service(folder: Path, *arguments: str) -> Iterator[Service]:
-    running = Service(folder / "state", *arguments)
+def service(folder: Path, *arguments: str, injected: Mapping[str, str] | None = None) -> Iterator[Service]:
+    running = Service(folder / "state", *arguments, injected=injected)
     running.start()
     try:
         yield running
@@ -123,6 +139,8 @@ def train(steps: int, pace: float, every: float = 1.0) -> str:
     return f"{sys.executable} {TRAINER} --steps {steps} --pace {pace} --every {every}"
 
 
-def wait_for(client: Client, states: Sequence[str], is_enough: Callable[[list[bool]], bool] = all) -> None:
+def wait_for(
+    client: Client, states: Sequence[str], is_enough: Callable[[list[bool]], bool] = all, poll_seconds: float = 0.3
+) -> None:
     """Waits until all jobs are in one of these states."""
-    wait_until(lambda: is_enough([job.state in states for job in client.jobs()]), 0.3)
+    wait_until(lambda: is_enough([job.state in states for job in client.jobs()]), poll_seconds)

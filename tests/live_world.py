@@ -6,7 +6,7 @@ The engine survives crashes of the loop, as a machine does; it never runs two jo
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,13 +23,15 @@ from horae.model.serialization import Plain
 from horae.model.setup import Setup
 from horae.model.shapes import Option, Shape
 from horae.service.clock import Clocks, LogClock
+from horae.service.job_file import expand
 from horae.service.loop.loop import Loop
 from horae.service.loop.questions import Questions
 from horae.service.loop.recovery import begin, rebuild
 from horae.service.models import JobSpec
 from horae.service.store.database import reading, writing
 from horae.service.store.leadership import raise_term, take_lead
-from horae.service.store.schema import counters, inbox, jobs
+from horae.service.store.schema import counters, inbox, jobs, trials
+from horae.service.sweeps import trial_rows
 
 
 @dataclass
@@ -63,6 +65,8 @@ class LiveEngine:
     specifications: dict[str, Plain] = field(default_factory=dict)
     dead: dict[str, JobEnded] = field(default_factory=dict)  # by job: how its latest lease ended or was forestalled
     starts: list[tuple[str, int]] = field(default_factory=list)
+    idle: dict[Gpu, float] = field(default_factory=dict)
+    repaired: list[str] = field(default_factory=list)
     clock: LogClock | None = None
 
     def now(self) -> float:
@@ -77,6 +81,13 @@ class LiveEngine:
 
     def forget(self, job_id: str) -> None:
         pass
+
+    def take_idle(self) -> dict[Gpu, float]:
+        idle, self.idle = self.idle, {}
+        return idle
+
+    def repair(self, node: str) -> None:
+        self.repaired.append(node)
 
     def specification(self, job_id: str) -> Plain | None:
         return self.specifications.get(job_id) if job_id in self.running else None
@@ -144,7 +155,14 @@ class LiveEngine:
         return [self.dead[command.job_id]]
 
 
-def start_loop(database: Database, engine: LiveEngine, setup: Setup, folder: Path, used_term: int = 0) -> Loop:
+def start_loop(
+    database: Database,
+    engine: LiveEngine,
+    setup: Setup,
+    folder: Path,
+    used_term: int = 0,
+    webhooks: Collection[str] = (),
+) -> Loop:
     """A new process of the loop: it leads, recovers and has written its first snapshot."""
     clocks = engine.world.clocks()
     leadership = take_lead(database, "test", "", LogClock(None, clocks).read(), at_once=True)
@@ -154,7 +172,7 @@ def start_loop(database: Database, engine: LiveEngine, setup: Setup, folder: Pat
     rebuilt = rebuild(database)
     scheduler = begin(database, leadership, setup, clock) if rebuilt is None else rebuilt.scheduler
     seq = 0 if rebuilt is None else rebuilt.seq
-    loop = Loop(database, leadership, scheduler, seq, engine, clock, Questions(folder))
+    loop = Loop(database, leadership, scheduler, seq, engine, clock, Questions(folder), webhooks=webhooks)
     loop.restart(leadership.incarnation)
     return loop
 
@@ -179,23 +197,28 @@ def submit(database: Database, *specs: JobSpec, tenant: str = "default", acceler
         last = connection.execute(select(counters.c.value).where(counters.c.name == "jobs")).scalar()
         if last is None:
             connection.execute(insert(counters).values(name="jobs", value=0))
-        for number, spec in enumerate(specs, start=(last or 0) + 1):
-            gpus = spec.gpus if isinstance(spec.gpus, int) else spec.gpus.min
-            shape = Shape(accelerator, gpus, "node")
-            options = (Option(shape, 1.0),)
-            job = Job(
-                str(number),
-                0.0,
-                options,
-                tenant=spec.tenant or tenant,
-                user="ada",
-                steps_total=spec.steps,
-                retries_max=spec.retries,
-            )
-            connection.execute(insert(jobs).values(**row_values(job, spec, number)))
-            line = json.loads(JournalLines().event(JobSubmitted(0.0, job)))
-            connection.execute(insert(inbox).values(kind="JobSubmitted", payload=json.dumps(line), wall=0.0))
-            ids.append(job.id)
+        for number, given in enumerate(specs, start=(last or 0) + 1):
+            elements = expand(given)
+            for position, spec in elements:
+                gpus = spec.gpus if isinstance(spec.gpus, int) else spec.gpus.min
+                job = Job(
+                    str(number) if position is None else f"{number}_{position}",
+                    0.0,
+                    (Option(Shape(accelerator, gpus, "node"), 1.0),),
+                    app="" if position is None else str(number),
+                    tenant=spec.tenant or tenant,
+                    user="ada",
+                    steps_total=spec.steps,
+                    retries_max=spec.retries,
+                    bids=spec.bids,
+                )
+                connection.execute(insert(jobs).values(**row_values(job, spec, number)))
+                line = json.loads(JournalLines().event(JobSubmitted(0.0, job)))
+                connection.execute(insert(inbox).values(kind="JobSubmitted", payload=json.dumps(line), wall=0.0))
+                ids.append(job.id)
+            rows = trial_rows(number, ids[-len(elements) :], elements[0].spec)
+            if rows:
+                connection.execute(insert(trials), rows)
         connection.execute(update(counters).values(value=(last or 0) + len(specs)))
     return ids
 

@@ -56,6 +56,7 @@ class Bench:
         self.directory = directory
         self.engines: list[LocalEngine] = []
         self._made_at = time.monotonic()
+        self._zombies = set(zombies())  # of earlier tests
 
     @property
     def now(self) -> float:
@@ -119,6 +120,10 @@ class Bench:
         """The supervisors of this engine: they hold its locks, and have no environment."""
         return [pid for pid in children(os.getpid()) if b"supervisor.py" in contents(pid, "cmdline")]
 
+    def zombies(self) -> list[int]:
+        """Children that have ended since the test began and were not reaped."""
+        return [pid for pid in zombies() if pid not in self._zombies]
+
     def close(self) -> None:
         last = self.engine()  # takes over from all others
         last.stop_all(0.0)
@@ -127,7 +132,7 @@ class Bench:
         for engine in self.engines:
             engine.close()
         assert not self.processes()
-        assert not zombies()
+        assert not self.zombies()
 
 
 @contextmanager
@@ -166,7 +171,7 @@ def children(parent: int) -> list[int]:
 
 
 def zombies() -> list[int]:
-    """Children of ours that have ended and were not reaped."""
+    """Children of this process that have ended and were not reaped."""
     return [pid for pid in pids() if stat(pid)[:2] == [b"Z", str(os.getpid()).encode()]]
 
 

@@ -43,8 +43,12 @@ class Server:
     def _data(self) -> Path:
         return self._folder / "data"
 
+    @property
+    def socket(self) -> str:
+        return str(self._folder / ".s.PGSQL.5432")
+
     def control(self, verb: str, *more: str) -> None:
-        options = f"-c listen_addresses='' -k {self._folder} -c max_connections=50"
+        options = f"-c listen_addresses='' -k {self._folder} -c max_connections=50 -c fsync=off"
         self._run("pg_ctl", "-D", str(self._data), "-w", "-o", options, "-l", str(self._folder / "log"), *more, verb)
 
     def new_database(self) -> str:

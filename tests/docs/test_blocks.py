@@ -109,7 +109,7 @@ def _read(path: Path, content: dict[str, object]) -> None:
         assert load_jobs(path, load_cluster("2x8"))
     elif "run" in content:
         assert read_job_file(path).gpus
-    elif "users" in content:
+    elif "users" in content or "limits" in content:
         assert configure(path.parent, path, [], [], None, None).setup.pools
     else:
         assert load_cluster(path)

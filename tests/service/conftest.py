@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from postgres import Server, server
+from sqlalchemy import Engine
 
-from horae.service.store.database import sqlite_url
+from horae.service.store.database import open_database, sqlite_url
+from horae.service.store.migrate import migrate
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +25,11 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return sqlite_url(tmp_path / "store.db")
     found: Server = request.getfixturevalue("postgres")
     return found.new_database()
+
+
+@pytest.fixture
+def database(store_url: str) -> Engine:
+    """A store with the tables of this version."""
+    engine = open_database(store_url)
+    migrate(engine)
+    return engine

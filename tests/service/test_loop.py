@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from builders import cluster
 from live_world import LiveEngine, World, cancel, run_until_quiet, start_loop, states, submit
-from sqlalchemy import Engine, select, update
+from sqlalchemy import Engine, insert, select, update
 
-from horae.model.events import Ending
-from horae.model.setup import PoolSpec, Setup
+from horae.model.cluster import Gpu
+from horae.model.events import Ending, GpuChanged, GpuState
+from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.service.backup import backup, restore
+from horae.service.config import ServiceConfig
 from horae.service.models import JobSpec
 from horae.service.store.database import open_database, reading, sqlite_url, writing
 from horae.service.store.migrate import migrate
-from horae.service.store.schema import inbox, jobs, leases, usage
+from horae.service.store.schema import gpus, inbox, jobs, leases, nodes, usage
 
 SETUP = Setup(cluster(2, 4, "A100"), (PoolSpec("all"),), acknowledge_seconds=5.0)
-
-
-@pytest.fixture
-def database(store_url: str) -> Engine:
-    engine = open_database(store_url)
-    migrate(engine)
-    return engine
 
 
 def test_a_job_is_submitted_runs_and_finishes(database: Engine, tmp_path: Path) -> None:
@@ -41,7 +38,7 @@ def test_a_job_is_submitted_runs_and_finishes(database: Engine, tmp_path: Path) 
     with reading(database) as connection:
         row = connection.execute(select(jobs)).one()
         lease = connection.execute(select(leases)).one()
-        used = connection.execute(select(usage)).one()
+        used = connection.execute(select(usage).where(usage.c.user != "")).one()
         assert connection.execute(select(inbox)).all() == []
     assert (row.state, row.held_gpus, row.epoch) == ("finished", 0, None)
     assert row.run_seconds == pytest.approx(100, abs=2)
@@ -63,6 +60,25 @@ def test_a_new_process_adopts_what_runs(database: Engine, tmp_path: Path) -> Non
     engine.end(ids[0])
     run_until_quiet(again)
     assert states(database) == {ids[0]: "finished", **dict.fromkeys(ids[1:], "running")}
+
+
+def test_time_after_a_job_has_ended_is_not_charged(database: Engine, tmp_path: Path) -> None:
+    engine = LiveEngine(World())
+    loop = start_loop(database, engine, SETUP, tmp_path)
+    (job_id,) = submit(database, JobSpec(run="true", gpus=2, max_duration=500))
+    run_until_quiet(loop)
+    engine.world.seconds += 100
+    engine.end(job_id)
+    engine.world.seconds += 1000  # the service is down
+    run_until_quiet(start_loop(database, engine, SETUP, tmp_path))
+    with reading(database) as connection:
+        row = connection.execute(select(jobs)).one()
+        lease = connection.execute(select(leases)).one()
+        used = connection.execute(select(usage)).one()
+    assert (row.state, lease.ended_at) == ("finished", row.ended_at)
+    assert row.run_seconds == pytest.approx(100, abs=2)
+    assert used.gpu_seconds == pytest.approx(2 * row.run_seconds)
+    assert row.ended_at == pytest.approx(100, abs=4)
 
 
 def test_jobs_wait_for_those_before_them(database: Engine, tmp_path: Path) -> None:
@@ -103,6 +119,14 @@ def test_a_waiting_job_is_cancelled_at_once(database: Engine, tmp_path: Path) ->
     cancel(database, first)
     run_until_quiet(loop)
     assert states(database) == {first: "cancelled", second: "running", third: "cancelled"}
+
+
+def test_the_configuration_is_private_from_the_first_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "chmod", lambda *_: None)  # it would come too late
+    (tmp_path / "config.new").touch(0o644)  # of a process that was killed
+    for _ in range(2):
+        ServiceConfig(SETUP, tmp_path, "postgresql://user:password@host/store").save(tmp_path / "config.json")
+        assert (tmp_path / "config.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_after_the_restore_of_an_old_backup_all_running_jobs_are_adopted(tmp_path: Path) -> None:
@@ -160,3 +184,85 @@ def test_opening_a_store_again_in_one_process_keeps_its_locks(tmp_path: Path) ->
         patch.setattr(os, "open", watched)
         open_database(sqlite_url(path))
     assert inode not in opened
+
+
+def test_another_configuration_is_applied_while_jobs_run(database: Engine, tmp_path: Path) -> None:
+    engine = LiveEngine(World())
+    spare = PoolSpec("spare", "max-min", cadence=Cadence.ROUNDS, round_seconds=300.0)
+    loop = start_loop(database, engine, Setup(cluster(2, 4, "A100"), (replace(spare, name="all"),)), tmp_path)
+    (job_id,) = submit(database, JobSpec(run="true", gpus=4))
+    run_until_quiet(loop)
+    ran = dict(engine.running)
+    rounds = replace(spare, cadence=Cadence.EVENTS, round_seconds=60.0)
+    own = PoolSpec("nlp", "fifo", tenants=("nlp",), cells={"A100.node": 1}, quota={"A100": 8})
+    wanted = Setup(cluster(3, 4, "A100"), (own, rounds), tenant_weights={"nlp": 3.0})
+    assert loop.change_setup(wanted) == ""
+    run_until_quiet(loop)
+    present = loop.scheduler.present_setup()
+    by_name = {pool.name: pool for pool in present.pools}
+    assert present.cluster.nodes == wanted.cluster.nodes
+    assert (by_name["nlp"].cells, by_name["nlp"].policy, by_name["nlp"].cadence) == (own.cells, "fifo", own.cadence)
+    assert (by_name["all"].policy, by_name["all"].cadence, by_name["all"].round_seconds) == (
+        "max-min",
+        Cadence.EVENTS,
+        60.0,
+    )
+    assert present.tenant_weights["nlp"] == 3.0
+    assert (states(database), engine.running) == ({job_id: "running"}, ran)
+    too_much = replace(wanted, pools=(replace(own, cells={"A100.node": 9}), replace(rounds, round_seconds=30.0)))
+    before = loop.scheduler.dump()
+    assert "the tenants' cells exceed chain" in loop.change_setup(too_much)
+    assert loop.scheduler.dump() == before
+
+
+def test_a_node_with_two_failed_gpus_is_drained_until_an_operator_resumes_it(database: Engine, tmp_path: Path) -> None:
+    engine = LiveEngine(World())
+    loop = start_loop(database, engine, SETUP, tmp_path)
+    (job_id,) = submit(database, JobSpec(run="true", gpus=2))
+    run_until_quiet(loop)
+    lost, _ = engine.running[job_id].gpus
+    engine.events.append(GpuChanged(engine.now(), lost, GpuState.FAILED, "Xid 79"))
+    run_until_quiet(loop)
+    with reading(database) as connection:
+        row = connection.execute(select(jobs)).one()
+        assert connection.execute(select(gpus.c.gpu, gpus.c.note)).all() == [(str(lost), "Xid 79")]
+        assert set(connection.scalars(select(nodes.c.health))) == {"healthy"}
+    assert (row.state, row.failures, row.preemptions) == ("running", 0, 0)
+    assert lost not in engine.running[job_id].gpus
+    third = next(Gpu(lost.node, number) for number in range(4) if number != lost.number)
+    engine.events.append(GpuChanged(engine.now(), third, GpuState.FAILED, "2 uncorrectable memory errors"))
+    run_until_quiet(loop)
+    with reading(database) as connection:
+        (node,) = connection.execute(select(nodes).where(nodes.c.health == "draining")).all()
+    names = ", ".join(map(str, sorted((lost, third))))
+    assert (node.name, node.reason) == (lost.node, f"2 of its GPUs have failed: {names}")
+    with writing(database) as connection:
+        body = json.dumps({"node": lost.node, "at_wall": None, "reason": ""})
+        connection.execute(insert(inbox).values(kind="DrainAt", payload=body, wall=0.0))
+    run_until_quiet(loop)
+    assert engine.repaired == [lost.node]
+
+
+def test_idle_gpus_and_waiting_beside_own_cells_are_accounted_for(database: Engine, tmp_path: Path) -> None:
+    engine = LiveEngine(World())
+    own = PoolSpec("nlp", tenants=("nlp",), cells={"A100.node": 1}, cadence=Cadence.ROUNDS, round_seconds=1000.0)
+    loop = start_loop(database, engine, Setup(cluster(2, 4, "A100"), (own, PoolSpec("spare"))), tmp_path)
+    (job_id,) = submit(database, JobSpec(run="true", gpus=4, tenant="vision"))
+    run_until_quiet(loop)
+    assert submit(database, JobSpec(run="true", gpus=4, tenant="nlp"))  # its next round is far away
+    run_until_quiet(loop)
+    engine.world.seconds += 10.0
+    run_until_quiet(loop)
+    engine.world.seconds += 100.0
+    (gpu, *_) = engine.running[job_id].gpus
+    engine.idle = {gpu: 30.0}
+    run_until_quiet(loop)
+    engine.end(job_id)
+    run_until_quiet(loop)
+    with reading(database) as connection:
+        rows = {(row.user, row.kind): row for row in connection.execute(select(usage))}
+        waited = dict(connection.execute(select(jobs.c.tenant, jobs.c.own_wait_seconds)).all())
+    free, held = rows["", "idle"], rows["ada", "shared"]
+    assert free.gpu_seconds == free.idle_seconds == pytest.approx(4 * 110, abs=60)
+    assert (held.gpu_seconds, held.idle_seconds) == (pytest.approx(4 * 110, abs=45), 30.0)
+    assert (waited["vision"], waited["nlp"]) == (0.0, pytest.approx(110, abs=12))

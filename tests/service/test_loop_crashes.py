@@ -7,28 +7,27 @@ survives, and checks that no GPU and no job is used twice.
 from __future__ import annotations
 
 import os
-import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 
 import pytest
 from builders import cluster
+from crashing_loop import CrashingEngine, Fuse, crashing, crashing_database
 from live_world import LiveEngine, World, cancel, start_loop, states, submit
-from sqlalchemy import Engine, event, select
+from profiles import NIGHTLY
+from sqlalchemy import Engine, select
 
-from horae.model.commands import Command
 from horae.model.events import Ending, Event
 from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.service.loop.loop import Loop
 from horae.service.models import ENDED, JobSpec
-from horae.service.store.database import open_database, reading, sqlite_url
-from horae.service.store.migrate import migrate
+from horae.service.store.database import reading
 from horae.service.store.schema import events, inbox, jobs, leases
 
-HISTORIES = int(os.environ.get("HORAE_CRASH_HISTORIES", "60"))
+# The nightly runs of ten seeds are ten thousand histories.
+HISTORIES = int(os.environ.get("HORAE_CRASH_HISTORIES", "1000" if NIGHTLY else "60"))
 SEED = int(os.environ.get("HORAE_SEED", "0"))
 SETUPS = {
     "fifo": (PoolSpec("all"),),
@@ -38,58 +37,6 @@ SETUPS = {
         PoolSpec("spare", "las", cadence=Cadence.ROUNDS, round_seconds=20.0),
     ),
 }
-
-
-class Crash(BaseException):
-    """The process is gone: nothing may catch it."""
-
-
-class Fuse:
-    """Crashes at the n-th step from now on."""
-
-    def __init__(self) -> None:
-        self.left = -1
-
-    def step(self, *_: object) -> None:
-        if self.left == 0:
-            self.left = -1
-            raise Crash
-        self.left -= self.left > 0
-
-
-def crashing_database(fuse: Fuse, path: Path) -> Engine:
-    engine = open_database(sqlite_url(path))
-    event.listen(engine, "connect", _without_waiting_for_the_disk)
-    migrate(engine)
-    event.listen(engine, "before_cursor_execute", fuse.step)
-    event.listen(engine, "commit", fuse.step)
-    return engine
-
-
-def _without_waiting_for_the_disk(connection: sqlite3.Connection, _: object) -> None:
-    connection.execute("PRAGMA synchronous = OFF")  # the machine itself does not crash in these tests
-
-
-class CrashingEngine(LiveEngine):
-    """May crash before and after each command, so that some of them are never carried out."""
-
-    fuse: Fuse
-
-    def execute(self, commands: Sequence[Command]) -> Sequence[Event]:
-        replies: list[Event] = []
-        for command in commands:
-            self.fuse.step()
-            replies.extend(super().execute([command]))
-        self.fuse.step()
-        return replies
-
-
-@contextmanager
-def crashing(fuse: Fuse, steps: int) -> Iterator[None]:
-    fuse.left = steps
-    with suppress(Crash):
-        yield
-    fuse.left = -1
 
 
 def one_history(seed: int, folder: Path) -> None:

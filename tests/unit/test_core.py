@@ -26,6 +26,7 @@ from horae.model.events import (
     NodeChanged,
     PolicyChanged,
     Running,
+    SpeedRevised,
     Surveyed,
     Tick,
 )
@@ -240,6 +241,25 @@ def test_cancelling_a_waiting_job_removes_it_and_a_running_one_stops_first() -> 
     assert scheduler.status("a") is Status.CANCELLING
     tell(scheduler, JobEnded(2.0, "a", 0, Ending.STOPPED, 1.0))
     assert scheduler.status("a") is Status.CANCELLED
+
+
+def test_a_cancelled_job_has_at_most_the_grace_that_a_cancellation_gives() -> None:
+    scheduler = full_house()
+    assert tell(scheduler, JobCancelled(1.0, "a", grace_seconds=2.0)) == [Stop(0, "a", 2.0)]
+    assert tell(scheduler, JobCancelled(1.0, "a")) == []
+    assert tell(scheduler, JobCancelled(1.0, "a", grace_seconds=9.0)) == [], "its own is shorter"
+    assert tell(scheduler, JobCancelled(2.0, "a", grace_seconds=0.0)) == [Stop(0, "a", 0.0)]
+    assert tell(scheduler, JobCancelled(2.0, "b", grace_seconds=9.0)) == [Stop(1, "b", 5.0)]
+
+
+def test_an_end_that_is_reported_late_is_charged_until_the_end() -> None:
+    scheduler = Scheduler(lab())
+    submit(scheduler, job("a", retries_max=1))
+    scheduler.handle(Tick(1000.0))
+    scheduler.handle(JobEnded(11.0, "a", 0, Ending.FAILED, 3.0))
+    pool, serial = scheduler.jobs.live["a"]
+    assert pool.table.run_base[pool.table.row[serial]] == 11.0
+    assert scheduler.now == 1000.0
 
 
 def test_a_job_that_fails_is_tried_again_as_often_as_it_may() -> None:
@@ -488,3 +508,16 @@ def test_asking_why_of_every_job_works_out_the_claims_once_per_round(policy: str
     assert pool.claimants() is claimants  # not one set per question: with 8,000 jobs that took seconds
     submit(scheduler, job("late", at=20.0))
     assert len(pool.claimants()) == len(claimants) + 1
+
+
+def test_a_speed_that_one_tenant_has_measured_is_not_believed_of_another_and_is_kept_by_a_dump() -> None:
+    scheduler = Scheduler(lab())
+    tell(scheduler, *(JobSubmitted(0.0, job(name, tenant=name, model="bert")) for name in ("nlp", "vision")))
+    tell(scheduler, SpeedRevised(1.0, "bert", Shape("gpu", 4, "node"), 9.0, "nlp"))
+    tell(scheduler, SpeedRevised(1.0, "bert", Shape("gpu", 4, "node"), 5.0, "unknown"))
+    for each in (scheduler, Scheduler.restore(scheduler.dump())):
+        (pool,) = each.pools
+        assert dict(zip(pool.table.ids, pool.table.speed[:2, 0].tolist(), strict=True)) == {"nlp": 9.0, "vision": 1.0}
+    tell(scheduler, SpeedRevised(2.0, "bert", Shape("gpu", 4, "node"), 3.0))
+    (pool,) = scheduler.pools
+    assert pool.table.speed[:2, 0].tolist() == [3.0, 3.0]

@@ -102,7 +102,7 @@ EVENTS: dict[type, st.SearchStrategy[Any]] = {
     JobProgressed: st.builds(JobProgressed, times, names, counts, amounts),
     JobEnded: st.builds(JobEnded, times, names, counts, st.sampled_from(Ending), amounts, st.text(max_size=8)),
     NodeChanged: st.builds(NodeChanged, times, names, st.sampled_from(Health)),
-    PolicyChanged: st.builds(PolicyChanged, times, names, names, options),
+    PolicyChanged: st.builds(PolicyChanged, times, names, names, options, round_seconds=st.none() | amounts),
     GpuChanged: st.builds(
         GpuChanged, times, st.builds(Gpu, names, counts), st.sampled_from(GpuState), st.text(max_size=8)
     ),

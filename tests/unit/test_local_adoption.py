@@ -8,11 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 
 import pytest
 from local_jobs import (
+    CLUSTER,
     FIRST,
     FOREVER,
     GPUS,
@@ -34,7 +37,7 @@ from horae.engines.local.fence import Fence, Fenced
 from horae.engines.local.launch import Launch
 from horae.engines.local.locks import Locks, is_free
 from horae.engines.local.processes import ProcessId, identify, is_running
-from horae.engines.local.records import StartRecord, StopRecord, read_record, write_record
+from horae.engines.local.records import EndMoment, StartRecord, StopRecord, read_record, write_record
 from horae.engines.local.spawn import Spawned
 from horae.model.commands import Start, Stop
 from horae.model.events import Ending, Event, GpuChanged, GpuState, JobEnded, JobStarted, Running
@@ -192,6 +195,34 @@ def boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
+def test_an_end_is_reported_as_of_when_it_was_though_no_service_ran(bench: Bench) -> None:
+    down_seconds = 100 * HANG_SECONDS
+    bench.engine(Launch("job", "true")).execute([a_start()])
+    bench.engines[0].close()
+    exit = bench.folder().lease(0).exit
+    wait_until(exit.exists)
+    record = json.loads(exit.read_text())
+    ended = record["ended_boot_seconds"]
+    assert abs(time.clock_gettime(time.CLOCK_BOOTTIME) - ended) < HANG_SECONDS
+    exit.write_text(json.dumps(record | {"ended_boot_seconds": ended - down_seconds}))
+    engine = LocalEngine(CLUSTER, bench.directory, lambda: bench.now + 2 * down_seconds)
+    bench.engines.append(engine)
+    found_at = bench.now + 2 * down_seconds
+    moment = engine.wait(inf)
+    assert moment is not None
+    (event,) = (each for each in moment.events if isinstance(each, JobEnded))
+    assert abs(found_at - down_seconds - event.at) < HANG_SECONDS
+    assert event.ending is Ending.FINISHED
+
+
+def test_what_has_ended_before_a_boot_ended_at_the_latest_then() -> None:
+    since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert EndMoment("another boot", 5.0, time.time()).seconds_ago() >= since_boot
+    earlier = EndMoment("another boot", 5.0, time.time() - since_boot - 500.0).seconds_ago()
+    assert since_boot + 500.0 <= earlier < since_boot + 500.0 + HANG_SECONDS
+    assert EndMoment(boot(), since_boot + 1e6, 0.0).seconds_ago() == 0.0
+
+
 def test_a_lease_of_a_former_boot_is_lost(bench: Bench) -> None:
     bench.started(Launch("job", f"{SAVE} save 6; {FOREVER}")).close()
     kill(supervisor_of(bench).pid)
@@ -293,8 +324,10 @@ def test_a_start_on_a_gpu_that_another_process_holds_is_lost_and_the_gpu_is_repo
         fcntl.flock(file, fcntl.LOCK_EX)
         (lost,) = engine.execute([a_start()])
         assert lost[1:4] == ("job", 0, Ending.LOST)
-        assert f"GPU a/0 is held by process {os.getpid()} " in str(lost)
+        assert "GPU a/0 is still in use by another process" in str(lost)
+        assert str(os.getpid()) not in str(lost), "it may be another user's"
         (foreign,) = bench.next_events(engine)
+        assert f"GPU a/0 is held by process {os.getpid()} " in str(foreign), "for operators"
         assert foreign[1:3] == (FIRST[0], GpuState.FOREIGN)
         engine.close()
         engine = bench.engine(Launch("job", "true"))
@@ -325,7 +358,7 @@ def test_a_job_whose_lock_another_process_holds_is_not_started(bench: Bench) -> 
     with Locks(bench.directory / "locks").of_job("job").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         (lost,) = engine.execute([a_start()])
-    assert lost[1:4] == ("job", 0, Ending.LOST) and "job job is held by process" in str(lost)
+    assert lost[1:4] == ("job", 0, Ending.LOST) and "job job is still in use by another process" in str(lost)
 
 
 # The fence

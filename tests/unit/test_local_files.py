@@ -197,7 +197,8 @@ def test_a_job_that_removes_its_folders_only_loses_its_checkpoints(bench: Bench)
 
 def outputs(bench: Bench) -> bytes:
     folder = bench.folder()
-    return Path(f"{folder.output}.1").read_bytes() + folder.output.read_bytes()
+    (older,) = folder.path.glob("output.log.*")
+    return older.read_bytes() + folder.output.read_bytes()
 
 
 def test_output_is_limited_and_its_end_is_kept(bench: Bench) -> None:
@@ -206,7 +207,10 @@ def test_output_is_limited_and_its_end_is_kept(bench: Bench) -> None:
     assert ended.message == "exit code 1: the end"
     found = outputs(bench)
     assert 5_000 <= len(found) <= 10_000
-    assert (bytes(range(256)) * 400 + b"\nthe end\n").endswith(found)
+    written = bytes(range(256)) * 400 + b"\nthe end\n"
+    assert written.endswith(found)
+    (older,) = bench.folder().path.glob("output.log.*")
+    assert older.name == f"output.log.{len(written) - len(found)}", "the position of its first byte"
 
 
 def test_output_that_cannot_be_written_is_dropped_and_does_not_stop_the_job(bench: Bench) -> None:

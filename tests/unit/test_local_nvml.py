@@ -15,8 +15,9 @@ from patience import wait_until
 from horae.engines.local import nvml
 from horae.engines.local.gpu_watch import GpuWatch
 from horae.engines.local.launch import Launch
-from horae.engines.local.nvml import DetectedGpu, Nvml
+from horae.engines.local.nvml import DetectedGpu, Nvml, in_order_of
 from horae.engines.local.processes import user_name
+from horae.model.cluster import Cluster, Node
 from horae.model.commands import Stop
 from horae.model.events import Ending, GpuState, JobEnded
 
@@ -37,6 +38,7 @@ class Driver:
     ecc: dict[int, int] = field(default_factory=dict)
     lost: set[int] = field(default_factory=set)
     xids: list[tuple[int, int]] = field(default_factory=list)
+    busy: dict[int, int] = field(default_factory=dict)
     has_events: bool = True
     NVMLError: type[NVMLError] = NVMLError
 
@@ -63,6 +65,11 @@ class Driver:
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[SimpleNamespace]:
         return [SimpleNamespace(pid=pid) for pid in self.pids.get(handle, [])]
+
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> SimpleNamespace:
+        if handle not in self.busy:
+            raise NVMLError(NOT_SUPPORTED)
+        return SimpleNamespace(gpu=self.busy[handle])
 
     def nvmlDeviceGetTotalEccErrors(self, handle: int, kind: int, counter: int) -> int:
         if handle in self.lost:
@@ -162,3 +169,49 @@ def test_a_job_that_fails_with_its_gpu_is_lost(bench: Bench) -> None:
         events += bench.next_events(engine)
     assert [event[1:3] for event in events] == [(GPUS[0], GpuState.FAILED), ("job", 0)]
     assert events[-1][3:] == (Ending.LOST, 0.0, "GPU a/0: Xid 79; exit code 1: no device")
+
+
+def test_a_gpu_that_has_failed_stays_out_of_use_until_an_operator_puts_it_back(bench: Bench) -> None:
+    driver = Driver(ecc={0: 0, 1: 3})
+    first = bench.engine(nvml=Nvml(driver))
+    assert [event[1:] for event in bench.next_events(first)] == [
+        (GPUS[1], GpuState.FAILED, "3 uncorrectable memory errors")
+    ]
+    driver.xids.append((0, 79))
+    assert first._watch is not None
+    first._watch.ask()
+    assert [event[1:] for event in bench.next_events(first)] == [(GPUS[0], GpuState.FAILED, "Xid 79")]
+    first.wait(0.0)
+    first.close()
+    bench.engines.remove(first)
+    second = bench.engine(nvml=Nvml(driver))  # its driver does not announce the Xid again
+    found = {event[1:3] for event in bench.next_events(second)}
+    assert found == {(GPUS[0], GpuState.FAILED), (GPUS[1], GpuState.FAILED)}
+    second.repair("a")
+    found = {event[1:3] for event in bench.next_events(second)}
+    assert found == {(GPUS[0], GpuState.USABLE), (GPUS[1], GpuState.USABLE)}
+    driver.ecc[1] = 4
+    assert second._watch is not None
+    second._watch.ask()
+    assert [event[1:] for event in bench.next_events(second)] == [
+        (GPUS[1], GpuState.FAILED, "4 uncorrectable memory errors")
+    ]
+
+
+def test_gpus_that_compute_nothing_are_measured() -> None:
+    watch = GpuWatch(Nvml(Driver(busy={0: 0, 1: 40})), GPUS[:2], lambda pid: False, lambda: None, look_seconds=1e6)
+    wait_until(lambda: watch.looked_at > 0)
+    looked_at = watch.looked_at
+    watch.ask()
+    wait_until(lambda: watch.looked_at > looked_at)
+    watch.close()
+    assert list(watch.take_idle()) == [GPUS[0]]
+    assert watch.take_idle() == {}
+
+
+def test_gpus_are_found_by_their_type() -> None:
+    lab = Cluster("lab", (Node("h-V100", "V100", 1), Node("h-A100", "A100", 2)))
+    names = ("NVIDIA A100-SXM4-80GB", "Tesla V100-PCIE-16GB", "NVIDIA A100-SXM4-80GB")
+    detected = [DetectedGpu(number, name, f"GPU-{number}", 1) for number, name in enumerate(names)]
+    assert list(map(str, in_order_of(detected, lab))) == ["h-A100/0", "h-V100/0", "h-A100/1"]
+    assert list(map(str, in_order_of(detected[:1], Cluster("x", (Node("n", "big", 2),))))) == ["n/0"]

@@ -70,6 +70,41 @@ def test_a_failed_node_takes_with_it_what_was_not_saved(checkpoint_seconds: floa
     assert (record.ended_at, record.starts) == (ended_at, 2)
 
 
+def _slow_starter(**truth: float) -> Arrival:
+    options = (Option(Shape("v100", 1, "node"), 1.0),)
+    return Arrival(Job("j", 0.0, options, steps_total=50.0, restart_seconds=5.0), Truth(50.0, options, **truth))
+
+
+@pytest.mark.parametrize(
+    ("truth", "ended_at"),
+    [
+        ({}, 50 + 5 + 30),  # 20 s done, then the restart that was declared
+        ({"startup_seconds": 7.0}, 50 + 5 + 37),  # only 13 s were done
+        ({"startup_seconds": 7.0, "resume_seconds": 9.0}, 50 + 9 + 37),
+        ({"closing_seconds": 4.0}, 50 + 5 + 30 + 4),
+    ],
+)
+def test_starting_resuming_and_closing_take_their_time(truth: dict[str, float], ended_at: float) -> None:
+    """On a node that is away from 20 s to 50 s."""
+    machines = cluster(nodes=1, gpus=1)
+    node = machines.nodes[0].name
+    outside = [NodeChanged(20.0, node, Health.FAILED), NodeChanged(50.0, node, Health.HEALTHY)]
+    run = run_simulation(Setup(machines, (PoolSpec("all"),)), [_slow_starter(**truth)], outside)
+    (record,) = run.recorder.records()
+    assert record.ended_at == ended_at
+
+
+def test_a_job_that_is_closing_finishes_though_it_is_told_to_stop() -> None:
+    machines = cluster(nodes=1, gpus=1)
+    (gpu,) = named(machines.nodes[0].name, 0)
+    engine = SimulatedEngine(machines, [_slow_starter(closing_seconds=4.0)])
+    engine.wait(0.0)
+    engine.execute([Start(1, ("j",), (gpu,), Shape("v100", 1, "node"), (0.0,), (False,))])
+    engine.wait(52.0)
+    assert engine.execute([Stop(1, "j", 30.0)]) == []
+    assert engine.wait(100.0) == (54.0, [JobEnded(54.0, "j", 1, Ending.FINISHED, 50.0)])
+
+
 def test_the_clock_jumps_to_what_comes_next() -> None:
     engine = SimulatedEngine(cluster(nodes=1, gpus=1), [arrival("j", 1e6)])
     moment = engine.wait(float("inf"))

@@ -1,4 +1,4 @@
-"""`horae backup` and `horae restore`: copies of the embedded store."""
+"""`horae backup`, `horae restore` and `horae journal`: copies of the store and of its log."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from horae.cli.text import examples
 
 backup_app = typer.Typer(add_completion=False)
 restore_app = typer.Typer(add_completion=False)
+journal_app = typer.Typer(add_completion=False)
 State = Annotated[Path | None, typer.Option(help="The folder of the service; else HORAE_STATE.")]
 
 
@@ -33,3 +34,26 @@ def restore(file: Annotated[Path, typer.Argument(help="What `horae backup` wrote
     folder = (state or default_state()).expanduser()
     put_back(folder, file)
     print(f"{folder}: restored from {file}; the former store is kept as store.db.before-restore")
+
+
+@journal_app.command(epilog=examples("horae journal log.jsonl", "horae replay log.jsonl"))
+def journal(
+    file: Annotated[Path, typer.Argument(help="A new file.")],
+    state: State = None,
+    store: Annotated[str | None, typer.Option(help="postgresql://...; else the file in the state folder.")] = None,
+) -> None:
+    """Write all events since the service began, also those that were archived, for `replay` and `why --journal`."""
+    from horae.model.errors import InputError  # noqa: PLC0415
+    from horae.service.config import ARCHIVE, default_state  # noqa: PLC0415
+    from horae.service.log_export import export_journal  # noqa: PLC0415
+    from horae.service.store.database import open_database, sqlite_url  # noqa: PLC0415
+
+    folder = (state or default_state()).expanduser()
+    if file.exists():
+        raise InputError(f"{file} exists", field="FILE", remedy="name a new file")
+    if store is None and not (folder / "store.db").exists():
+        raise InputError(
+            f"there is no embedded store in {folder}", field="--state", remedy="give --store, or another folder"
+        )
+    count = export_journal(open_database(store or sqlite_url(folder / "store.db")), folder / ARCHIVE, file)
+    print(f"{file}: {count:,} events")

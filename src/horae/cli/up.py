@@ -27,18 +27,32 @@ def up(
     standby: Annotated[bool, typer.Option(help="Wait until the present leader is gone; needs PostgreSQL.")] = False,
     stop_jobs: Annotated[bool, typer.Option(help="At the end, stop jobs with their grace; else they run on.")] = False,
 ) -> None:
-    """Run the service: schedule jobs on this machine until Ctrl-C. Jobs outlive it, and the next one adopts them."""
+    """Run the service: schedule jobs on this machine until Ctrl-C. Jobs outlive it, and the next one adopts them.
+
+    Changes of the configuration file are applied while it runs; `horae health` tells if one cannot be.
+    """
     # The service takes a second to import.
     from horae.model.errors import InputError  # noqa: PLC0415
-    from horae.service.config import configure, default_state  # noqa: PLC0415
+    from horae.service.config import ServiceConfig, configure, default_state  # noqa: PLC0415
     from horae.service.local_jobs import detected_nodes  # noqa: PLC0415
     from horae.service.up import run  # noqa: PLC0415
 
     folder = (state or default_state()).expanduser().absolute()
     file = config or (_CONFIG if _CONFIG.exists() else None)
     detected = [] if emulate else detected_nodes()
-    chosen = configure(folder, file, list(emulate or ()), detected, store, port)
+
+    def read() -> ServiceConfig:
+        return configure(folder, file, list(emulate or ()), detected, store, port)
+
+    chosen = read()
     if standby and chosen.is_embedded:
         remedy = "give --store postgresql://..."
         raise InputError("needs a store that two processes share", field="--standby", remedy=remedy)
-    run(chosen, standby=standby, stop_jobs=stop_jobs, tell=lambda line: print(line, flush=True))
+    run(
+        chosen,
+        standby=standby,
+        stop_jobs=stop_jobs,
+        tell=lambda line: print(line, flush=True),
+        file=file and file.absolute(),
+        read=read,
+    )

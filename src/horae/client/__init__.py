@@ -8,6 +8,5 @@ with horae.Client() as client:
 """
 
 from horae.client.client import Client
-from horae.client.identity import Identity
 
-__all__ = ["Client", "Identity"]
+__all__ = ["Client"]

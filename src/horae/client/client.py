@@ -11,22 +11,30 @@ from typing import TypeAlias, TypedDict, Unpack
 from urllib.parse import quote
 
 from horae.client.answers import Answers, Model
-from horae.client.connection import NOT_ANSWERED, SUBMIT_DELAYS, Connection
+from horae.client.connection import NOT_ANSWERED, OUTAGE_SECONDS_MAX, SUBMIT_DELAYS, Connection, Params
 from horae.client.event_stream import sent_events
-from horae.client.identity import Identity
 from horae.client.job_files import Submittable, specs_of, to_send
 from horae.client.location import find_service
 from horae.client.output import JobOutput
+from horae.client.terminal import Terminal
 from horae.client.user_input import checked
 from horae.model.errors import ServiceError
 from horae.model.safe_text import shown
 from horae.service.models import (
     ENDED,
+    AuctionResult,
+    AuctionView,
+    Bid,
     Drain,
+    EtaView,
     EventView,
+    Health,
+    JobSpec,
     JobView,
     LeaseView,
+    Me,
     NodeView,
+    PlanView,
     PolicyChoice,
     PoolView,
     ShareRow,
@@ -34,13 +42,13 @@ from horae.service.models import (
     TenantView,
     TokenRequest,
     TokenView,
+    TrialView,
     UsageRow,
     Why,
 )
 
 TIMEOUT_SECONDS = 30.0
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.1, 2.0
-OUTAGE_SECONDS_MAX = 300.0  # for so long, waiting for a job survives a service that does not answer
 PAGE_JOBS = 500
 NAMED_MAX = 1000  # jobs of one name that are looked at
 
@@ -139,9 +147,36 @@ class Client:
             )
         return next(iter(newest.values()))
 
+    def trials(self, app: str) -> list[TrialView]:
+        """The jobs of an app as trials: parameters, losses, and which of them were stopped and why."""
+        return self._list(TrialView, "/trials", app=app)
+
+    def auctions(self, *, after: int = -1, wait_seconds: float = 0.0) -> list[AuctionView]:
+        """Open calls for bids of the caller's apps after the auction of this number; waits for one up to 30 s."""
+        return self._list(AuctionView, "/auctions", after=after, wait=wait_seconds)
+
+    def bid(self, auction: int, app: str, gpus: Sequence[int], rho: Sequence[float]) -> bool:
+        """Bids for an app: the rho that it reports for each number of GPUs, the first of which is 0."""
+        body = checked(Bid, {"app": app, "gpus": list(gpus), "rho": list(rho)})
+        return self._change("POST", f"/auctions/{auction}/bids", body.model_dump())
+
+    def auction_history(self, *, app: str | None = None, limit: int | None = None) -> list[AuctionResult]:
+        """The parts of the caller's apps in auctions, the latest first: offers, bids, what was won and paid."""
+        return self._list(AuctionResult, "/auctions/history", app=app, limit=limit)
+
     def why(self, job: Job) -> Why:
         """Why a job waits, and what would unblock it."""
         return self._answers.one(Why, self._connection.get(f"{_of(job)}/why"))
+
+    def eta(self, job: Job, *, seconds: float = 2.0, draws: int = 20) -> EtaView:
+        """When a job starts and ends, over possible futures, within a time budget."""
+        params = {"seconds": seconds, "draws": draws}
+        return self._answers.one(EtaView, self._connection.get(f"{_of(job)}/eta", params=params))
+
+    def plan(self, job: JobSpec, *, seconds: float = 2.0, draws: int = 20) -> PlanView:
+        """What would happen if a job were submitted now, and which jobs it would delay."""
+        params = {"seconds": seconds, "draws": draws}
+        return self._answers.one(PlanView, self._connection.send("POST", "/plan", to_send(job), params=params))
 
     def leases(self, job: Job) -> list[LeaseView]:
         """The leases of a job: when it ran, where, and how each time ended."""
@@ -157,9 +192,13 @@ class Client:
         if follow:
             yield from output.follow()
 
-    def stop(self, job: Job) -> JobView:
-        """Stops a job for good: it may save its work within its grace."""
-        return self._changed_job("DELETE", job)
+    def terminal(self, job: Job) -> Terminal:
+        """The terminal of an interactive job that runs."""
+        return Terminal(self._connection, f"{_of(job)}/terminal")
+
+    def stop(self, job: Job, *, grace: float | None = None) -> JobView:
+        """Stops a job for good: it may save its work within its grace, or within at most `grace` seconds."""
+        return self._changed_job("DELETE", job, params={"grace": grace})
 
     def hold(self, job: Job) -> JobView:
         """Keeps a job from running until it is released; one that runs is preempted."""
@@ -271,14 +310,18 @@ class Client:
         """Rejects requests with this token from now on."""
         return self._change("DELETE", f"/tokens/{_quoted(token_id)}")
 
-    def me(self) -> Identity:
+    def me(self) -> Me:
         """The caller, as the service knows it."""
-        return self._answers.one(Identity, self._connection.get("/me"))
+        return self._answers.one(Me, self._connection.get("/me"))
+
+    def health(self) -> Health:
+        """Which parts of the service answer, and whether its configuration file is in force."""
+        return self._answers.one(Health, self._connection.get("/health"))
 
     # Answers as values
 
-    def _changed_job(self, method: str, job: Job, verb: str = "") -> JobView:
-        answer = self._connection.send(method, _of(job) + verb)
+    def _changed_job(self, method: str, job: Job, verb: str = "", params: Params | None = None) -> JobView:
+        answer = self._connection.send(method, _of(job) + verb, params=params)
         return self._answers.one(JobView, answer) if answer and "id" in answer else self.job(job)
 
     def _change(self, method: str, path: str, body: object = None) -> bool:

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,10 +15,12 @@ from pydantic import ValidationError
 from horae.client.location import Address
 from horae.model.errors import ServiceError
 from horae.service.models import Problem
+from horae.service.unix_socket import ShortAddress
 
 READ_DELAYS = (0.2,)  # a request that changes nothing is sent once more
 SUBMIT_DELAYS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)  # a submission has a key, so that the service accepts it once
 DELAY_SECONDS_MAX = 10.0
+OUTAGE_SECONDS_MAX = 300.0  # for so long, waiting for a job survives a service that does not answer
 _GET = re.compile(r"\bGET /v1/(\w+)")
 NOT_ANSWERED = (0, 502, 503)  # the status of a service that is being started anew
 REMEDIES = {
@@ -48,17 +51,22 @@ class Connection:
         headers = {"Authorization": f"Bearer {address.token}"} if address.token else {}
         self._timeout_seconds = timeout_seconds
         try:
+            self._socket = ShortAddress(Path(address.socket)) if address.socket else None
             self._http = httpx.Client(
                 base_url=f"{address.url}/v1",
                 headers=headers,
                 timeout=timeout_seconds,
-                transport=httpx.HTTPTransport(uds=address.socket) if address.socket else None,
+                transport=httpx.HTTPTransport(uds=self._socket.text) if self._socket else None,
             )
+        except OSError as error:
+            raise _not_running(address, error) from None
         except (httpx.InvalidURL, ValueError, TypeError) as error:
             raise ServiceError(f"{address} is no address of a service: {error}", remedy="fix HORAE_URL") from None
 
     def close(self) -> None:
         self._http.close()
+        if self._socket is not None:
+            self._socket.close()
 
     def get(self, path: str, params: Params | None = None) -> Any:
         """The answer to a request that changes nothing."""
@@ -93,9 +101,8 @@ class Connection:
     ) -> httpx.Response:
         for delay in (*delays, None):
             try:
-                response = self._http.request(
-                    method, path, json=body, params=_query(params), headers=dict(headers or {})
-                )
+                sent = {"content": body} if isinstance(body, bytes) else {"json": body}
+                response = self._http.request(method, path, params=_query(params), headers=dict(headers or {}), **sent)
             except (httpx.TransportError, httpx.DecodingError) as error:
                 failure, wait_seconds = self._no_answer(error), 0.0
             else:
@@ -143,9 +150,13 @@ class Connection:
             problem = f"the service at {self.address} did not answer within {self._timeout_seconds:g} s"
             return ServiceError(problem, remedy="try again, or see its log")
         if isinstance(error, httpx.ConnectError):
-            problem = f"no service answers at {self.address} ({_cause(error)})"
-            return ServiceError(problem, remedy="start it with `horae up`, or set HORAE_URL to another one")
+            return _not_running(self.address, error)
         return ServiceError(f"the service at {self.address} closed the connection", remedy="try again, or see its log")
+
+
+def _not_running(address: Address, error: Exception) -> ServiceError:
+    problem = f"no service answers at {address} ({_cause(error)})"
+    return ServiceError(problem, remedy="start it with `horae up`, or set HORAE_URL to another one")
 
 
 def problem_of(response: httpx.Response) -> ServiceError:

@@ -55,7 +55,8 @@ class _Run:
     def ends_at(self) -> float:
         truth = self.arrival.truth
         last = truth.steps_total if self.ending is Ending.FINISHED else truth.fails_at_step
-        return self.productive_at + max(last - self.steps_at_start, 0.0) / (self.steps_per_second * self.pace)
+        working_seconds = max(last - self.steps_at_start, 0.0) / (self.steps_per_second * self.pace)
+        return self.productive_at + working_seconds + truth.closing_seconds
 
     def change_pace(self, now: float, partner: str, pace: float) -> None:
         self.steps_at_start, self.productive_at = self.steps(now), max(self.productive_at, now)
@@ -104,6 +105,34 @@ class SimulatedEngine:
     def expect(self, arrival: Arrival) -> None:
         """Registers a job that is submitted elsewhere."""
         self._jobs[arrival.job.id] = arrival
+
+    def take_over(
+        self,
+        arrival: Arrival,
+        epoch: int,
+        gpus: tuple[Gpu, ...],
+        shape: Shape,
+        steps: float,
+        productive_at: float,
+        partner: str = "",
+        pace: float = 1.0,
+        cells: tuple[str, ...] = (),
+    ) -> None:
+        """Registers a job that runs already, with the steps that it has done by now."""
+        speed = speed_at(arrival.truth.options, shape, self._cluster.levels)
+        fails = arrival.truth.fails_at_step < arrival.truth.steps_total
+        ending = Ending.FAILED if fails else Ending.FINISHED
+        run = _Run(arrival, epoch, gpus, productive_at, productive_at, steps, speed, ending, partner, pace, steps)
+        run.cells = cells
+        self._occupy(run)
+        job_id = arrival.job.id
+        self._jobs[job_id], self._runs[job_id], self._saved[job_id] = arrival, run, steps
+        heapq.heappush(self._ends, (max(run.ends_at(), self.now), epoch, job_id))
+
+    def leave(self, job_id: str) -> JobEnded:
+        """Ends the run of a job that was told to stop before."""
+        run = self._runs[job_id]
+        return self._end(run, Ending.STOPPED, run.steps(self.now))
 
     def wait(self, until: float) -> Moment | None:
         ends_at = self._ends[0][0] if self._ends else inf
@@ -213,7 +242,7 @@ class SimulatedEngine:
         arrival = self._jobs[job_id]
         saved = max(self._saved.get(job_id, 0.0), told)
         speed = speed_at(arrival.truth.options, command.shape, self._cluster.levels)
-        productive_at = self.now + (arrival.job.restart_seconds if resumes else 0.0)
+        productive_at = self.now + _startup_seconds(arrival, resumes=resumes)
         fails = arrival.truth.fails_at_step < arrival.truth.steps_total
         ending = Ending.FAILED if fails else Ending.FINISHED
         run = _Run(arrival, command.epoch, command.gpus, productive_at, productive_at, saved, speed, ending)
@@ -247,6 +276,8 @@ class SimulatedEngine:
             return ()
         steps = run.steps(self.now)
         finished = steps >= run.arrival.truth.steps_total
+        if finished and run.arrival.truth.closing_seconds:
+            return ()  # it ends by itself
         leaving_seconds = min(run.arrival.truth.leaving_seconds, command.grace_seconds)
         if leaving_seconds and not finished:
             if command.job_id not in self._leaving:
@@ -305,6 +336,13 @@ class SimulatedEngine:
         run.steps_safe = self._safe(run)
         run.change_pace(self.now, partner, pace)
         heapq.heappush(self._ends, (run.ends_at(), run.epoch, run.arrival.job.id))
+
+
+def _startup_seconds(arrival: Arrival, *, resumes: bool) -> float:
+    if not resumes:
+        return arrival.truth.startup_seconds
+    known = arrival.truth.resume_seconds
+    return arrival.job.restart_seconds if known is None else known
 
 
 def speed_at(options: Sequence[Option], shape: Shape, levels: Sequence[str]) -> float:

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from horae.model.cluster import Gpu, Node
 from horae.model.jobs import Curve, Job
+from horae.model.setup import Cadence
 from horae.model.shapes import Shape
 
 
@@ -50,8 +51,12 @@ class JobSubmitted(NamedTuple):
 
 
 class JobCancelled(NamedTuple):
+    """The job ends for good. Given a grace period, it has at most that, even if it was cancelled before."""
+
     at: float
     job_id: str
+    reason: str = ""  # "": its owner wants it
+    grace_seconds: float | None = None  # None: its own
 
 
 class JobHeld(NamedTuple):
@@ -138,10 +143,15 @@ class ClusterChanged(NamedTuple):
 
 
 class PolicyChanged(NamedTuple):
+    """Another policy for a pool, and when it is called; None: as before."""
+
     at: float
     pool: str
     policy: str
     options: Mapping[str, object] = MappingProxyType({})
+    cadence: Cadence | None = None
+    round_seconds: float | None = None
+    admits_between_rounds: bool | None = None
 
 
 class TenantChange(NamedTuple):
@@ -187,6 +197,7 @@ class SpeedRevised(NamedTuple):
     model: str
     shape: Shape
     steps_per_second: float
+    tenant: str = ""  # whose jobs it is about: other tenants' models of this name may differ; "": all
 
 
 class Running(NamedTuple):

@@ -22,6 +22,7 @@ from horae.model.status import HOLDING, PENDING, RUNNING, STARTING, STOPPING
 Value = TypeVar("Value")
 
 NONE = -1  # no lease, no option, no hold
+ALL = -3  # in place of a number: any
 
 # Integers, one per job.
 _INTS = (
@@ -458,10 +459,12 @@ class JobTable:
         """Whether a job has a checkpoint to resume from: it was confirmed to run, or has reported progress."""
         return bool(self.runs[row] or self.steps_base[row])
 
-    def revise(self, model: int, shape: int, steps_per_second: float, now: float) -> bool:
-        """Sets a new estimated speed for the jobs of a model; the work done so far is kept at the former speed."""
+    def revise(self, model: int, shape: int, steps_per_second: float, now: float, tenant: int = ALL) -> bool:
+        """Sets a new estimated speed for a tenant's jobs of a model; the work done so far is kept at the former one."""
         changed = self.shape[: self.count] == shape
         changed[self.model[: self.count] != model] = False
+        if tenant != ALL:
+            changed[self.tenant[: self.count] != tenant] = False
         rows, options = np.nonzero(changed)
         if not len(rows):
             return False

@@ -67,6 +67,7 @@ class Job:
     bids: bool = False  # its app has its own agent, which is called for bids in auctions
     continues: str = ""  # the id of the job whose work it continues; for engines that run real processes
     limit_seconds: float = inf  # the run time that its user asked for at most; what uses it is said by policies
+    borrows: bool = True  # it may run outside its tenant's cells, without a guarantee
 
     def __post_init__(self) -> None:  # noqa: PLR0912  one branch per field
         if not self.id:
@@ -170,6 +171,9 @@ class Truth:
     options: tuple[Option, ...]
     fails_at_step: float = inf
     leaving_seconds: float = 0.0  # time it takes to save its work when told to stop
+    startup_seconds: float = 0.0  # from its first start to its first step
+    resume_seconds: float | None = None  # likewise from a later start; None: the job's restart_seconds
+    closing_seconds: float = 0.0  # from its last step to its end
 
 
 @dataclass(frozen=True, slots=True)

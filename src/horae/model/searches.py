@@ -12,7 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import blake2b
+from itertools import islice
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,6 +65,42 @@ class Trial:
         return exact * (1 + 0.01 * _lot(f"{self.arrival.job.id} {part:.9f}"))
 
 
+class Rungs(NamedTuple):
+    """The rungs of successive halving: how many trials are in each, and how far they run."""
+
+    trials: int
+
+    @property
+    def number(self) -> int:
+        return self.trials.bit_length()
+
+    def trials_at(self, rung: int) -> int:
+        return self.trials >> rung
+
+    def part_until(self, rung: int) -> float:
+        """The fraction of a trial that is done at the end of a rung."""
+        return float((2 << rung) - 1) / ((1 << self.number) - 1)
+
+    def best(self, rung: int, losses: Sequence[float]) -> list[int]:
+        """The places of the trials that are promoted from a rung, by their losses; ties go to the first."""
+        order = sorted(range(len(losses)), key=lambda index: (losses[index], index))
+        return sorted(order[: self.trials_at(rung + 1)])
+
+
+def bracket_sizes(method: Method, trials: int) -> list[int]:
+    """How many trials are halved together, in the order of the trials.
+
+    HyperBand halves half of the trials together, then a quarter, and so on: the fewer, the longer their first run.
+    """
+    if method is not Method.HYPERBAND:
+        return [trials]
+    sizes = []
+    while trials:
+        sizes.append(trials if trials <= 2 else (trials + 1) // 2)
+        trials -= sizes[-1]
+    return sizes
+
+
 @dataclass(frozen=True, slots=True)
 class Bracket:
     """Trials that are halved together; the fewer they are, the longer is their first run."""
@@ -70,23 +108,24 @@ class Bracket:
     trials: tuple[Trial, ...]
 
     @property
+    def layout(self) -> Rungs:
+        return Rungs(len(self.trials))
+
+    @property
     def rungs(self) -> int:
-        return len(self.trials).bit_length()
+        return self.layout.number
 
     def trials_at(self, rung: int) -> int:
-        return len(self.trials) >> rung
+        return self.layout.trials_at(rung)
 
     def part_until(self, rung: int) -> float:
         """The fraction of a trial that is done at the end of a rung."""
-        return float((2 << rung) - 1) / ((1 << self.rungs) - 1)
+        return self.layout.part_until(rung)
 
-    def survivors(self, rung: int, trials: Sequence[Trial], losses: Sequence[float] | None = None) -> tuple[Trial, ...]:
-        """The trials promoted to the next rung, by losses or else by the trials' curves; ties go to the first."""
-        part = self.part_until(rung)
-        known = [trial.loss(part) for trial in trials] if losses is None else losses
-        order = sorted(range(len(trials)), key=lambda index: (known[index], index))
-        chosen = sorted(order[: self.trials_at(rung + 1)])
-        return tuple(trials[index] for index in chosen)
+    def survivors(self, rung: int, trials: Sequence[Trial]) -> tuple[Trial, ...]:
+        """The trials that are promoted to the next rung, by their curves."""
+        losses = [trial.loss(self.part_until(rung)) for trial in trials]
+        return tuple(trials[index] for index in self.layout.best(rung, losses))
 
     def later(self, rung: int, trials: Sequence[Trial]) -> tuple[float, float]:
         """Estimated GPU-seconds and seconds of all work after a rung,
@@ -131,15 +170,8 @@ class Search:
 
     @property
     def brackets(self) -> tuple[Bracket, ...]:
-        if self.method is not Method.HYPERBAND:
-            return (Bracket(self.trials),)
-        # Half of the trials are halved together, then a quarter, and so on: the fewer, the longer their first run.
-        brackets, left = [], self.trials
-        while left:
-            count = len(left) if len(left) <= 2 else (len(left) + 1) // 2
-            brackets.append(Bracket(left[:count]))
-            left = left[count:]
-        return tuple(brackets)
+        left = iter(self.trials)
+        return tuple(Bracket(tuple(islice(left, size))) for size in bracket_sizes(self.method, len(self.trials)))
 
     @property
     def gpu_seconds(self) -> float:

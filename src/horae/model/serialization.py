@@ -6,9 +6,9 @@ Fields with their default value are omitted. Infinite and missing numbers become
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -23,30 +23,36 @@ Plain = Any  # None, bool, int, float, str, or lists and dicts of these
 
 
 def to_plain(value: object) -> Plain:
-    match value:
-        case None | bool() | str():
-            return value
-        case Gpu():
-            return str(value)
-        case Enum():
-            return value.value
-        case int() | np.integer():
-            return int(value)
-        case float():
-            return float(value) if isfinite(value) else str(value)
-        case np.ndarray():
-            return array_to_plain(value)
-        case np.bool_():
-            return bool(value)
-        case Mapping():
-            return {str(key): to_plain(item) for key, item in value.items()}
-        case tuple() if hasattr(value, "_fields"):
-            return _fields_of(value)
-        case tuple() | list():
-            return [to_plain(item) for item in value]
-    if dataclasses.is_dataclass(value):
-        return _fields_of(value)
-    raise TypeError(f"{type(value).__name__} has no plain form")
+    return _writer(type(value))(value)
+
+
+def _choose_writer(kind: Any) -> Callable[[Any], Plain]:
+    """How values of a type are converted; decided once, because a service converts every event."""
+    rules: tuple[tuple[tuple[type, ...], Callable[[Any], Plain]], ...] = (
+        ((NoneType, bool, str), lambda value: value),
+        ((Gpu,), str),
+        ((Enum,), lambda value: value.value),
+        ((int, np.integer), int),
+        ((float,), _float_to_plain),
+        ((np.ndarray,), array_to_plain),
+        ((np.bool_,), bool),
+        ((Mapping,), lambda value: {str(key): to_plain(item) for key, item in value.items()}),
+    )
+    for kinds, convert in rules:
+        if issubclass(kind, kinds):
+            return convert
+    if dataclasses.is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
+        return _fields_of
+    if issubclass(kind, tuple | list):
+        return lambda value: [to_plain(item) for item in value]
+    raise TypeError(f"{kind.__name__} has no plain form")
+
+
+_writer: Callable[[Any], Callable[[Any], Plain]] = cache(_choose_writer)
+
+
+def _float_to_plain(value: float) -> Plain:
+    return float(value) if isfinite(value) else str(value)
 
 
 def array_to_plain(array: NDArray[Any]) -> Plain:
@@ -80,62 +86,74 @@ def untagged(kinds: Any, plain: Plain) -> Any:
 
 def from_plain(kind: Any, plain: Plain) -> Any:
     """The value of a type from its plain form; raises ValueError, TypeError or KeyError where they do not match."""
+    return _reader(kind)(plain)
+
+
+def _choose_reader(kind: Any) -> Callable[[Plain], Any]:
+    """How values of a type are made; decided once, as `_writer`."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any or kind is object:
-        return plain
+        return lambda plain: plain
     if origin is np.ndarray:
-        return array_from_plain(get_args(arguments[1])[0], plain)
+        dtype = get_args(arguments[1])[0]
+        return lambda plain: array_from_plain(dtype, plain)
     if origin in (Union, UnionType):
-        return None if plain is None else _one_of([each for each in arguments if each is not NoneType], plain)
+        return _optional([each for each in arguments if each is not NoneType])
     if origin is tuple:
-        return _tuple(arguments, plain)
+        return partial(_tuple, arguments)
     if kind is Gpu:
-        return Gpu.parse(plain)
+        return Gpu.parse
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {key: from_plain(arguments[1], item) for key, item in plain.items()}
+        return lambda plain: {key: from_plain(arguments[1], item) for key, item in plain.items()}
     if kind is float:
-        return float(plain)
+        return float
     if kind in (int, str, bool):
-        if type(plain) is not kind:
-            raise ValueError(f"{brief(plain)} is not of type {kind.__name__}")
-        return plain
+        return partial(_exactly, kind)
     if issubclass(kind, Enum):
-        return kind(plain)
-    return _record(kind, plain)
+        return kind
+    return partial(_record, kind)
 
 
-def _one_of(kinds: list[Any], plain: Plain) -> Any:
-    """A value of one of several types, identified by its tag where there is more than one."""
-    if len(kinds) == 1:
-        return from_plain(kinds[0], plain)
-    return untagged(Union[tuple(kinds)], plain)  # noqa: UP007  a union made at run time
+_reader: Callable[[Any], Callable[[Plain], Any]] = cache(_choose_reader)
+
+
+def _optional(kinds: list[Any]) -> Callable[[Plain], Any]:
+    """A value of one of several types, identified by its tag where there is more than one; or None."""
+    union: Any = Union[tuple(kinds)]  # noqa: UP007  a union made at run time
+    read = partial(untagged, union) if len(kinds) > 1 else _reader(kinds[0])
+    return lambda plain: None if plain is None else read(plain)
+
+
+def _exactly(kind: type, plain: Plain) -> Any:
+    if type(plain) is not kind:
+        raise ValueError(f"{brief(plain)} is not of type {kind.__name__}")
+    return plain
 
 
 def _tuple(arguments: tuple[Any, ...], plain: Plain) -> tuple[Any, ...]:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return tuple(from_plain(arguments[0], item) for item in plain)
+        return tuple(map(_reader(arguments[0]), plain))
     return tuple(from_plain(kind, item) for kind, item in zip(arguments, plain, strict=True))
 
 
 def _record(kind: Any, plain: Plain) -> Any:
     hints, defaults = _schema(kind)
-    unknown = set(plain) - set(hints)
-    if unknown:
-        raise ValueError(f"{kind.__name__} has no field {sorted(unknown)[0]!r}")
-    missing = set(hints) - set(plain) - set(defaults)
-    if missing:
-        raise ValueError(f"{kind.__name__} lacks {sorted(missing)[0]!r}")
-    return kind(**{name: from_plain(hints[name], item) for name, item in plain.items()})
+    for name in plain:
+        if name not in hints:
+            raise ValueError(f"{kind.__name__} has no field {name!r}")
+    for name in hints:
+        if name not in plain and name not in defaults:
+            raise ValueError(f"{kind.__name__} lacks {name!r}")
+    return kind(**{name: _reader(hints[name])(item) for name, item in plain.items()})
 
 
 def _fields_of(value: Any) -> dict[str, Plain]:
-    kind: type = type(value)
-    hints, defaults = _schema(kind)
+    hints, defaults = _schema(type(value))
     plain = {}
     for name in hints:
         item = getattr(value, name)
         if name not in defaults or not _same(item, defaults[name]):
-            plain[name] = to_plain(item)
+            plain[name] = _writer(type(item))(item)
     return plain
 
 
@@ -145,15 +163,17 @@ def _same(item: object, default: object) -> bool:
     return type(item) is type(default) and bool(item == default)
 
 
-@cache
-def _schema(kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read_schema(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The fields of a type, and their defaults."""
     hints = get_type_hints(kind)
     if not dataclasses.is_dataclass(kind):
-        return hints, dict(kind._field_defaults)  # type: ignore[attr-defined]
+        return hints, dict(kind._field_defaults)
     fields = [field for field in dataclasses.fields(kind) if field.init]
     defaults = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
     for field in fields:
         if field.default_factory is not dataclasses.MISSING:
             defaults[field.name] = field.default_factory()
     return {field.name: hints[field.name] for field in fields}, defaults
+
+
+_schema: Callable[[Any], tuple[dict[str, Any], dict[str, Any]]] = cache(_read_schema)

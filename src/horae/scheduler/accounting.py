@@ -15,10 +15,10 @@ def has_begun(pool: Pool, serial: int, steps: float) -> bool:
     return bool(pool.table.confirmed_at[row] < inf or steps > pool.table.steps_base[row])
 
 
-def book(pool: Pool, serial: int, now: float) -> None:
+def book(pool: Pool, serial: int, left_at: float) -> None:
     """Books what a job that will continue received under the lease that it has left."""
     table, row = pool.table, pool.table.row[serial]
-    seconds = now - table.since[row] if table.confirmed_at[row] < inf else 0.0
+    seconds = max(left_at - table.since[row], 0.0) if table.confirmed_at[row] < inf else 0.0
     table.run_base[row] += seconds
     table.service_base[row] += seconds * table.held_gpus[row]
     table.received_base[row, table.option[row]] += seconds

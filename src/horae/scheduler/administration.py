@@ -12,7 +12,7 @@ import numpy as np
 
 from horae.cells.pool_layout import PoolLayout
 from horae.model.cluster import Cluster, Gpu, Node
-from horae.model.errors import ClusterError, InputError, PolicyError
+from horae.model.errors import ClusterError, InputError
 from horae.model.events import (
     ClusterChanged,
     Health,
@@ -121,11 +121,17 @@ class Administration:
             return False
         try:
             policy = make_policy(event.policy, event.options)
-        except PolicyError as error:
+            spec = _with_cadence(pool.spec, event)
+        except InputError as error:
             self._tell(ChangeRefused(change, error.problem, error.remedy))
             return False
-        pool.spec = replace(pool.spec, policy=event.policy, options=dict(event.options))
-        pool.take_over(policy, now)
+        is_new = (spec.policy, dict(spec.options)) != (event.policy, dict(event.options)) or spec == pool.spec
+        pool.spec = replace(spec, policy=event.policy, options=dict(event.options))
+        pool.wake_at = min(pool.wake_at, pool.spec.boundary_after(now))
+        if is_new:
+            pool.take_over(policy, now)
+        else:
+            pool.touch(now)
         return True
 
     def on_tenants(self, event: TenantsChanged, now: float) -> bool:
@@ -311,6 +317,15 @@ def _find(layout: PoolLayout, spec: PoolSpec, job: Job, gpus: tuple[Gpu, ...]) -
         return real, False
     own = layout.tenancy.adopt(spec.name, real, job.pinned, members=job.members) if spec.reserves else None
     return (layout.tenancy.wide_of(real), False) if own is None else (own, True)
+
+
+def _with_cadence(spec: PoolSpec, event: PolicyChanged) -> PoolSpec:
+    given = {
+        "cadence": event.cadence,
+        "round_seconds": event.round_seconds,
+        "admits_between_rounds": event.admits_between_rounds,
+    }
+    return replace(spec, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 
 
 def _with_change(specs: list[PoolSpec], name: str, change: TenantChange) -> list[PoolSpec]:

@@ -42,7 +42,7 @@ class Auctions:
     """The auctions of all pools. Numbers are never reused, so a late answer is not taken for one of another auction."""
 
     def __init__(self, bid_seconds: float) -> None:
-        self._bid_seconds = bid_seconds
+        self.bid_seconds = bid_seconds
         self.opened = 0
 
     def open(self, pool: Pool, view: Callable[[], View], now: float) -> CallForBids | None:
@@ -56,7 +56,7 @@ class Auctions:
         if not asked:
             return None
         self.opened += 1
-        closes_at = now + self._bid_seconds
+        closes_at = now + self.bid_seconds
         pool.auction = Auction(self.opened, closes_at, frozenset(asked), {})
         offers = tuple(Offer(agents[number], *table) for number, table in sorted(asked.items()))
         return CallForBids(self.opened, pool.spec.name, closes_at, offers)

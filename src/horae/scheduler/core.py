@@ -36,7 +36,7 @@ from horae.model.events import (
     Tick,
 )
 from horae.model.explanations import Explanation, Prospect
-from horae.model.job_table import NONE
+from horae.model.job_table import ALL, NONE
 from horae.model.jobs import Job
 from horae.model.notices import DecisionRejected, Notice
 from horae.model.plans import Reaction, Round, RoundPlan
@@ -292,8 +292,9 @@ class Scheduler:
         if not (event.steps_per_second > 0 and isfinite(event.steps_per_second)):
             return False
         model, shape = self.interned.models.find(event.model), self.interned.shapes.find(event.shape)
+        tenant = self.interned.tenants.find(event.tenant) if event.tenant else ALL
         for pool in self.pools:
-            if pool.table.revise(model, shape, event.steps_per_second, now):
+            if pool.table.revise(model, shape, event.steps_per_second, now, tenant):
                 pool.touch(now)
         return True
 
@@ -394,6 +395,11 @@ class Scheduler:
         if incarnation is not None:
             scheduler.begin_incarnation(incarnation)
         return scheduler
+
+    def wait_for_bids(self, seconds: float) -> None:
+        """Sets how long auctions wait for agents from now on; those that are open keep their end."""
+        self.setup = replace(self.setup, bid_seconds=seconds)
+        self.auctions.bid_seconds = seconds
 
     def begin_incarnation(self, incarnation: int) -> None:
         self.setup = replace(self.setup, incarnation=incarnation)

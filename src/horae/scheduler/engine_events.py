@@ -130,7 +130,7 @@ class EngineEvents:
                 self._loans.drop(serial, now)
                 self._jobs.end(pool, serial, now)
         else:
-            accounting.book(pool, serial, now)
+            accounting.book(pool, serial, min(event.at, now))  # an end may be reported late
             self._wait_again(pool, serial, now)
             expected = before == STOPPING and event.ending is Ending.STOPPED
             if is_stillborn:

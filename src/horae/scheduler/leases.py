@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from horae.model.commands import Extend, Start, Stop
 from horae.model.errors import BrokenInvariant
 from horae.model.plans import Lease, Placement
@@ -115,14 +117,23 @@ class Leases:
             )
         )
 
-    def stop(self, pool: Pool, serial: int, reason: StopReason, now: float) -> None:
+    def stop(self, pool: Pool, serial: int, reason: StopReason, now: float, grace_seconds_max: float = inf) -> None:
         table, row = pool.table, pool.table.row[serial]
         self._jobs.signal(pool, serial, Signal.CANCEL if isinstance(reason, Cancelled) else Signal.STOP, now)
         if isinstance(reason, Preempted):
             table.preemptions_left[row] -= 1
         job, epoch = table.jobs[row], int(table.epoch[row])
         self._outbox.unacknowledged.answered(Start, epoch, job.id)
-        self._outbox.send(Stop(epoch, job.id, job.grace_seconds), now)
+        self._outbox.send(Stop(epoch, job.id, min(job.grace_seconds, grace_seconds_max)), now)
+
+    def hasten(self, pool: Pool, serial: int, grace_seconds: float, now: float) -> bool:
+        """Shortens the grace period of a job that was told to stop; returns whether it is shorter than its own."""
+        row = pool.table.row[serial]
+        job = pool.table.jobs[row]
+        if grace_seconds >= job.grace_seconds:
+            return False
+        self._outbox.send(Stop(int(pool.table.epoch[row]), job.id, grace_seconds), now)
+        return True
 
     def begun(self, epoch: int) -> None:
         """Records that one job of a bundle has begun to run; the start deadline holds until the last one has."""

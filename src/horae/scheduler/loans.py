@@ -17,6 +17,7 @@ from math import isfinite
 
 from horae.model.arrays import Bools, Ints
 from horae.model.job_table import NONE
+from horae.model.jobs import Job
 from horae.model.plans import Departure, Lease, Placement, RoundPlan
 from horae.model.reasons import Moved, Preempted, Won
 from horae.model.status import HOLDING, ON_GPUS, PENDING, RUNNING, STARTING, Signal, Status
@@ -85,7 +86,7 @@ class Loans:
         for serial, row in sorted(table.row.items()):
             if table.status[row] != PENDING or serial not in claimants or int(table.demand[row]) not in plan.blocked:
                 continue
-            if not table.jobs[row].pinned:  # otherwise it requires that cell
+            if _may_borrow(table.jobs[row]):
                 yield serial
 
     def _next_in_line(self, pool: Pool) -> Iterable[int]:
@@ -98,7 +99,7 @@ class Loans:
         is_next, idle = True, None
         for serial in pool.line():
             job, status = pool.table.jobs[pool.table.row[serial]], self._status_of_loan(serial)
-            if job.pinned:
+            if not _may_borrow(job):
                 return
             if is_next or status == HOLDING:
                 yield serial
@@ -410,3 +411,8 @@ class Loans:
 def _taken(plan: RoundPlan, placement: Placement) -> list[int]:
     """GPUs allocated to other jobs in the plan."""
     return [gpu for other in plan.placements if other is not placement for gpu in other.gpus.tolist()]
+
+
+def _may_borrow(job: Job) -> bool:
+    """Whether a job may run outside its tenant's cells; one that is pinned requires its cell."""
+    return job.borrows and not job.pinned

@@ -65,19 +65,20 @@ class UserRequests:
             self._jobs.drop(suspended.job, suspended.serial, Status.CANCELLED, now)
             return True
         found = self._jobs.live.get(event.job_id)
-        if found is None or self._jobs.status(*found) == CANCELLING:
+        if found is None:
             return False
+        running = self._jobs.on_gpus(event.job_id)
+        grace_seconds = inf if event.grace_seconds is None else event.grace_seconds
+        if any(self._jobs.status(*each) == CANCELLING for each in (found, running) if each is not None):
+            return running is not None and self._leases.hasten(*running, grace_seconds, now)
         pool, serial = found
         self._holds.release(serial, now)
-        running = self._jobs.on_gpus(event.job_id)
         if running is None:
             self._loans.drop(serial, now)
             self._jobs.signal(pool, serial, Signal.CANCEL, now)
             self._jobs.end(pool, serial, now)
             return True
-        if self._jobs.status(*running) == CANCELLING:
-            return False
-        self._leases.stop(*running, Cancelled(), now)
+        self._leases.stop(*running, Cancelled(), now, grace_seconds)
         return True
 
     def on_held(self, event: JobHeld, now: float) -> bool:

@@ -53,10 +53,11 @@ class LogClock:
         self._at = 0.0 if last is None else last.at + self._elapsed(last)
 
     def _elapsed(self, last: ClockReading) -> float:
-        """The time since the last reading; after a reboot, at least that since the boot has passed."""
+        """The time since the last reading. After a reboot it is that since the boot, or on another machine, which may
+        have been up for long before, that by the wall clocks, if that is less."""
         if last.boot_id == self._boot_id:
             return max(self._started - last.boot_seconds, 0.0)
-        return self._started
+        return min(self._started, max(self._clocks.wall() - last.wall, 0.0))
 
     def now(self) -> float:
         return self._at + max(self._clocks.boot_seconds() - self._started, 0.0)

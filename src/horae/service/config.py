@@ -8,8 +8,9 @@ import socket
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from horae.cells.binding import CellBinding
 from horae.model.cluster import Cluster, Node
@@ -17,19 +18,29 @@ from horae.model.errors import InputError
 from horae.model.serialization import from_plain, to_plain
 from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.policies.registry import make_policy
-from horae.service.models import Role
+from horae.service.models import GRACE_SECONDS_MAX, Role
 from horae.service.store.database import sqlite_url
-from horae.traces.clusters.file import ClusterFile, NodeGroup, PoolEntry, setup_of
+from horae.traces.clusters.file import ClusterFile, Name, NodeGroup, PoolEntry, Tenant, setup_of
 from horae.traces.clusters.shorthand import parse_cluster
 from horae.traces.units import seconds
 from horae.traces.yaml_files import YamlFile, read_yaml
 
+_WEBHOOK = {"webhook", "webhook_secret"}  # fields of a tenant that need no nodes
 POLICY, ROUND_SECONDS = "max-min", 300.0
 RETENTION_SECONDS = 3600.0  # ended jobs stay in the scheduler's memory for this long; the tables keep them
 SURVEY_SECONDS = 60.0
+EVENTS_KEPT_SECONDS = 30 * 86400.0  # in the log; older ones are in files
+ARCHIVE = "archive"  # the folder of these files, within the state folder
 PORT = 7070
 
 Seconds = Annotated[float, BeforeValidator(seconds)]
+
+
+def _web_address(text: str) -> str:
+    found = urlsplit(text)
+    if found.scheme not in ("http", "https") or not found.hostname:
+        raise ValueError("is no web address; give one that begins with https:// or http://")
+    return text
 
 
 class _Strict(BaseModel):
@@ -42,8 +53,22 @@ class Limits(_Strict):
     jobs_per_user: Annotated[int, Field(gt=0)] = 10_000  # that have not ended
     gpus_per_user: Annotated[int, Field(gt=0)] | None = None  # of one job
     max_duration: Seconds | None = None  # of one job; jobs that ask for none get this one
-    interactive_gpus: Annotated[int, Field(gt=0)] = 1
-    interactive_duration: Seconds = 7200.0
+    grace: Seconds = GRACE_SECONDS_MAX  # of one job, from the signal to the kill
+    interactive_jobs: Annotated[int, Field(gt=0)] = 2  # that have not ended
+    interactive_gpus: Annotated[int, Field(gt=0)] = 1  # of one interactive job
+    interactive_duration: Annotated[Seconds, Field(gt=0)] = 4 * 3600.0  # interactive jobs that ask for none get this
+
+
+class Webhook(_Strict):
+    """Where the notices of a tenant are sent."""
+
+    url: str
+    secret: str = ""
+
+
+class TenantEntry(Tenant):
+    webhook: Annotated[str, AfterValidator(_web_address)] | None = None
+    webhook_secret: str = ""  # signs what is sent
 
 
 class UserEntry(_Strict):
@@ -60,11 +85,14 @@ class ServiceFile(ClusterFile):
     """`horae.yaml`."""
 
     nodes: list[NodeGroup] = Field(default_factory=list)  # none: the GPUs of this machine
+    tenants: dict[Name, TenantEntry] = Field(default_factory=dict)  # type: ignore[assignment]  # it is only read
     engine: Literal["local"] = "local"
     store: str | None = None
     api: Address = Address()
     limits: Limits = Limits()
     users: dict[str, UserEntry] = Field(default_factory=dict)
+    events_kept: Seconds = EVENTS_KEPT_SECONDS
+    bid_seconds: Annotated[Seconds, Field(ge=0, le=60)] = 5.0  # how long an auction waits for the agents of its apps
 
 
 @dataclass(frozen=True)
@@ -77,6 +105,8 @@ class ServiceConfig:
     limits: Limits = field(default_factory=Limits)
     users: dict[str, UserEntry] = field(default_factory=dict)
     emulated: bool = True  # the GPUs are only numbers
+    events_kept_seconds: float = EVENTS_KEPT_SECONDS
+    webhooks: dict[str, Webhook] = field(default_factory=dict)  # by tenant
 
     @property
     def is_embedded(self) -> bool:
@@ -93,10 +123,14 @@ class ServiceConfig:
             "limits": self.limits.model_dump(),
             "users": {name: user.model_dump() for name, user in self.users.items()},
             "emulated": self.emulated,
+            "events_kept_seconds": self.events_kept_seconds,
+            "webhooks": {tenant: hook.model_dump() for tenant, hook in self.webhooks.items()},
         }
         temporary = path.with_suffix(".new")
-        temporary.write_text(json.dumps(plain))
-        temporary.chmod(0o600)
+        temporary.unlink(missing_ok=True)  # it would keep its rights
+        # The address of the store may hold a password: at no moment others may read it.
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(json.dumps(plain))
         temporary.replace(path)
 
 
@@ -112,6 +146,8 @@ def load_config(path: Path) -> ServiceConfig:
         Limits.model_validate(plain["limits"]),
         {name: UserEntry.model_validate(user) for name, user in plain["users"].items()},
         plain["emulated"],
+        plain["events_kept_seconds"],
+        {tenant: Webhook.model_validate(hook) for tenant, hook in plain["webhooks"].items()},
     )
 
 
@@ -131,18 +167,19 @@ def configure(
         read = read_yaml(file, ServiceFile)
         value = read.value
         if value.nodes:
-            for entry in (value.spare, *value.tenants.values()):
+            own_pools = [tenant for tenant in value.tenants.values() if tenant.reserves or tenant.nodes]
+            for entry in (value.spare, *own_pools):
                 _default_policy(entry)
             described = YamlFile[ClusterFile](read.path, read.tree, value)
             setup = setup_of(described, make_policy, CellBinding)
-        elif value.tenants:
+        elif any(tenant.model_fields_set - _WEBHOOK for tenant in value.tenants.values()):
             raise InputError("are missing", file=str(file), field="nodes", remedy="list the nodes that tenants share")
     if not value.nodes:
         setup = _quick_setup(emulate, detected)
     if emulate and value.nodes:
         raise InputError("both --emulate and a file with nodes", field="--emulate", remedy="give one of the two")
     return ServiceConfig(
-        _live(setup),
+        replace(_live(setup), bid_seconds=value.bid_seconds),
         state,
         store or value.store or sqlite_url(state / "store.db"),
         value.api.host,
@@ -150,6 +187,12 @@ def configure(
         value.limits,
         dict(value.users),
         emulated=bool(emulate or value.nodes) and not detected,
+        events_kept_seconds=value.events_kept,
+        webhooks={
+            name: Webhook(url=tenant.webhook, secret=tenant.webhook_secret)
+            for name, tenant in value.tenants.items()
+            if tenant.webhook is not None
+        },
     )
 
 

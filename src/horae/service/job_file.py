@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
-from itertools import product
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,14 +17,13 @@ from horae.model.jobs import Job
 from horae.model.safe_text import shown
 from horae.model.setup import Setup
 from horae.model.shapes import Option
-from horae.service.models import ARRAY_MAX, PRIORITIES, GpuRange, JobSpec
+from horae.service.models import PRIORITIES, PROCESSES_MAX, PROCESSES_PER_GPU_MAX, GpuRange, JobSpec
+from horae.service.sweeps import points
 from horae.traces.gpu_names import find_types
 from horae.traces.job_shapes import RequestedShapes, shapes
 from horae.traces.units import seconds
 from horae.traces.yaml_files import YamlFile, read_yaml
 
-STOP = "stop"  # the key of a sweep that names the way to search
-STOPS = ("all", "successive-halving")
 PREFERENCE = 1.05  # a job that prefers a level counts as this much slower in wider cells
 SPEED_DEFAULT = 1.0  # steps per second, where nothing is known
 EXAMPLE = {"name": "bert", "run": "python train.py", "gpus": 2}
@@ -70,7 +68,7 @@ def expand(spec: JobSpec) -> list[Element]:
     if spec.sweep is not None:
         if spec.array is not None:
             raise JobError("a job cannot be an array and a sweep", field="sweep", remedy="remove one of the two")
-        return [Element(index, each) for index, each in enumerate(_sweep(spec, spec.sweep))]
+        return [Element(index, each) for index, each in enumerate(points(spec, spec.sweep))]
     if spec.array is None:
         return [Element(None, spec)]
     return [Element(index, _array_element(spec, index, spec.array)) for index in range(spec.array)]
@@ -79,41 +77,6 @@ def expand(spec: JobSpec) -> list[Element]:
 def _array_element(spec: JobSpec, index: int, count: int) -> JobSpec:
     env = {"HORAE_ARRAY_INDEX": str(index), "HORAE_ARRAY_COUNT": str(count), **spec.env}
     return spec.model_copy(update={"env": env, "array": None})
-
-
-def _sweep(spec: JobSpec, sweep: Mapping[str, Any]) -> Iterator[JobSpec]:
-    grid = {name: _values(name, value) for name, value in sweep.items() if name != STOP}
-    if not grid:
-        raise JobError("names no parameter", field="sweep", remedy="give values: sweep: {lr: [0.1, 0.01]}")
-    stop = sweep.get(STOP, STOPS[0])
-    if stop not in STOPS:
-        raise JobError(f"is {shown(stop)}", field="sweep.stop", remedy=f"use {' or '.join(STOPS)}")
-    count = 1
-    for values in grid.values():
-        count *= len(values)
-    if count > ARRAY_MAX:
-        raise JobError(f"has {count:,} points", field="sweep", remedy=f"use at most {ARRAY_MAX:,}")
-    for chosen in product(*grid.values()):
-        yield _point(spec, dict(zip(grid, chosen, strict=True)), stop)
-
-
-def _values(name: str, value: Any) -> list[Any]:
-    values = value if isinstance(value, list) else [value]
-    if not name.isidentifier():
-        raise JobError(f"{shown(name)} is no name of a parameter", field="sweep", remedy="use letters, digits and _")
-    is_text = all(isinstance(each, str | int | float) and str(each).isprintable() for each in values)
-    if not values or not is_text:
-        raise JobError(f"is {shown(value)}", field=f"sweep.{name}", remedy="give a list of numbers or texts")
-    return values
-
-
-def _point(spec: JobSpec, chosen: Mapping[str, Any], stop: str) -> JobSpec:
-    """The job of one point: parameters replace `{name}` in its command, and are in its environment."""
-    run, env = spec.run, dict(spec.env)
-    for name, value in chosen.items():
-        run = run.replace("{" + name + "}", str(value))
-        env.setdefault(f"HORAE_PARAM_{name}", str(value))
-    return spec.model_copy(update={"run": run, "env": env, "sweep": {**chosen, STOP: stop}})
 
 
 # Conversion to the scheduler's jobs
@@ -149,6 +112,7 @@ def to_job(
         min_runtime_seconds=spec.min_runtime,
         # A job that has not shown that it can resume would lose all its work.
         preemptions_max=0 if spec.checkpoint is None else inf,
+        borrows=spec.priority != "interactive",  # what is borrowed has to be given back
         grace_seconds=spec.grace,
         retries_max=spec.retries,
         cpus_per_gpu=spec.cpus_per_gpu,
@@ -320,15 +284,31 @@ def check_fits(options: Sequence[Option], clusters: Sequence[Cluster]) -> None:
     raise JobError(f"{asked} does not exist, even when the cluster is empty", field="gpus", remedy=remedy)
 
 
-def check_workdir(workdir: str) -> None:
-    """Raises unless the folder exists and can be entered by the service; "" is the job's own folder."""
+def check_processes(spec: JobSpec) -> None:
+    """Raises if a job would start more processes than its GPUs can have a use for.
+
+    Not a bound of the model: job files that were accepted before must stay readable.
+    """
+    most = min(PROCESSES_PER_GPU_MAX * gpu_counts(spec.gpus)[-1], PROCESSES_MAX)
+    if spec.processes > most:
+        remedy = f"ask for up to {most:,}: {PROCESSES_PER_GPU_MAX} per GPU, and never more than {PROCESSES_MAX:,}"
+        raise JobError(f"{spec.processes:,} processes are too many", field="processes", remedy=remedy)
+
+
+def check_workdir(workdir: str, *, is_own: bool = True) -> None:
+    """Raises unless this is a whole path and, with `is_own`, a folder that the service can enter; "" is the job's own
+    folder."""
     if not workdir:
         return
     if not workdir.startswith("/"):
         raise JobError(f"is {shown(workdir)}, a relative path", field="workdir", remedy="give the whole path")
-    if "\0" in workdir or not Path(workdir).is_dir() or not os.access(workdir, os.R_OK | os.X_OK):
+    if "\0" in workdir or (is_own and not _can_enter(workdir)):
         raise JobError(
             f"{shown(workdir)} is not a folder that the service can enter",
             field="workdir",
             remedy="create it, or let the service's user read it (chmod o+rx)",
         )
+
+
+def _can_enter(folder: str) -> bool:
+    return Path(folder).is_dir() and os.access(folder, os.R_OK | os.X_OK)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from horae.engines.engine import Moment
 from horae.engines.local.engine import LocalEngine
 from horae.engines.local.launch import Launch
-from horae.engines.local.nvml import detect
-from horae.model.cluster import Node
+from horae.engines.local.nvml import detect, type_of
+from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.commands import Command
 from horae.model.events import Event
 from horae.model.serialization import Plain
 from horae.service.models import JobSpec
 
 OUTPUT_BYTES_MAX = 64 << 20
+NO_USER = "/"  # no account has this name: a job without a user must not run as root
 
 
 class LocalJobs:
@@ -38,11 +39,30 @@ class LocalJobs:
     def watch(self, descriptor: int) -> None:
         self._engine.watch(descriptor)
 
+    @property
+    def is_running(self) -> bool:
+        return self._engine.is_running
+
+    def set_cluster(self, cluster: Cluster) -> None:
+        self._engine.set_cluster(cluster)
+
+    def stop_all(self) -> None:
+        self._engine.stop_all()
+
+    def close(self) -> None:
+        self._engine.close()
+
     def forget(self, job_id: str) -> None:
         self._engine.forget(job_id)
 
     def specification(self, job_id: str) -> Plain | None:
         return self._engine.specification(job_id)
+
+    def take_idle(self) -> Mapping[Gpu, float]:
+        return self._engine.take_idle()
+
+    def repair(self, node: str) -> None:
+        self._engine.repair(node)
 
     def prepare(self, job_id: str, spec: JobSpec, specification: Plain) -> None:
         job = specification["job"]
@@ -56,8 +76,9 @@ class LocalJobs:
                 steps_total=spec.steps,
                 continues=job.get("continues", ""),
                 processes=spec.processes,
-                user=specification["row"]["user"] if self._as_submitter else "",
+                user=(specification["row"]["user"] or NO_USER) if self._as_submitter else "",
                 output_bytes_max=OUTPUT_BYTES_MAX,
+                has_terminal=spec.pty,
                 specification=specification,
             )
         )
@@ -66,19 +87,13 @@ class LocalJobs:
 def detected_nodes() -> list[Node]:
     """This machine as NVML knows it: one node per GPU type, in the order in which their GPUs come."""
     found = detect()
-    types = dict.fromkeys(_type_of(gpu.name) for gpu in found)
+    types = dict.fromkeys(type_of(gpu.name) for gpu in found)
     host = socket.gethostname()
-    counts = {name: sum(_type_of(gpu.name) == name for gpu in found) for name in types}
+    counts = {name: sum(type_of(gpu.name) == name for gpu in found) for name in types}
     return [
         Node(host if len(counts) == 1 else f"{host}-{name}", name, count, cpus=float(os.cpu_count() or 1))
         for name, count in counts.items()
     ]
-
-
-def _type_of(name: str) -> str:
-    """`NVIDIA A100-SXM4-80GB` is an A100."""
-    words = name.replace("-", " ").split()
-    return next((word for word in words if any(letter.isdigit() for letter in word)), "-".join(words))
 
 
 def runs_as_root() -> bool:

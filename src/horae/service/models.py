@@ -11,8 +11,12 @@ from horae.traces.units import memory_bytes, seconds
 NAME_CHARACTERS_MAX = 200
 COMMAND_CHARACTERS_MAX = 100_000
 GPUS_MAX = 1_000_000
+GRACE_SECONDS_MAX = 3600.0  # unless the configuration has another limit
+PROCESSES_PER_GPU_MAX = 8
+PROCESSES_MAX = 1024  # of one job
 ARRAY_MAX = 10_000
 BULK_MAX = 10_000
+AFTER_MAX = 1000
 
 State = Literal[
     "submitted",  # accepted and durable; the scheduler has not seen it yet
@@ -27,15 +31,21 @@ State = Literal[
     "finished",
     "failed",
     "cancelled",
+    "stopped",  # by its search: other trials are better
     "refused",
 ]
-ENDED: frozenset[str] = frozenset({"finished", "failed", "cancelled", "refused"})
+ENDED: frozenset[str] = frozenset({"finished", "failed", "cancelled", "stopped", "refused"})
+STOP, RANDOM = "stop", "random"  # keys of a sweep that are no parameters
+TRIAL_REPORTED = "TrialReported"  # a request to the loop: a trial has got to the end of its rung
 Role = Literal["viewer", "user", "tenant-admin", "operator"]
 Priority = Literal["opportunistic", "low", "normal", "high", "interactive"]
 PRIORITIES: dict[str, int] = {"opportunistic": -1, "low": 0, "normal": 1, "high": 2, "interactive": 2}
 
 
 def _one_or_many(value: object) -> object:
+    """A list of names, each once."""
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return list(dict.fromkeys(value))
     return [value] if isinstance(value, str) else value
 
 
@@ -44,7 +54,10 @@ def _finite(value: object) -> object:
 
 
 Seconds = Annotated[float, BeforeValidator(_finite), Field(le=3.2e9)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_CHARACTERS_MAX, pattern=r"^[^\x00-\x1f\x7f/]+$")]
+Name = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=NAME_CHARACTERS_MAX, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029/]+$"),
+]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=GPUS_MAX, strict=True)]
 
@@ -74,15 +87,6 @@ class Checkpoint(Strict):
 class JobSpec(Strict):
     """A job file."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {"name": "bert", "tenant": "nlp", "run": "python train.py", "gpus": 2, "gpu_type": ["A100", "V100"]}
-            ]
-        },
-    )
-
     name: Name = "job"
     tenant: Name | None = None  # None: the submitter's own
     user: Name | None = None  # None: the submitter
@@ -108,9 +112,12 @@ class JobSpec(Strict):
     cpus_per_gpu: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     memory_per_gpu: Annotated[float, BeforeValidator(memory_bytes)] = 0.0
     # Jobs that must have finished before.
-    after: Annotated[list[Name], BeforeValidator(_one_or_many)] = Field(default_factory=list)
+    after: Annotated[list[Name], BeforeValidator(_one_or_many), Field(max_length=AFTER_MAX)] = Field(
+        default_factory=list
+    )
     array: Annotated[int, Field(ge=1, le=ARRAY_MAX, strict=True)] | None = None
     sweep: dict[str, Any] | None = None  # parameters with their values, and `stop:` with the way to search
+    pty: bool = False  # it has a terminal, to which its user attaches; for interactive jobs
     bids: bool = False  # its app has an agent of its own, which bids in auctions
 
 
@@ -201,6 +208,24 @@ class AppPage(BaseModel):
     next: str | None
 
 
+class TrialView(BaseModel):
+    """A job of an app, as one trial beside the others."""
+
+    job_id: str
+    name: str
+    tenant: str
+    app: str
+    state: State
+    reason: str  # why it was stopped or paused, or has failed
+    parameters: dict[str, Any]  # its values in the sweep
+    steps: float
+    steps_total: float | None
+    loss: float | None  # that it reported last
+    rung: int | None  # how often it was promoted; None: its search stops no trials
+    bracket: int | None
+    gpu_hours: float
+
+
 class Why(BaseModel):
     """Why a job waits, and what would unblock it."""
 
@@ -222,6 +247,47 @@ class Holder(BaseModel):
     gpus: int
     since: float
     ends_at: float | None  # estimated
+
+
+class MomentView(BaseModel):
+    """A time that is not certain, as Unix times: nine of ten futures lie between `low` and `high`.
+
+    None: later than a month from now, or not known within the time budget.
+    """
+
+    median: float | None
+    low: float | None
+    high: float | None
+
+
+class EtaView(BaseModel):
+    """When a job starts and ends, over draws of the lengths that are not known and of the jobs that will come."""
+
+    job_id: str
+    asked_at: float
+    starts: MomentView | None  # None: it runs already
+    ends: MomentView
+    draws: int
+    cut_off: int  # draws that the time budget ended before the job did
+
+
+class DelayView(BaseModel):
+    job_id: str
+    seconds: float  # in the median; negative: it ends sooner
+
+
+class PlanView(BaseModel):
+    """What would happen if a job were submitted now."""
+
+    fits: bool
+    refusal: str  # why it could never run, or ""
+    asked_at: float
+    starts: MomentView | None
+    ends: MomentView | None
+    shapes: list[str]  # in which it would start, the most frequent first
+    delays: list[DelayView]  # the largest first; jobs of other tenants are one entry, as the role allows
+    draws: int
+    cut_off: int
 
 
 class NodeView(BaseModel):
@@ -246,6 +312,7 @@ class TenantView(BaseModel):
     guaranteed_gpus: int
     pending_jobs: int
     running_jobs: int
+    undelivered_notices: int = 0  # that its webhook has not accepted after at least one attempt, or that wait
 
 
 class TenantChange(Strict):
@@ -295,9 +362,10 @@ class UsageRow(BaseModel):
     tenant: str
     user: str
     gpu_type: str
-    kind: str
+    kind: str  # guaranteed, borrowed, shared; idle or unusable: held by no job
     gpu_hours: float
     jobs: int
+    idle_gpu_hours: float = 0.0  # of these, not used: held by no job, or by one that computed nothing, where known
 
 
 class Point(BaseModel):
@@ -370,6 +438,24 @@ class AuctionView(BaseModel):
     offers: list[OfferView]
 
 
+class AuctionResult(BaseModel):
+    """The part of one app in an auction."""
+
+    auction: int
+    pool: str
+    app: str
+    tenant: str
+    called_at: float
+    closes_at: float
+    closed_at: float | None  # None: it is open
+    offer: OfferView
+    bid: OfferView | None  # None: none came in time
+    note: str  # why the scheduler's estimate was its bid
+    won_gpus: int  # newly; GPUs that it keeps are not counted
+    lease_seconds: float
+    payment: float  # the fraction of its lease that it gave up for what it costs others
+
+
 class Bid(Strict):
     """An app's answer to a call for bids: its rho for each number of GPUs offered."""
 
@@ -426,6 +512,15 @@ class Me(BaseModel):
     role: Role
     tenant: str  # "": all tenants
     via: Literal["token", "socket"]
+
+
+class Health(BaseModel):
+    """Whether the parts of the service answer."""
+
+    ready: bool
+    store: bool
+    scheduler: bool
+    configuration: str  # why the configuration file cannot be applied; "": it is in force
 
 
 class Done(BaseModel):

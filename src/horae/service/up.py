@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -24,6 +24,8 @@ import structlog
 
 from horae.model.errors import HoraeError, InputError
 from horae.service.config import ServiceConfig
+from horae.service.log_output import configure_log
+from horae.service.reloading import Reloading
 from horae.service.store.database import refuse_network
 
 USAGE_ERROR = 2
@@ -92,6 +94,7 @@ class Child:
                 self.start()
                 self.let_go()
             return
+        self.has_said("")  # what a library prints must not fill the pipe: the process would wait for ever
         code = self.process.poll()
         if code is None:
             return
@@ -100,6 +103,11 @@ class Child:
         level = log.warning if code == TERM_ENDED else log.error
         level("a process ended and is started again", process=self.name, code=code, pause_seconds=pause)
         self.process, self.restart_at = None, now + pause
+
+    def hang_up(self) -> None:
+        """Has the process read its configuration again; one that starts meanwhile does anyway."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGHUP)
 
     def stop(self) -> None:
         if self.process is None:
@@ -112,9 +120,19 @@ class Child:
             self.process.wait()
 
 
-def run(config: ServiceConfig, *, standby: bool = False, stop_jobs: bool = False, tell: Callable[[str], None]) -> None:
-    """Runs the service until SIGTERM or SIGINT."""
+def run(
+    config: ServiceConfig,
+    *,
+    standby: bool = False,
+    stop_jobs: bool = False,
+    tell: Callable[[str], None],
+    file: Path | None = None,
+    read: Callable[[], ServiceConfig] | None = None,
+) -> None:
+    """Runs the service until SIGTERM or SIGINT. Changes of `file` are applied, as `read` gives them."""
+    configure_log()
     prepare_state(config.state)
+    config, port_kept = _with_port(config)
     lock = None if standby else _lock(config.state)
     # A standby has a configuration of its own beside that of the leader.
     path = config.state / (f"config-{os.getpid()}.json" if standby else "config.json")
@@ -127,8 +145,10 @@ def run(config: ServiceConfig, *, standby: bool = False, stop_jobs: bool = False
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     loop = Child("loop", ["horae.service.loop", str(path)], lambda child: child.has_said("ready"))
-    api = Child("api", ["horae.service.api", str(path)], lambda _: _answers(config.state / "api.sock"))
+    api = Child("api", ["horae.service.api", str(path)], lambda child: child.has_said("ready"))
     children = (loop, api)
+    reloading = Reloading(file, read or (lambda: config), config, path, api.hang_up, is_standby=standby)
+    signal.signal(signal.SIGHUP, lambda *_: reloading.ask())
     try:
         for child in children:
             child.start()
@@ -141,6 +161,7 @@ def run(config: ServiceConfig, *, standby: bool = False, stop_jobs: bool = False
         while not asked:
             for child in children:
                 child.watch()
+            reloading.look()
             time.sleep(POLL_SECONDS)
     except ChildFailed:
         raise SystemExit(USAGE_ERROR) from None  # it has said why
@@ -149,6 +170,7 @@ def run(config: ServiceConfig, *, standby: bool = False, stop_jobs: bool = False
             loop.process.send_signal(signal.SIGUSR1)
         for child in reversed(children):
             child.stop()
+        port_kept.close()
         if lock is not None:
             lock.close()
         if standby:
@@ -168,6 +190,22 @@ def prepare_state(state: Path) -> None:
         raise InputError(problem, field="--state", remedy="name a folder that you may write to") from None
 
 
+def _with_port(config: ServiceConfig) -> tuple[ServiceConfig, socket.socket]:
+    """With port 0, a free one: jobs and the API, also when it is started again, must know the same. The socket is bound
+    to it and does not listen, which keeps it from programs that ask for any free port."""
+    kept = socket.socket()
+    if config.port != 0:
+        return config, kept
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # so that the API can bind it, too
+    try:
+        kept.bind((config.host, 0))
+    except OSError as error:
+        kept.close()
+        problem = f"{config.host} cannot be used: {error.strerror}"
+        raise InputError(problem, field="api.host", remedy="name an address of this machine") from None
+    return replace(config, port=kept.getsockname()[1]), kept
+
+
 def _lock(state: Path) -> IO[str]:
     """Keeps a second service away from this folder, as long as this process lives."""
     path = state / "lock"
@@ -185,14 +223,6 @@ def _lock(state: Path) -> IO[str]:
     return file
 
 
-def _answers(path: Path) -> bool:
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        probe.connect(str(path))
-        return True
-    return False
-
-
 def _greeting(config: ServiceConfig) -> list[str]:
     cluster = config.setup.cluster
     counts = {name: last - first for name, (first, last) in cluster.chain_gpus.items()}
@@ -203,6 +233,7 @@ def _greeting(config: ServiceConfig) -> list[str]:
         f"  api     http://{config.host}:{config.port}, token in {config.state / 'token'}",
         "  submit  horae submit --gpus 1 -- python train.py",
     ]
-    if os.geteuid() != 0 or not config.users:
-        lines.append("  trust   all jobs run as this user and can read each other's files: one trust domain")
+    if os.geteuid() != 0:
+        whose = "jobs of all listed users" if config.users else "all jobs"
+        lines.append(f"  trust   {whose} run as this user and can read each other's files: one trust domain")
     return lines

@@ -10,8 +10,8 @@ from service.api.harness import Clients, FakeLoop, World
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path, answer_seconds=2.0, loop_seconds=1.0)
+def world(tmp_path: Path, store_url: str) -> World:
+    return World(tmp_path, store_url, answer_seconds=2.0, loop_seconds=1.0)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 import time
@@ -22,12 +23,12 @@ from horae.model.cluster import Cluster, Node
 from horae.model.serialization import to_plain
 from horae.model.setup import PoolSpec, Setup
 from horae.service.api.app import create_app
-from horae.service.api.context import Context
+from horae.service.api.context import Context, User
 from horae.service.api.tokens import make_token
 from horae.service.api.unix_peer import PeerProtocol
 from horae.service.models import TokenRequest
 from horae.service.store import schema
-from horae.service.store.database import open_database
+from horae.service.store.database import open_database, sqlite_url
 
 NODES = (Node("a0", "A100", 8, rack="r0"), Node("a1", "A100", 8, rack="r0"), Node("v0", "V100", 4, rack="r1"))
 SETUP = Setup(
@@ -45,18 +46,21 @@ PEOPLE = {
     "bob": ("user", "vision"),
     "vic": ("viewer", "vision"),
 }
+# Users of the machine that the configuration lists.
+LISTED = {"anton": User("nlp"), "oskar": User("nlp", "operator"), "bob": User("vision"), "root": User("nlp")}
+OWN_UID = os.getuid() or 4242  # not root: jobs run as the service's user
 STARTED_WALL = 1_000_000_000.0  # the Unix time of second 0 of the log
 
 
 class World:
     """The store of a test, with a token for each of the people."""
 
-    def __init__(self, folder: Path, *, has_loop: bool = False, **settings: Any) -> None:
+    def __init__(self, folder: Path, url: str = "", *, has_loop: bool = False, **settings: Any) -> None:
         self.state = folder
-        self.url = f"sqlite:///{folder / 'store.db'}"
+        self.url = url or sqlite_url(folder / "store.db")
         self.engine = open_database(self.url)
         schema.metadata.create_all(self.engine)
-        self.context = Context(self.url, folder, **settings)
+        self.context = Context(self.url, folder, **{"users": LISTED, "own_uid": OWN_UID, **settings})
         self.tokens: dict[str, str] = {}
         with self.engine.begin() as connection:
             for name, (role, tenant) in PEOPLE.items():

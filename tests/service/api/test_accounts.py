@@ -43,8 +43,8 @@ def test_usage_as_csv(world: World, send: Clients, used: None) -> None:
     answer = send("ann", "GET", "/v1/usage?month=2001-09", accept="text/csv")
     assert answer.headers["content-type"].startswith("text/csv")
     assert answer.text.splitlines()[:2] == [
-        "month,tenant,user,gpu_type,kind,gpu_hours,jobs",
-        "2001-09,nlp,'=cmd,A100,shared,0.0,0",
+        "month,tenant,user,gpu_type,kind,gpu_hours,jobs,idle_gpu_hours",
+        "2001-09,nlp,'=cmd,A100,shared,0.0,0,0.0",
     ]
 
 
@@ -77,6 +77,9 @@ def test_tokens_give_no_more_than_their_maker_has(send: Clients) -> None:
         ("ann", {"user": "anton"}, "user"),
         ("ann", {"tenant": "vision"}, "tenant"),
         ("adam", {"role": "user", "tenant": "vision"}, "tenant"),
+        ("adam", {"user": "stranger"}, "user"),
+        ("adam", {"user": "bob"}, "user"),
+        ("adam", {"user": "oskar"}, "user"),
     ):
         assert refused(send(name, "POST", "/v1/tokens", {"name": "x", **body}), 403)["field"] == field
     assert send("adam", "POST", "/v1/tokens", {"name": "x", "user": "anton"}).json()["user"] == "anton"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import time
-import zlib
 from typing import Any
 
 import pytest
@@ -107,12 +105,11 @@ def test_apps_bid_in_open_auctions(world: World, send: Clients) -> None:
     world.add_job("1", app="nlp/mine")
     world.add_job("2", "vision", "bob", app="vision/theirs")
     now = time.time() - STARTED_WALL
-    offers = [{"app": app, "gpus": [1, 2], "rho": [2.0, "inf"]} for app in ("nlp/mine", "vision/theirs")]
-    for seq, (auction, closes_at) in enumerate(((3, now - 1), (4, now + 60)), start=1):
-        call = {"command": "CallForBids", "auction": auction, "pool": "spare", "closes_at": closes_at, "offers": offers}
-        effects = zlib.compress((json.dumps(call, separators=(",", ":")) + "\n").encode())
-        row = {"term": 1, "at": now, "wall": 0.0, "kind": "Tick", "payload": "{}", "effects": effects}
-        world.insert(schema.events, seq=seq, **row)
+    row = {"pool": "spare", "called_at": now, "offer": '[[1, 2], [2.0, "inf"]]', "note": "", "won_gpus": 0}
+    for auction, closes_at in (3, now - 1), (4, now + 60):
+        for app in ("nlp/mine", "vision/theirs"):
+            owner, ends = {"app": app, "tenant": app.partition("/")[0]}, {"closes_at": closes_at, "payment": 0.0}
+            world.insert(schema.auctions, auction=auction, lease_seconds=0.0, **row, **owner, **ends)
     (call,) = send("ann", "GET", "/v1/auctions").json()
     assert call["auction"] == 4
     assert call["offers"] == [{"app": "nlp/mine", "gpus": [1, 2], "rho": [2.0, None]}]
@@ -126,3 +123,6 @@ def test_apps_bid_in_open_auctions(world: World, send: Clients) -> None:
     refused(send("ann", "POST", "/v1/auctions/4/bids", {**bid, "app": "vision/theirs"}), 404)
     refused(send("ann", "POST", "/v1/auctions/4/bids", {**bid, "rho": [1.0]}), 422)
     refused(send("vic", "POST", "/v1/auctions/4/bids", bid), 403)
+    assert [each["app"] for each in send("ann", "GET", "/v1/auctions/history").json()] == ["nlp/mine"] * 2
+    assert send("ann", "GET", "/v1/auctions/history?app=theirs").json() == []
+    assert len(send("olga", "GET", "/v1/auctions/history?app=theirs").json()) == 2

@@ -13,11 +13,15 @@ from profiles import NIGHTLY
 from schemathesis.checks import not_a_server_error
 from service.api.harness import FakeLoop, World, served
 
+from horae.service import models
 from horae.service.api.app import create_app
+from horae.service.api.examples import EXAMPLES as OF_MODELS
 from horae.service.store import schema
 
 EXAMPLES = 3000 if NIGHTLY else 100  # over all routes
 NAMES = ("olga", "ann")
+# Of these the example leaves out fields that have a default.
+WITH_OPTIONAL_FIELDS = {"JobSpec", "JobView", "Page", "Problem", "Progress", "TenantChange", "Why"}
 
 
 @pytest.fixture
@@ -26,7 +30,10 @@ def drawn(tmp_path: Any) -> Iterator[tuple[World, Any]]:
     for number in range(1, 4):
         world.add_job(str(number))
     world.insert(schema.counters, name="jobs", value=3)
-    with FakeLoop(world), served(world, is_stopping=True) as url:
+    moment = {"median": 9.0, "low": 5.0, "high": "inf"}
+    asked = {"asked_at": 1.0, "starts": moment, "ends": moment, "draws": 2, "cut_off": 0}
+    with FakeLoop(world) as loop, served(world, is_stopping=True) as url:
+        loop.answers |= {"eta": {"eta": asked}, "plan": {"plan": asked}}
         yield world, schemathesis.openapi.from_url(f"{url}/openapi.json")
 
 
@@ -54,3 +61,14 @@ def test_every_route_is_described(world: World) -> None:
             assert operation["operationId"], (method, path)
             assert "default" in operation["responses"], (method, path)
             assert any(status.startswith("2") for status in operation["responses"]), (method, path)
+
+
+def test_every_model_has_a_valid_example(world: World) -> None:
+    schemas = create_app(world.context).openapi()["components"]["schemas"]
+    ours = [name for name in schemas if name not in ("HTTPValidationError", "ValidationError")]
+    assert set(ours) <= set(OF_MODELS), "a model without an example"
+    for name, example in OF_MODELS.items():
+        model = getattr(models, name)
+        assert model.model_validate(example).model_dump(mode="json", exclude_unset=True) == example, name
+        assert set(model.model_fields) <= set(example) or name in WITH_OPTIONAL_FIELDS, name
+    assert all(schemas[name]["examples"] == [OF_MODELS[name]] for name in ours)

@@ -14,6 +14,7 @@ from horae.model.reasons import BehindHead, NoRoom
 from horae.model.serialization import to_plain
 from horae.model.shapes import Shape
 from horae.model.status import Status
+from horae.service.api.log_files import Follower, JobOutput
 from horae.service.store import schema
 
 SHAPE = Shape("A100", 8, "node")
@@ -79,7 +80,7 @@ def test_output_by_tail_and_by_offset(world: World, send: Clients) -> None:
     world.add_job("8")
     assert send("ann", "GET", "/v1/jobs/8/logs").text == ""
     log = output(world, "8")
-    log.with_name("output.log.1").write_text("first\n")
+    log.with_name("output.log.0").write_text("first\n")
     log.write_text("second\n")
     answer = send("ann", "GET", "/v1/jobs/8/logs")
     assert answer.text == "first\nsecond\n"
@@ -96,7 +97,27 @@ def test_a_link_in_place_of_the_output_is_not_followed(world: World, send: Clien
     assert send("ann", "GET", "/v1/jobs/8/logs").text == ""
 
 
-def test_following_ends_with_the_job_and_crosses_rotation(world: World) -> None:
+def rotate(log: Path, start: int) -> None:
+    log.rename(log.with_name(f"output.log.{start}"))
+
+
+def test_a_reader_that_is_too_slow_is_told_what_it_has_missed(world: World) -> None:
+    log = output(world, "8")
+    log.write_text("0123")
+    follower = Follower(world.state, "8", 2)
+    assert [follower.read(), follower.read()] == [b"23", b""]
+    for start in (0, 4, 8):
+        rotate(log, start)
+        log.write_text(f"{start:04}")
+    for start in (0, 4):
+        log.with_name(f"output.log.{start}").unlink()
+    texts = [follower.read() for _ in range(4)]
+    assert texts == [b"\n[4 bytes of output were deleted before they were read]\n", b"0004", b"0008", b""]
+    follower.close()
+    assert JobOutput(world.state, "8").read_from(0, 99) == (8, b"00040008")
+
+
+def test_following_ends_with_the_job_and_crosses_two_rotations(world: World) -> None:
     world.add_job("8", state="running")
     log = output(world, "8")
     log.write_text("a\n")
@@ -104,8 +125,11 @@ def test_following_ends_with_the_job_and_crosses_rotation(world: World) -> None:
     def write() -> None:
         with log.open("a") as file:
             file.write("b\n")
-        log.rename(log.with_name("output.log.1"))
+        rotate(log, 0)
         log.write_text("c\n")
+        rotate(log, 4)
+        log.with_name("output.log.0").unlink()
+        log.write_text("d\n")
         with world.engine.begin() as connection:
             connection.execute(update(schema.jobs).values(state="finished"))
 
@@ -114,4 +138,4 @@ def test_following_ends_with_the_job_and_crosses_rotation(world: World) -> None:
         texts = answer.iter_text()
         assert next(texts) == "a\n"
         write()  # all of it between two looks at the files
-        assert "".join(texts) == "b\nc\n"
+        assert "".join(texts) == "b\nc\nd\n"

@@ -70,6 +70,7 @@ def test_what_was_answered_before_a_crash_is_there(world: World) -> None:
     assert stored == handed_over, "a job and its event are one transaction"
 
 
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_a_full_disk_refuses_changes_and_serves_reads(world: World, send: Clients) -> None:
     send.submit()
     engine = send.app.state.services.engine

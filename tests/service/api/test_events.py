@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import pytest
 from service.api.harness import Clients, World, refused, served
+
+from horae.service.api.identity import Identity
+from horae.service.api.streams import counted
 
 
 @pytest.fixture
@@ -97,5 +102,28 @@ def test_a_new_stream_begins_now_and_bad_numbers_are_refused(world: World, logge
 
 
 def test_streams_are_bounded(world: World, send: Clients) -> None:
-    send.app.state.services.memory["streams"] = world.context.streams_max
+    context, memory = world.context, send.app.state.services.memory
+    memory["streams"] = Counter({("vision", str(number)): 20 for number in range(context.streams_max // 20)})
     refused(send("ann", "GET", "/v1/events/stream"), 429)
+    memory["streams"] = Counter({("nlp", "ann"): context.streams_per_user_max})
+    assert "of yours" in refused(send("ann", "GET", "/v1/events/stream"), 429)["detail"]
+    counted(send.app.state.services, Identity("anton", "user", "nlp"), _items())
+
+
+def test_a_stream_counts_while_it_is_read(send: Clients) -> None:
+    services, who = send.app.state.services, Identity("ann", "user", "nlp")
+
+    async def read() -> None:
+        counted(services, who, _items())  # its client has left before the first item
+        stream = counted(services, who, _items())
+        assert await anext(stream) == "first"
+        assert services.memory["streams"] == {("nlp", "ann"): 1}
+        assert [item async for item in stream] == ["second"]
+        assert services.memory["streams"] == {}
+
+    asyncio.run(read())
+
+
+async def _items() -> AsyncIterator[str]:
+    yield "first"
+    yield "second"

@@ -12,6 +12,7 @@ from horae.model.errors import InputError
 from horae.model.jobs import Job
 from horae.model.shapes import Option, Shape
 from horae.service.job_file import deadline_at, expand, read_job_file, to_job
+from horae.service.sweeps import parameters
 
 WHOLE = """
 name: bert
@@ -118,7 +119,21 @@ def test_a_relative_folder_is_relative_to_the_file(tmp_path: Path) -> None:
 
 
 def test_a_sweep_is_a_grid() -> None:
-    points = expand(read_job_file("{run: 'go {lr} {b}', sweep: {lr: [0.1, 0.2], b: [1, 2], stop: successive-halving}}"))
+    text = "{run: 'go {lr} {b}', sweep: {lr: [0.1, 0.2], b: [1, 2], stop: successive-halving}, steps: 70}"
+    points = expand(read_job_file(text))
     assert [point.spec.run for point in points] == ["go 0.1 1", "go 0.1 2", "go 0.2 1", "go 0.2 2"]
     assert points[2].spec.env == {"HORAE_PARAM_lr": "0.2", "HORAE_PARAM_b": "1"}
     assert all(point.spec.sweep and point.spec.sweep["stop"] == "successive-halving" for point in points)
+
+
+def test_points_of_a_sweep_are_drawn_from_ranges_and_lists() -> None:
+    ranges = "lr: {log_uniform: [0.001, 0.1]}, m: {uniform: [0, 1]}, n: {integer: [1, 3]}, opt: [adam, sgd]"
+    points = [parameters(each.spec) for each in expand(read_job_file(f"{{run: x, sweep: {{{ranges}, random: 40}}}}"))]
+    assert len(points) == 40
+    assert all(0.001 <= point["lr"] <= 0.1 and 0 <= point["m"] <= 1 for point in points)
+    assert {point["n"] for point in points} == {1, 2, 3} and {point["opt"] for point in points} == {"adam", "sgd"}
+    assert sum(point["lr"] < 0.01 for point in points) > 10, "half of them, on a logarithmic scale"
+    again = expand(read_job_file(f"{{run: x, sweep: {{{ranges}, random: {{trials: 3, seed: 0}}}}}}"))
+    assert [parameters(each.spec) for each in again] == points[:3]
+    other = expand(read_job_file(f"{{run: x, sweep: {{{ranges}, random: {{trials: 3, seed: 1}}}}}}"))
+    assert [parameters(each.spec) for each in other] != points[:3]

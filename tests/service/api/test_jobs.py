@@ -103,6 +103,17 @@ def test_owners_admins_and_operators_change_jobs(
     assert [row.user for row in world.rows(schema.audit)] == ["ann", "adam", "olga"]
 
 
+def test_a_job_that_is_leaving_can_be_killed(world: World, send: Clients) -> None:
+    world.add_job("1", state="cancelling")
+    assert send("ann", "DELETE", "/v1/jobs/1").status_code == 202
+    assert world.inbox() == []
+    refused(send("anton", "DELETE", "/v1/jobs/1?grace=0"), 403)
+    refused(send("ann", "DELETE", "/v1/jobs/1?grace=-1"), 422)
+    assert send("ann", "DELETE", "/v1/jobs/1?grace=0").status_code == 202
+    event = {"event": "JobCancelled", "at": 0.0, "job_id": "1", "grace_seconds": 0.0}
+    assert world.inbox() == [("JobCancelled", event)]
+
+
 def test_cancelling_twice_is_no_error(world: World, send: Clients) -> None:
     world.add_job("1", state="cancelled", ended_at=1.0)
     assert send("ann", "DELETE", "/v1/jobs/1").status_code == 202
@@ -113,6 +124,19 @@ def test_jobs_of_other_tenants_do_not_exist(send: Clients, jobs: None) -> None:
     for path in ("", "/why", "/leases", "/logs", "/progress"):
         unknown = refused(send("ann", "GET", f"/v1/jobs/9{path}"), 404)
         assert refused(send("ann", "GET", f"/v1/jobs/4{path}"), 404)["detail"] == unknown["detail"].replace("9", "4")
+
+
+def test_jobs_that_share_gpus_are_on_one_page_of_leases(world: World, send: Clients) -> None:
+    for job_id, epoch in (("1", 3), ("2", 3), ("3", 4), ("4", 5), ("5", 5)):
+        world.add_running(job_id, epoch, "a0/0")
+    for limit in (1, 2, 3, 4, 5):
+        seen, cursor = [], "0"
+        while cursor:
+            page = send("olga", "GET", f"/v1/leases?limit={limit}&cursor={cursor}").json()
+            seen += [each["job_id"] for each in page["items"]]
+            cursor = page["next"]
+            assert len(seen) <= 5, "no page comes again"
+        assert seen == ["1", "2", "3", "4", "5"]
 
 
 def test_leases_of_a_job_and_of_all(world: World, send: Clients, jobs: None) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import httpx
 import pytest
 from service.api.harness import Clients, World, refused
 
-from horae.service.api.reports import POINTS_MAX
+from horae.service.api.reports import POINTS_MAX, SPEEDS_MAX
 from horae.service.api.tokens import job_token
 from horae.service.store import schema
 
@@ -64,8 +65,23 @@ def test_a_measured_speed_that_differs_is_believed(world: World, send: Clients, 
     assert kind == "SpeedRevised"
     assert (event["model"], event["steps_per_second"]) == ("bert", 2.0)
     assert event["shape"] == {"accelerator": "A100", "gpus": 2, "level": "node"}
+    assert event["tenant"] == "nlp"
     (row,) = world.rows(schema.speeds)
-    assert (row.model, row.gpu_type, row.gpus, row.steps_per_second) == ("bert", "A100", 2, 2.0)
+    assert (row.tenant, row.model, row.gpu_type, row.gpus, row.steps_per_second) == ("nlp", "bert", "A100", 2, 2.0)
+
+
+def test_a_tenant_keeps_a_bounded_number_of_speeds_the_latest(world: World, send: Clients, job: str) -> None:
+    rows = [
+        {"tenant": tenant, "model": f"m{number}", "gpu_type": "A100", "gpus": 1, "steps_per_second": 1.0, "reports": 1,
+         "wall": float(number)}
+        for tenant in ("nlp", "vision") for number in range(SPEEDS_MAX)
+    ]  # fmt: skip
+    with world.engine.begin() as connection:
+        connection.execute(schema.speeds.insert(), rows)
+    report(send, job, steps_per_second=2.0)
+    kept = Counter(row.tenant for row in world.rows(schema.speeds))
+    assert kept == {"nlp": SPEEDS_MAX, "vision": SPEEDS_MAX}
+    assert "m0" not in {row.model for row in world.rows(schema.speeds) if row.tenant == "nlp"}
 
 
 def test_losses_are_thinned(world: World, send: Clients, job: str) -> None:

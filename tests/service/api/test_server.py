@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -18,8 +20,10 @@ import pytest
 from service.api.harness import SETUP, World
 
 from horae.service import config
+from horae.service.api import server
 from horae.service.api.context import Context, User, context_of
 from horae.service.api.identity import of_peer
+from horae.service.api.problems import Refused
 
 SERVE = """
 import sys
@@ -52,8 +56,19 @@ def test_identity_by_peer_credentials() -> None:
     context = Context("", Path(), own_uid=4242, users={"nobody": User("vision", "viewer")})
     assert (of_peer(4242, context).role, of_peer(0, context).role) == ("operator", "operator")
     assert (of_peer(NOBODY, context).tenant, of_peer(NOBODY, context).role) == ("vision", "viewer")
-    stranger = of_peer(54321, context)
+    with pytest.raises(Refused) as problem:  # its jobs would run as user 4242
+        of_peer(54321, context)
+    assert (problem.value.problem.status, "users:" in str(problem.value.problem.remedy)) == (403, True)
+    stranger = of_peer(54321, replace(context, own_uid=0))
     assert (stranger.user, stranger.tenant, stranger.role) == ("54321", "default", "user")
+
+
+def test_answers_do_not_wait_for_acknowledgements() -> None:
+    """Connections inherit it from the listening socket."""
+    with server._tcp("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        listening.setblocking(True)
+        with listening.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_settings_come_from_the_configuration(tmp_path: Path) -> None:
@@ -82,7 +97,7 @@ def test_one_process_serves_both_and_ends_at_once(world: World, folder: Path) ->
                     ["/usr/bin/python3", "-c", ASK, str(path)], user=NOBODY, capture_output=True, text=True, check=True
                 )
                 other = json.loads(asked.stdout)
-                assert (other["role"], other["tenant"], other["via"]) == ("user", "default", "socket")
+                assert (other["status"], "not a user of this service" in other["detail"]) == (403, True)
             by_token = client.get("/v1/me", headers=world.headers("ann")).json()
             assert (by_token["user"], by_token["via"]) == ("ann", "token")
         assert httpx.get(f"{address}/v1/me").status_code == 401

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ import pytest
 from service.api.harness import Clients, World, refused, served
 
 from horae.service.api.context import Limits
+from horae.service.api.identity import Identity
+from horae.service.api.problems import Refused
+from horae.service.api.submissions import owned
+from horae.service.models import JobSpec, Role
 from horae.service.store import schema
 
 
@@ -47,7 +52,7 @@ def test_an_accepted_job_is_a_row_an_event_and_a_line_of_the_audit(world: World,
 def test_arrays_and_sweeps_are_apps_of_several_jobs(world: World, send: Clients) -> None:
     body = [
         {"run": "x", "array": 2},
-        {"run": "y --lr {lr}", "sweep": {"lr": [0.1, 0.2], "stop": "successive-halving"}},
+        {"run": "y --lr {lr}", "sweep": {"lr": [0.1, 0.2], "stop": "successive-halving"}, "steps": 70},
         {"run": "z", "app": "mine"},
     ]
     assert send("ann", "POST", "/v1/jobs", body).json() == {"ids": ["1_0", "1_1", "2_0", "2_1", "3"]}
@@ -75,11 +80,22 @@ def test_arrays_and_sweeps_are_apps_of_several_jobs(world: World, send: Clients)
         ({"run": "x", "gpus": {"min": 4, "max": 2}}, "gpus", "give a min up to max"),
         ({"run": "x", "workdir": "/does/not/exist"}, "workdir", "create it"),
         ({"run": "x", "workdir": "here"}, "workdir", "give the whole path"),
+        ({"run": "x", "processes": 9}, "processes", "up to 8"),
+        ({"run": "x", "gpus": {"min": 1, "max": 8}, "processes": 64}, "processes", "up to 8"),
+        ({"run": "x", "gpus": 1_000_000, "processes": 1025}, "processes", "up to 1,024"),
+        ({"run": "x", "grace": "2h"}, "grace", "up to 3600"),
         ({"run": "x", "deadline": "soon"}, "deadline", "12h"),
         ({"run": "x", "max_duration": "long"}, "max_duration", "give seconds"),
         ({"run": "x", "after": ["17"]}, "after", "give the id of a job"),
         ({"run": "x", "sweep": {}}, "sweep", "give values"),
         ({"run": "x", "sweep": {"lr": [1], "stop": "never"}}, "sweep.stop", "successive-halving"),
+        ({"run": "x", "sweep": {"lr": [1], "stop": "hyperband"}}, "steps", "the number of steps of a whole trial"),
+        ({"run": "x", "sweep": {"lr": {"uniform": [0, 1]}}}, "sweep.lr", "random: 16"),
+        ({"run": "x", "sweep": {"lr": {"uniform": [1, 0]}, "random": 4}}, "sweep.lr", "{uniform: [0, 1]}"),
+        ({"run": "x", "sweep": {"lr": {"log_uniform": [0, 1]}, "random": 4}}, "sweep.lr", "give a range"),
+        ({"run": "x", "sweep": {"lr": {"integer": [0.5, 1]}, "random": 4}}, "sweep.lr", "give a range"),
+        ({"run": "x", "sweep": {"lr": {"uniform": None}, "random": 4}}, "sweep.lr", "give a range"),
+        ({"run": "x", "sweep": {"lr": [1], "random": 0}}, "sweep.random", "up to 10,000"),
         ({"run": "x", "array": 2, "sweep": {"lr": [1]}}, "sweep", "remove one"),
         ({"run": "x", "speed": {"T4": 1}}, "speed", "use A100, V100"),
     ],
@@ -105,7 +121,33 @@ def test_users_submit_for_themselves_admins_for_their_tenant_operators_for_all(s
     assert refused(send("ann", "POST", "/v1/jobs", {**spec, "user": "anton"}), 403)["field"] == "user"
     refused(send("vera", "POST", "/v1/jobs", spec), 403)
     assert send("adam", "POST", "/v1/jobs", {**spec, "user": "anton"}).status_code == 201
+    for user in ("stranger", "bob", "oskar"):  # not listed, of another tenant, and with more rights
+        assert refused(send("adam", "POST", "/v1/jobs", {**spec, "user": user}), 403)["field"] == "user"
     assert send("olga", "POST", "/v1/jobs", {**spec, "tenant": "vision", "user": "bob"}).status_code == 201
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+def test_jobs_run_as_root_only_for_operators_of_the_machine(world: World) -> None:
+    spec = JobSpec(run="id", user="root", tenant="nlp")
+    roles: dict[str, Role] = {"adam": "tenant-admin", "olga": "operator"}
+    for name, role in roles.items():
+        with pytest.raises(Refused) as problem:
+            owned(spec, Identity(name, role, "nlp"), replace(world.context, own_uid=0))
+        assert (problem.value.problem.status, problem.value.problem.field) == (403, "user")
+    socket = Identity("root", "operator", "", "socket", 0)
+    assert owned(spec, socket, replace(world.context, own_uid=0)).user == "root"
+    assert owned(spec, Identity("olga", "operator", ""), replace(world.context, own_uid=4242)).user == "root", "a name"
+    with pytest.raises(Refused):
+        owned(JobSpec(run="id"), Identity("", "operator", ""), replace(world.context, own_uid=0))
+
+
+def test_a_service_of_root_does_not_tell_which_folders_exist(tmp_path: Path) -> None:
+    world = World(tmp_path, own_uid=0)
+    (tmp_path / "there").mkdir()
+    with world.app() as send:
+        for name in ("there", "missing"):
+            assert send("ann", "POST", "/v1/jobs", {"run": "x", "workdir": str(tmp_path / name)}).status_code == 201
+        assert refused(send("ann", "POST", "/v1/jobs", {"run": "x", "workdir": "here"}), 422)["field"] == "workdir"
 
 
 def test_jobs_of_other_tenants_cannot_be_waited_for(world: World, send: Clients) -> None:
@@ -151,6 +193,10 @@ def test_limits_per_user(tmp_path: Path) -> None:
         full = send("ann", "POST", "/v1/jobs", {"run": "x"})
         assert "3 of your jobs" in refused(full, 429)["detail"]
         assert int(full.headers["retry-after"]) > 0
+        assert send("adam", "POST", "/v1/jobs", {"run": "x", "user": "anton", "array": 2}).status_code == 201
+        theirs = send("adam", "POST", "/v1/jobs", [{"run": "x"}, {"run": "x", "user": "anton", "array": 2}])
+        assert "2 of the jobs of 'anton'" in refused(theirs, 429)["detail"], "an admin's jobs count for their users"
+        assert send("adam", "POST", "/v1/jobs", {"run": "x", "array": 3}).status_code == 201, "nothing was counted"
         assert refused(send("bob", "POST", "/v1/jobs", {"run": "x", "gpus": 8}), 422)["field"] == "gpus"
         long = send("bob", "POST", "/v1/jobs", {"run": "x", "max_duration": "2h"})
         assert refused(long, 422)["field"] == "max_duration"
@@ -192,10 +238,50 @@ def test_no_setup_means_not_available_yet(world: World, send: Clients) -> None:
 
 
 def test_known_speeds_of_a_model_are_used(world: World, send: Clients) -> None:
-    world.insert(schema.speeds, model="bert", gpu_type="A100", gpus=2, steps_per_second=6.0, reports=1)
+    known = {"model": "bert", "gpu_type": "A100", "gpus": 2, "reports": 1, "wall": 0.0}
+    world.insert(schema.speeds, **known, tenant="nlp", steps_per_second=6.0)
+    world.insert(schema.speeds, **known, tenant="vision", steps_per_second=1e9)
     send.submit(model="bert", gpus=4)
     ((_, event),) = world.inbox()
     assert {option["shape"]["accelerator"]: option["steps_per_second"] for option in event["job"]["options"]} == {
         "A100": 12.0,
         "V100": 12.0,
     }
+
+
+def test_a_user_has_few_interactive_jobs_and_each_of_them_ends(tmp_path: Path) -> None:
+    world = World(tmp_path, limits=Limits(interactive_jobs=2, interactive_duration=600.0))
+    with world.app() as send:
+        shell = {"run": "sh", "priority": "interactive", "pty": True}
+        first = send.submit("ann", **shell)
+        assert send("ann", "GET", f"/v1/jobs/{first}").json()["spec"]["max_duration"] == 600.0
+        both = [{"run": "x", "env": {"priority": "interactive"}}, shell]
+        assert send("ann", "POST", "/v1/jobs", both).status_code == 201
+        problem = refused(send("ann", "POST", "/v1/jobs", shell), 429)
+        assert problem["detail"] == "2 of your interactive jobs have not ended, and 2 may be there"
+        assert problem["remedy"] == "end one of them, or submit a job that is not interactive"
+        send.submit("ann", run="x")
+        send.submit("anton", **shell)
+        for _ in range(3):
+            job = send.submit("olga", **shell, tenant="nlp")
+            assert send("olga", "GET", f"/v1/jobs/{job}").json()["spec"]["max_duration"] == 600.0
+        for change, field in (
+            ({"max_duration": 601}, "max_duration"),
+            ({"gpus": 2}, "gpus"),
+            ({"processes": 2}, "pty"),
+            ({"priority": "high"}, "pty"),
+        ):
+            assert refused(send("bob", "POST", "/v1/jobs", {**shell, **change}), 422)["field"] == field
+
+
+def test_only_the_user_of_a_job_and_operators_use_its_terminal(world: World, send: Clients) -> None:
+    spec = json.dumps({"run": "sh", "pty": True, "priority": "interactive"})
+    world.add_job("1", spec=spec)
+    world.add_running("2", 7, "a0/0", spec=spec)
+    assert refused(send("ann", "GET", "/v1/jobs/1/terminal"), 409)["detail"] == "job 1 is pending, and does not run"
+    elsewhere = "the terminal of job 2 is not on this machine"
+    for name in ("ann", "olga"):
+        assert refused(send(name, "GET", "/v1/jobs/2/terminal"), 409)["detail"] == elsewhere
+    for name, status in (("anton", 403), ("adam", 403), ("vera", 403), ("bob", 404)):
+        assert refused(send(name, "GET", "/v1/jobs/2/terminal"), status)
+        assert refused(send(name, "POST", "/v1/jobs/2/terminal", ""), status)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,14 @@ import live_world
 import pytest
 from service.api.harness import SETUP, Clients, World, refused
 
+from horae.model.events import Event
 from horae.service.api.database import meta_value
 from horae.service.api.tokens import SECRET, job_token
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path, has_loop=True, answer_seconds=10.0)
+def world(tmp_path: Path, store_url: str) -> World:
+    return World(tmp_path, store_url, has_loop=True, answer_seconds=10.0)
 
 
 @pytest.fixture
@@ -29,14 +30,16 @@ def engine(world: World) -> Iterator[live_world.LiveEngine]:
     stopping = threading.Event()
 
     def run() -> None:
-        while not stopping.wait(0.02):
-            live_world.run_until_quiet(loop)
+        events: Sequence[Event] = ()
+        while not stopping.wait(0.0 if events or loop.is_busy else 0.02):
+            events = loop.step(events)
 
     thread = threading.Thread(target=run)
     thread.start()
     yield made
     stopping.set()
     thread.join()
+    loop.close()
 
 
 def eventually(found: Callable[[], Any], wanted: Any) -> None:
@@ -120,3 +123,28 @@ def test_operators_change_the_cluster(send: Clients, engine: live_world.LiveEngi
     problem = refused(send("olga", "PUT", "/v1/reservations", {"tenants": {"nlp": {"A100.node": 9}}}), 409)
     assert "nlp" in problem["detail"]
     assert send("olga", "GET", "/readyz").json()["ready"] is True
+
+
+def test_the_future_is_told_from_a_copy_of_the_loop(send: Clients, engine: live_world.LiveEngine) -> None:
+    """With known lengths there is one future: a job of 100 steps, at one per second, ends when they are done."""
+    body = {"run": "train", "gpus": 8, "gpu_type": "A100", "steps": 100.0, "speed": {"A100": 1.0}}
+    jobs = send("ann", "POST", "/v1/jobs", [body] * 3).json()["ids"]
+    eventually(state(send, jobs[1]), "running")
+    eventually(state(send, jobs[2]), "pending")
+    leases = dict(engine.running)
+    found = send("ann", "GET", f"/v1/jobs/{jobs[2]}/eta?seconds=20&draws=2")
+    assert found.status_code == 200, found.text
+    answer = found.json()
+    assert (answer["draws"], answer["cut_off"]) == (2, 0)
+    assert answer["asked_at"] < answer["starts"]["median"] <= answer["asked_at"] + 200.0
+    assert answer["ends"]["median"] - answer["starts"]["median"] == pytest.approx(100.0, abs=50.0)
+    running = send("ann", "GET", f"/v1/jobs/{jobs[0]}/eta?seconds=20&draws=2").json()
+    assert running["starts"] is None
+
+    planned = send("ann", "POST", "/v1/plan?seconds=20&draws=2", body).json()
+    assert planned["fits"] and planned["shapes"]
+    assert planned["starts"]["median"] >= answer["starts"]["median"]
+    assert engine.running == leases, "what a copy does is not done"
+    assert send("ann", "GET", "/v1/jobs").json()["items"][0]["id"] == jobs[-1], "nothing was submitted"
+    refused(send("ann", "POST", "/v1/plan", {**body, "gpus": 999}), 422)
+    refused(send("ann", "GET", "/v1/jobs/nosuch/eta"), 404)

@@ -68,11 +68,11 @@ def answer(*arguments: object) -> str:
 
 
 LISTS: dict[str, tuple[str, list[str], str]] = {  # first row of the table; heading only in wide; first field in JSON
-    "nodes": ("a1 A100 5 2 1 8 healthy 1 2", ["DRAIN AT", "UNUSABLE GPUS"], "name"),
+    "nodes": ("a1 A100 5 2 1 8 healthy 1 2 a1/7 used by bob", ["DRAIN AT", "UNUSABLE GPUS"], "name"),
     "tenants ls": ("nlp 2 5 4 2 1 las A100.node=1", ["QUOTA"], "name"),
     "pools": ("nlp las limits=3600 36000 every 5m 00s nlp", [], "name"),
     "share": ("nlp nlp 3 2 1,234.5 50.0% 25.0% 1.50 -", ["FINISHED", "GUARANTEED", "WAITED"], "name"),
-    "usage": ("2026-11 nlp 12.2 3", [], "month"),
+    "usage": ("2026-11 nlp 12.2 0.0 3", [], "month"),
     "history": ("3 bert ada nlp failed 8 A100 - 2h 05m 1m 05s 2023-11-14 22:13:20 exit code 1", ["GPU-HOURS"], "id"),
     "events": ("1 2023-11-14 22:13:21 JobStarted 2 start\\x1b 1", ["TENANT"], "seq"),
     "token ls": ("t0 ci user nlp ada 2023-11-14 22:13:20 never", ["EXPIRES AT"], "id"),

@@ -11,7 +11,7 @@ import pytest
 from command_line import horae
 from fake_service import World, status
 
-from horae.service.models import Holder, LeaseView, Why
+from horae.service.models import Holder, LeaseView, Me, Why
 
 FORMATS = ("table", "wide", "json", "csv")
 
@@ -70,12 +70,12 @@ def test_filters_are_passed_on(world: World) -> None:
 @pytest.mark.parametrize(
     ("me", "query"),
     [
-        ({"user": "ada", "tenant": "nlp", "role": "user"}, "tenant=nlp"),
-        ({"user": "ada", "tenant": "", "role": "viewer"}, "user=ada"),
-        ({"user": "root", "tenant": "", "role": "operator"}, ""),
+        (Me(user="ada", tenant="nlp", role="user", via="socket"), "tenant=nlp"),
+        (Me(user="ada", tenant="", role="viewer", via="socket"), "user=ada"),
+        (Me(user="root", tenant="", role="operator", via="socket"), ""),
     ],
 )
-def test_the_default_is_the_callers_own(world: World, me: dict[str, str], query: str) -> None:
+def test_the_default_is_the_callers_own(world: World, me: Me, query: str) -> None:
     world.me = me
     assert answer("ls") == "no jobs; --all shows ended ones\n"
     (asked,) = world.requests("GET", "/jobs")
@@ -207,6 +207,12 @@ def test_jobs_are_changed_by_id_and_by_name(world: World, verb: str, state: str)
     ]
 
 
+def test_jobs_are_killed_at_once(world: World) -> None:
+    running(world, 1)
+    assert answer("stop", "1", "--now").splitlines() == ["1 bert: stop now accepted, now cancelled"]
+    assert [each.query for each in world.requests("DELETE", "/jobs/1")] == ["grace=0.0"]
+
+
 def test_nothing_is_stopped_if_one_name_is_unknown(world: World) -> None:
     running(world, 1)
     assert horae("stop", "1", "x").complaint == "there is no job 'x'; list jobs with `horae ls --all`"
@@ -332,8 +338,8 @@ def test_waiting_survives_a_service_that_is_started_anew(world: World) -> None:
 
 def test_run_is_an_interactive_job_of_limited_time(world: World) -> None:
     world.output["1"] = b"$ exit\n"
-    outcome = horae("run", "--pty", "--type", "A100", "--", "bash")
+    outcome = horae("run", "--max-duration", "2h", "--type", "A100", "--", "bash")
     assert (outcome.code, outcome.out) == (0, "$ exit\n")
     sent = body(world)
     assert (sent["priority"], sent["max_duration"], sent["run"]) == ("interactive", 7200.0, "bash")
-    assert horae("run", "--pty").complaint.startswith("no command is given; ")
+    assert horae("run").complaint == "no command is given; use `horae run -- COMMAND`, or --pty for a shell"

@@ -73,7 +73,7 @@ def test_eighty_columns_cut_no_number(world: World) -> None:
 
 def test_watch_goes_on_until_ctrl_c(world: World) -> None:
     world.add()
-    world.faults += [status(200, b'{"user": "ada"}')]
+    world.faults += [status(200, b'{"user": "ada", "role": "user", "tenant": "", "via": "socket"}')]
     with command("ls", "--watch") as started:
         wait_until(lambda: len(world.requests("GET", "/jobs")) >= 3)  # two are printed, whatever the third does
         code, out, err = interrupted(started)
@@ -113,7 +113,7 @@ def test_ctrl_c_while_waiting_leaves_the_job_running(world: World) -> None:
 def test_ctrl_c_stops_an_interactive_job(world: World) -> None:
     world.faults += [status(201, b'{"ids": ["1"]}')]
     world.add(state="running")
-    with command("run", "--pty", "--", "bash") as started:
+    with command("run", "--", "bash") as started:
         wait_until(lambda: len(world.requests("GET", "/jobs/1")) >= 2)
         code, out, err = interrupted(started)
     assert (code, out) == (1, "")

@@ -18,6 +18,7 @@ from horae.reports.recorder import Recorder
 from horae.traces.jobs import arrivals
 from horae_evaluation.cli.gavel import gavel_command
 from horae_evaluation.cli.hived import hived_command
+from horae_evaluation.cli.live import live_command
 from horae_evaluation.cli.pollux import pollux_command
 from horae_evaluation.cli.themis import themis_command
 from horae_evaluation.philly import data as philly
@@ -25,7 +26,7 @@ from horae_evaluation.philly import data as philly
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    help="Published results, run again.",
+    help="Published results, run again; and the simulator against reality.",
     epilog=examples("horae reproduce gavel --data traces", "horae reproduce themis --claim 1 --seeds 3"),
 )
 app.command(
@@ -41,6 +42,10 @@ app.command(
         "horae reproduce hived --data traces", "horae reproduce hived --data traces --workload small --policy tiresias"
     ),
 )(hived_command)
+app.command(
+    "live",
+    epilog=examples("horae reproduce live", "horae reproduce live --jobs 60 --policy tiresias --out live.json"),
+)(live_command)
 app.command(
     "pollux",
     epilog=examples(

@@ -46,6 +46,7 @@ USAGE_COLUMNS: tuple[Column[UsageRow], ...] = (
     Column("TYPE", lambda row: row.gpu_type, is_cut=True),
     Column("KIND", lambda row: row.kind, is_cut=True),
     Column("GPU-HOURS", lambda row: f"{row.gpu_hours:,.1f}", is_number=True),
+    Column("IDLE", lambda row: f"{row.idle_gpu_hours:,.1f}", is_number=True),
     Column("JOBS", lambda row: f"{row.jobs:,}", is_number=True),
 )
 
@@ -82,7 +83,10 @@ def usage(
     output: ListOutput = ListFormat.TABLE,
     watch: Watch = False,
 ) -> None:
-    """Show the GPU-hours that were used."""
+    """Show GPU-hours: guaranteed, borrowed or shared, and of kind 'idle' and 'unusable' those that no job held.
+
+    IDLE are hours without any use: also of jobs that held GPUs and computed nothing, where the driver tells.
+    """
     words = [word for word in by.split(",") if word]
     if wrong := [word for word in words if word not in USAGE_BY]:
         raise InputError(f"is {wrong[0]!r}", field="--by", remedy=f"use {', '.join(USAGE_BY)}")

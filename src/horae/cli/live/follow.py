@@ -43,8 +43,8 @@ def report_end(job: JobView) -> None:
 
 
 def exit_code(jobs: Iterable[JobView]) -> int:
-    """0 if all jobs have finished, 1 otherwise."""
-    return 0 if all(job.state == "finished" for job in jobs) else 1
+    """0 if all jobs have finished, or were stopped by their search for better ones; 1 otherwise."""
+    return 0 if all(job.state in ("finished", "stopped") for job in jobs) else 1
 
 
 def left_running(job_ids: list[str]) -> typer.Exit:

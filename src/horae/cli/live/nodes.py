@@ -34,7 +34,8 @@ def used(node: NodeView) -> int:
 
 def _reason(node: NodeView) -> str:
     draining = f"drains {ago(node.drain_at, now())}" if node.drain_at and node.drain_at > now() else ""
-    return ": ".join(filter(None, (draining, node.reason)))
+    gpus = ", ".join(f"{gpu} {why}" for gpu, why in node.unusable.items())
+    return "; ".join(filter(None, (": ".join(filter(None, (draining, node.reason))), gpus)))
 
 
 NODE_COLUMNS: tuple[Column[NodeView], ...] = (

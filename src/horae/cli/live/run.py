@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from horae.cli.live.arguments import CommandAfterDashes, command_after_dashes
-from horae.cli.live.attach import attach
+from horae.cli.live.attach import follow_interactive, use_terminal
 from horae.cli.live.follow import exit_code, report_end
 from horae.cli.live.spec_options import (
     Env,
@@ -16,10 +18,9 @@ from horae.cli.live.spec_options import (
     TenantOfJob,
     Types,
     WorkDir,
+    chosen,
     command_fields,
     environment,
-    gpu_count,
-    gpu_types,
 )
 from horae.cli.text import examples
 from horae.client import Client
@@ -28,47 +29,55 @@ from horae.model.errors import InputError
 from horae.service.models import JobSpec
 
 app = typer.Typer(add_completion=False)
-MAX_DURATION = "2h"
+SHELL = 'exec "${SHELL:-/bin/sh}"'
 
 
 @app.command(
     cls=CommandAfterDashes,
-    epilog=examples("horae run --pty -- bash", "horae run --gpus 1 --type A100 --max-duration 30m -- python train.py"),
+    epilog=examples("horae run --pty", "horae run --pty -- python", "horae run --max-duration 30m -- python train.py"),
 )
 def run(
     context: typer.Context,
-    pty: Annotated[bool, typer.Option("--pty", help="Give the job a terminal; for now its output is printed.")] = False,
+    pty: Annotated[
+        bool, typer.Option("--pty", help="Give the job this terminal; without a command, run a shell.")
+    ] = False,
     gpus: Gpus = None,
     type_: Types = None,
     tenant: TenantOfJob = None,
     name: JobName = None,
     workdir: WorkDir = None,
     env: Env = None,
-    max_duration: Annotated[str, typer.Option(help="The job is stopped after this time.")] = MAX_DURATION,
+    max_duration: Annotated[
+        str | None, typer.Option(help="The job is stopped after this time; else the service's limit, 4h.")
+    ] = None,
 ) -> None:
-    """Run a command as an interactive job, print its output, and stop it on Ctrl-C.
+    """Run a command as an interactive job: with its output here, or with --pty on this terminal.
 
-    Such a job is never preempted for fairness; it is small and ends after --max-duration.
+    Such a job is never preempted for fairness; it is small and ends after --max-duration. The exit code of the command
+    is that of `horae run --pty`. If the terminal is closed, the job goes on for five minutes: `horae attach` takes it
+    back.
     """
     command = command_after_dashes(context)
-    if not command:
-        raise InputError("no command is given", remedy="use `horae run -- COMMAND`")
+    if not command and not pty:
+        raise InputError("no command is given", remedy="use `horae run -- COMMAND`, or --pty for a shell")
+    shell = {"run": SHELL, "name": "shell", "workdir": str(Path.cwd())}
+    options = chosen(gpus, type_, tenant, name, workdir, env)
+    terminal = {"TERM": os.environ.get("TERM", "dumb")} if pty else {}
     spec = checked(
         JobSpec,
         {
-            **command_fields(command),
+            **(command_fields(command) if command else shell),
             "priority": "interactive",
+            "pty": pty,
             "max_duration": max_duration,
-            **_given(gpus=gpu_count(gpus), gpu_type=gpu_types(type_), tenant=tenant, name=name, env=environment(env)),
-            **_given(workdir=None if workdir is None else str(workdir.expanduser().absolute())),
+            **options,
+            "env": terminal | (environment(env) or {}),
         },
     )
     with Client() as client:
         (job_id,) = client.submit(spec)
-        ended = attach(client, job_id, has_terminal=pty)
+        if pty:
+            raise typer.Exit(use_terminal(client, job_id))
+        ended = follow_interactive(client, job_id)
     report_end(ended)
     raise typer.Exit(exit_code([ended]))
-
-
-def _given(**fields: object) -> dict[str, object]:
-    return {name: value for name, value in fields.items() if value is not None}

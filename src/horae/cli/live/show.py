@@ -1,9 +1,10 @@
-"""`horae show`: everything about one job."""
+"""`horae show`: everything about one job, or the trials of an app."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import typer
@@ -16,8 +17,9 @@ from horae.cli.live.times import NONE, ago, duration, local
 from horae.cli.output import Output, OutputFormat
 from horae.cli.text import examples
 from horae.client import Client
+from horae.model.errors import ServiceError
 from horae.model.safe_text import printable
-from horae.service.models import JobView, LeaseView
+from horae.service.models import JobView, LeaseView, TrialView
 
 app = typer.Typer(add_completion=False)
 LEASES_MAX = 10
@@ -40,16 +42,60 @@ LEASE_COLUMNS: tuple[Column[LeaseView], ...] = (
 )
 
 
-@app.command(epilog=examples("horae show bert", "horae show 17 -o json"))
+def _steps(trial: TrialView) -> str:
+    return f"{trial.steps:,.0f}" + (f"/{trial.steps_total:,.0f}" if trial.steps_total else "")
+
+
+TRIAL_COLUMNS: tuple[Column[TrialView], ...] = (
+    Column("TRIAL", lambda trial: trial.job_id),
+    Column("PARAMETERS", lambda trial: " ".join(f"{name}={value}" for name, value in trial.parameters.items())),
+    Column("STATE", lambda trial: trial.state),
+    Column("STEPS", _steps, is_number=True),
+    Column("LOSS", lambda trial: NONE if trial.loss is None else f"{trial.loss:.5g}", is_number=True),
+    Column("RUNG", lambda trial: NONE if trial.rung is None else str(trial.rung), is_number=True),
+    Column("GPU-HOURS", lambda trial: f"{trial.gpu_hours:,.2f}", is_number=True),
+    Column("REASON", lambda trial: trial.reason, is_cut=True),
+)
+
+
+@app.command(epilog=examples("horae show bert", "horae show 17 -o json", "horae show my-sweep"))
 def show(job: JobArgument, output: Output = OutputFormat.TABLE) -> None:
-    """Show one job: its state, its times, its leases and its job file."""
+    """Show one job: its state, its times, its leases and its job file; or the trials of an app, the best first."""
     with Client() as client:
-        found = client.job(client.find(job))
+        try:
+            found = client.job(client.find(job))
+        except ServiceError as error:
+            trials = _trials(client, job) if error.status == 404 else []
+            if not trials:
+                raise
+            _show_trials(trials, output)
+            return
         if output is OutputFormat.JSON:
             print(json.dumps(plain(found), indent=2))
             return
         leases = client.leases(found)
     print("\n".join(describe(found, leases, time.time())))
+
+
+def _trials(client: Client, name: str) -> list[TrialView]:
+    """The trials of an app, those that got furthest first and among these those with the lowest loss; none: no app."""
+    try:
+        found = client.trials(name)
+    except ServiceError as error:
+        if error.status != 404:
+            raise
+        return []
+    return sorted(found, key=lambda each: (-(each.rung or 0), each.loss is None, each.loss or 0.0))
+
+
+def _show_trials(trials: list[TrialView], output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print(json.dumps([plain(each) for each in trials], indent=2))
+        return
+    counts = Counter(trial.state for trial in trials)
+    states = ", ".join(f"{count:,} {state}" for state, count in counts.most_common())
+    print(f"app {printable(trials[0].app)} of tenant {printable(trials[0].tenant)}: {len(trials):,} trials, {states}\n")
+    print("\n".join(table(trials, TRIAL_COLUMNS)))
 
 
 def describe(job: JobView, leases: list[LeaseView], now: float) -> list[str]:

@@ -12,6 +12,8 @@ import yaml
 
 from horae.cli.live.arguments import key_values
 from horae.model.errors import InputError
+from horae.service.models import RANDOM, STOP
+from horae.traces.yaml_files import read_tree
 
 Gpus = Annotated[str | None, typer.Option(help="How many GPUs; as 2-16 for a job that runs with any number of them.")]
 Types = Annotated[
@@ -23,6 +25,26 @@ WorkDir = Annotated[Path | None, typer.Option(help="The folder in which it runs.
 Env = Annotated[
     list[str] | None, typer.Option(help="A variable for the job: NAME=VALUE, or NAME to pass on its present value.")
 ]
+
+
+def chosen(
+    gpus: str | None,
+    types: list[str] | None,
+    tenant: str | None,
+    name: str | None,
+    workdir: Path | None,
+    env: list[str] | None,
+) -> dict[str, object]:
+    """The options above as fields of a job file, those that are given."""
+    fields = {
+        "gpus": gpu_count(gpus),
+        "gpu_type": gpu_types(types),
+        "tenant": tenant,
+        "name": name,
+        "workdir": None if workdir is None else str(workdir.expanduser().absolute()),
+        "env": environment(env),
+    }
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def gpu_count(text: str | None) -> int | dict[str, int] | None:
@@ -47,16 +69,27 @@ def environment(words: list[str] | None) -> dict[str, str] | None:
 
 
 def sweep_values(words: list[str] | None) -> dict[str, Any] | None:
-    """Parameters with their values: lr=0.1,0.01."""
+    """Parameters with their values: lr=0.1,0.01; a word without = is a file with the fields of `sweep:`."""
     if words is None:
         return None
     found: dict[str, Any] = {}
-    for name, text in key_values(words, "--sweep", "lr=0.1,0.01").items():
+    for word in words:
+        if "=" not in word:
+            found |= _sweep_file(Path(word))
+    for name, text in key_values([word for word in words if "=" in word], "--sweep", "lr=0.1,0.01").items():
         values = [_value(part) for part in text.split(",") if part]
         if not values:
             raise InputError(f"{name!r} has no values", field="--sweep", remedy="write lr=0.1,0.01")
-        found[name] = text if name == "stop" else values
+        found[name] = values[0] if name in (STOP, RANDOM) else values
     return found
+
+
+def _sweep_file(path: Path) -> dict[str, Any]:
+    _, plain = read_tree(path, "lr: [0.1, 0.01]")
+    if not isinstance(plain, dict):
+        raise InputError("is no mapping", file=str(path), remedy="give parameters with their values, lr: [0.1, 0.01]")
+    inside = plain.get("sweep", plain)
+    return dict(inside) if isinstance(inside, dict) else {}
 
 
 def value_of(text: str) -> object:

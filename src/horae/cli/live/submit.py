@@ -19,10 +19,8 @@ from horae.cli.live.spec_options import (
     TenantOfJob,
     Types,
     WorkDir,
+    chosen,
     command_fields,
-    environment,
-    gpu_count,
-    gpu_types,
     sweep_values,
 )
 from horae.cli.output import Output, OutputFormat
@@ -61,7 +59,10 @@ def submit(
     ] = None,
     array: Annotated[int | None, typer.Option(help="So many jobs, each with its own HORAE_ARRAY_INDEX.")] = None,
     sweep: Annotated[
-        list[str] | None, typer.Option(help="A parameter with its values: lr=0.1,0.01. Repeat for several.")
+        list[str] | None,
+        typer.Option(
+            help="A parameter with its values: lr=0.1,0.01, or a file with several, and `stop: hyperband`. Repeat."
+        ),
     ] = None,
     max_duration: Annotated[str | None, typer.Option(help="The job is stopped after this time, such as 24h.")] = None,
     checkpoint: Annotated[
@@ -77,12 +78,7 @@ def submit(
     Options replace what the file says. A command runs in the present folder.
     """
     changes: dict[str, object] = {
-        "gpus": gpu_count(gpus),
-        "gpu_type": gpu_types(type_),
-        "tenant": tenant,
-        "name": name,
-        "workdir": None if workdir is None else str(workdir.expanduser().absolute()),
-        "env": environment(env),
+        **chosen(gpus, type_, tenant, name, workdir, env),
         "app": app,
         "after": after or None,
         "array": array,

@@ -28,6 +28,7 @@ TENANT_COLUMNS: tuple[Column[TenantView], ...] = (
     Column("GUARANTEED", lambda tenant: f"{tenant.guaranteed_gpus:,}", is_number=True),
     Column("RUNNING", lambda tenant: f"{tenant.running_jobs:,}", is_number=True),
     Column("PENDING", lambda tenant: f"{tenant.pending_jobs:,}", is_number=True),
+    Column("NOTICES", lambda tenant: f"{tenant.undelivered_notices:,}", is_number=True, is_wide=True),
     Column("POLICY", lambda tenant: tenant.policy, is_cut=True),
     Column("CELLS", lambda tenant: cell(tenant.cells), is_cut=True),
     Column("QUOTA", lambda tenant: cell(tenant.quota), is_wide=True),

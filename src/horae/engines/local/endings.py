@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
+import time
 
 from horae.engines.local import processes
 from horae.engines.local.checkpoints import newest_published
 from horae.engines.local.job_files import JobFolder, LeaseFolder
-from horae.engines.local.records import EndRecord, ExitRecord, StartRecord, read_record
+from horae.engines.local.records import EndMoment, EndRecord, ExitRecord, StartRecord, read_record
 from horae.engines.local.untrusted_files import is_regular, read_bytes
 from horae.model.events import Ending
 
@@ -21,7 +22,14 @@ def end_of(start: StartRecord, folder: JobFolder) -> EndRecord:
     exit = read_record(ExitRecord, files.exit)
     steps = saved_steps(start, folder)
     ending, message = _ending(start, files, exit, steps)
-    return EndRecord(start.job_id, start.epoch, ending, steps, message)
+    return EndRecord(start.job_id, start.epoch, ending, steps, message, _moment(start, exit))
+
+
+def _moment(start: StartRecord, exit: ExitRecord | None) -> EndMoment | None:
+    """When a lease ended, as its supervisor has recorded it; without a record, a reboot tells that it was before."""
+    if exit is not None and exit.ended_boot_seconds is not None:
+        return EndMoment(start.boot_id, exit.ended_boot_seconds, float(exit.ended_at))
+    return None if start.boot_id == processes.boot_id() else EndMoment(start.boot_id, 0.0, time.time())
 
 
 def saved_steps(start: StartRecord, folder: JobFolder) -> float:
@@ -38,6 +46,8 @@ def _ending(start: StartRecord, files: LeaseFolder, exit: ExitRecord | None, ste
         return Ending.LOST, "the service ended before the job could start"
     if exit.error:
         return Ending.FAILED, f"cannot start: {exit.error}"
+    if exit.is_left:
+        return Ending.FAILED, "its terminal was closed"
     can_resume = is_regular(files.sdk)
     if exit.told:
         # Programs that save when they are told to stop may well exit with 0; those with the SDK do not.

@@ -26,6 +26,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import structlog
+
 from horae.engines.engine import Moment
 from horae.engines.local import cgroups
 from horae.engines.local.checkpoints import delete_unused, newest_published
@@ -37,7 +39,7 @@ from horae.engines.local.job_files import JobFolder
 from horae.engines.local.launch import Launch
 from horae.engines.local.lease_table import LeaseTable
 from horae.engines.local.locks import Locks, LockTaken
-from horae.engines.local.nvml import Nvml
+from horae.engines.local.nvml import Nvml, in_order_of
 from horae.engines.local.records import EndRecord, History, StartRecord, history, read_record, write_record
 from horae.engines.local.running import RunningLease
 from horae.engines.local.starter import Contact, Starter
@@ -46,6 +48,8 @@ from horae.model.cluster import Cluster, Gpu
 from horae.model.commands import Command, Start, Stop, Survey
 from horae.model.events import Ending, Event, JobEnded, JobResumable, JobStarted, Surveyed
 from horae.model.serialization import Plain
+
+log = structlog.get_logger("engine")
 
 _WAKE, _NEWS = b"w", b"n"  # notes to a waiting engine: return in any case, or only if there are events
 _SLEEP_SECONDS_MAX = 3600.0  # epoll counts milliseconds in 32 bits
@@ -78,10 +82,13 @@ class LocalEngine:
         self._now = now
         self._folder = folder.absolute()
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.chmod(0o711)  # whatever the service usually gives: users of jobs pass through it
         self._fence = Fence(self._folder, term)
         self._locks = Locks(self._folder / "locks")
         gpus = [Gpu(node.name, number) for node in cluster.nodes for number in range(node.gpus)]
-        uuids = dict(zip(gpus, (each.uuid for each in nvml.detect()), strict=False)) if nvml is not None else {}
+        detected = nvml.detect() if nvml is not None else []
+        known = in_order_of(detected, cluster)
+        uuids = dict(zip(known, (each.uuid for each in detected), strict=False))
         cgroup = cgroups.own_cgroup() if use_cgroups else None
         self._starter = Starter(cluster, self._folder, self._locks, now, contact, uuids, cgroup)
         self._gpus = GpuStates(cluster, self._locks, self._folder / "gpus")
@@ -141,6 +148,23 @@ class LocalEngine:
     def expect(self, launch: Launch) -> None:
         """Registers how a job is run, before its first start."""
         self._launches[launch.job_id] = launch
+
+    def set_cluster(self, cluster: Cluster) -> None:
+        """Emulated nodes have come or gone."""
+        self._starter.cluster = cluster
+
+    def take_idle(self) -> Mapping[Gpu, float]:
+        """For how many seconds GPUs computed nothing since the last call, as far as the driver tells."""
+        return {} if self._watch is None else self._watch.take_idle()
+
+    def repair(self, node: str) -> None:
+        """Counts the failed GPUs of a node as usable, until the driver reports a fault that is new or lasts."""
+        gpus = self._gpus.failed_on(node)
+        if self._watch is not None:
+            self._watch.forgive(gpus)
+        else:
+            self._gpus.forgive(gpus)
+            self.wake()
 
     def forget(self, job_id: str) -> None:
         """Drops how a job is run: it will not start again. Its files remain."""
@@ -213,6 +237,7 @@ class LocalEngine:
                 if end is not None:
                     self._end(lease, end)
         if self._watch is not None:
+            self._gpus.forgive(self._watch.take_forgiven())
             self._gpus.driver_reports(self._watch.found)
         events = [*self._gpus.changes(now), *self._events]
         self._events = []
@@ -257,7 +282,7 @@ class LocalEngine:
                 gpu_locks.append(self._take_gpu(gpu))  # noqa: PERF401  those taken so far must be closed
             return [self._launch(command, job_id, gpu_locks) for job_id in job_ids]
         except (LockTaken, OSError) as error:
-            return [self._refuse(command, job_id, Ending.LOST, str(error)) for job_id in job_ids]
+            return [self._lost(command, job_id, error) for job_id in job_ids]
         finally:
             for lock in gpu_locks:
                 os.close(lock)
@@ -289,8 +314,8 @@ class LocalEngine:
             return self._locks.take_gpu(gpu)
         except LockTaken as error:
             if users:
-                raise LockTaken(f"GPU {gpu} is held by lease {users[0].epoch} of job {users[0].job_id}") from None
-            self._gpus.lock_taken(gpu, str(error), self._now())
+                raise LockTaken(error.what, f"held by lease {users[0].epoch} of job {users[0].job_id}") from None
+            self._gpus.lock_taken(gpu, f"{error.what} is {error.holder}", self._now())
             raise
 
     def _launch(self, command: Start, job_id: str, gpu_locks: Sequence[int]) -> Event:
@@ -302,10 +327,16 @@ class LocalEngine:
         except ValueError as error:
             return self._refuse(command, job_id, Ending.FAILED, str(error))
         except (LockTaken, OSError) as error:
-            return self._refuse(command, job_id, Ending.LOST, str(error))
+            return self._lost(command, job_id, error)
         self._unrecorded.pop(job_id, None)
         self._leases.add(RunningLease(start, JobFolder.of(self._folder, job_id)))
         return JobStarted(self._now(), job_id, command.epoch)
+
+    def _lost(self, command: Start, job_id: str, error: LockTaken | OSError) -> JobEnded:
+        """The answer to a start that this machine cannot carry out now. Only operators see the log."""
+        detail = f"{error.what} is {error.holder}" if isinstance(error, LockTaken) else str(error)
+        log.warning("a job cannot start", job=job_id, epoch=command.epoch, error=detail)
+        return self._refuse(command, job_id, Ending.LOST, str(error))
 
     def _refuse(self, command: Start, job_id: str, ending: Ending, message: str) -> JobEnded:
         steps = command.steps_done[command.job_ids.index(job_id)]

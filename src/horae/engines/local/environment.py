@@ -56,16 +56,16 @@ class Place:
     user: User | None
 
 
-def environments(
+def environment(
     command: Start, launch: Launch, place: Place, steps_done: float, ends_in_seconds: float, contact: Mapping[str, str]
-) -> list[dict[bytes, bytes]]:
-    """The environment of each process of a gang."""
+) -> dict[bytes, bytes]:
+    """What all processes of a gang have in common; the supervisor adds the rank of each."""
     common = _inherited(place.user) | dict(launch.environment) | _meeting_point()
     common |= _lease(command, launch, place, steps_done) | _checkpoints(command, place)
     if isfinite(ends_in_seconds):
         common["HORAE_LEASE_ENDS_AT"] = f"{time.time() + ends_in_seconds:.0f}"
     common |= contact
-    return [_encoded(common | _rank(rank, launch.processes)) for rank in range(launch.processes)]
+    return _encoded(common)
 
 
 def _lease(command: Start, launch: Launch, place: Place, steps_done: float) -> dict[str, str]:
@@ -93,11 +93,6 @@ def _checkpoints(command: Start, place: Place) -> dict[str, str]:
     return found
 
 
-def _rank(rank: int, processes: int) -> dict[str, str]:
-    found = {"RANK": str(rank), "WORLD_SIZE": str(processes)}
-    return found if processes == 1 else found | {"LOCAL_RANK": str(rank)}
-
-
 def _meeting_point() -> dict[str, str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -105,12 +100,13 @@ def _meeting_point() -> dict[str, str]:
 
 
 def _inherited(user: User | None) -> dict[str, str]:
-    """What a job gets from the environment of the service; under another user only what is no secret."""
+    """What a job gets from the environment of the service; under another user only what is no secret to that user."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(_PRIVATE)}
     if user is None:
         return ours
     own = {"HOME": user.home, "USER": user.name, "LOGNAME": user.name, "SHELL": user.shell}
-    return {name: value for name, value in ours.items() if name.startswith(_FOR_OTHER_USERS)} | own
+    is_other = user.uid != os.geteuid()
+    return {name: value for name, value in ours.items() if not is_other or name.startswith(_FOR_OTHER_USERS)} | own
 
 
 def _encoded(environment: Mapping[str, str]) -> dict[bytes, bytes]:

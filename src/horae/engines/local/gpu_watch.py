@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from horae.engines.local import processes
@@ -36,6 +36,10 @@ class GpuWatch:
         self._asked = threading.Event()
         self._is_closed = False
         self.found: Mapping[Gpu, GpuNote] = {}
+        self._idle: dict[Gpu, float] = {}
+        self._measured_at = time.monotonic()
+        self._to_forgive: set[Gpu] = set()
+        self._forgiven: set[Gpu] = set()
         self.looked_at = 0.0  # when the last look began, on the monotonic clock
         self._thread = threading.Thread(target=self._run, name="gpu-watch", daemon=True)
         self._thread.start()
@@ -43,6 +47,30 @@ class GpuWatch:
     def ask(self) -> None:
         """Has the GPUs looked at now; `looked_at` tells when it is done."""
         self._asked.set()
+
+    def forgive(self, gpus: Iterable[Gpu]) -> None:
+        """Forgets the faults of these GPUs at the next look, which is now."""
+        self._to_forgive |= set(gpus)
+        self.ask()
+
+    def take_forgiven(self) -> set[Gpu]:
+        """GPUs whose faults were forgotten; `found` says what is wrong with them since."""
+        forgiven, self._forgiven = self._forgiven, set()
+        return forgiven
+
+    def take_idle(self) -> dict[Gpu, float]:
+        """By GPU: for how many seconds it computed nothing, since the last call."""
+        idle, self._idle = self._idle, {}
+        return idle
+
+    def _measure(self, began_at: float) -> None:
+        """Counts the time since the last look for GPUs that are idle now."""
+        seconds, self._measured_at = began_at - self._measured_at, began_at
+        idle, counted = self._idle, {}
+        for index, gpu in enumerate(self._gpus):
+            if self._nvml.utilization(index) == 0:
+                counted[gpu] = idle.get(gpu, 0.0) + min(seconds, 2 * self._look_seconds)
+        self._idle = {**idle, **counted}
 
     def close(self) -> None:
         self._is_closed = True
@@ -52,10 +80,16 @@ class GpuWatch:
     def _run(self) -> None:
         while not self._is_closed:
             began_at = time.monotonic()
+            forgiven, self._to_forgive = self._to_forgive, set()
+            for index, gpu in enumerate(self._gpus):
+                if gpu in forgiven:
+                    self._nvml.forgive(index)
             found = {gpu: note for index, gpu in enumerate(self._gpus) if (note := self._look(index)) is not None}
+            self._measure(began_at)
             is_news = found != self.found or self._asked.is_set()
             self._asked.clear()
             self.found, self.looked_at = found, began_at
+            self._forgiven = self._forgiven | forgiven
             if is_news and not self._is_closed:
                 self._wake()
             self._asked.wait(self._look_seconds)

@@ -1,6 +1,6 @@
 """The files of a job of the local engine: its folder, what is in it, and the losses that the job has reported.
 
-jobs/<job>/output.log, output.log.1   what it has written
+jobs/<job>/output.log                 what it has written; the file before it is output.log.<position of its first byte>
 jobs/<job>/reports                    the losses that it has reported, see `HORAE_REPORTS`
 jobs/<job>/work/                      where it runs, unless it names a folder
 jobs/<job>/leases/<epoch>/            the records of a lease, and `checkpoint/`, which belongs to the job
@@ -68,6 +68,11 @@ class LeaseFolder:
     @property
     def sessions(self) -> Path:
         return self.path / "sessions.json"
+
+    @property
+    def terminal(self) -> Path:
+        """The socket of the terminal of an interactive job, while it runs."""
+        return self.path / "terminal"
 
     @property
     def supervisor_log(self) -> Path:

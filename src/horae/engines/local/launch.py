@@ -10,6 +10,7 @@ from horae.model.jobs import Job
 from horae.model.serialization import Plain, to_plain
 
 OUTPUT_BYTES_MAX = 64 << 20
+DETACHED_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class Launch:
     processes: int = 1  # of the gang: each runs the command, with a RANK of its own
     user: str = ""  # the Unix user as which it runs; "": the user of the service
     output_bytes_max: int = OUTPUT_BYTES_MAX
+    has_terminal: bool = False  # else its input is empty and its output goes to a file only
+    detached_seconds: float = DETACHED_SECONDS  # for so long it goes on while no program is attached to its terminal
     duration_seconds_max: float = inf  # of all its runs together; the service enforces it
     specification: Plain = None  # recorded with each lease, so that a run found later can be adopted
 

@@ -21,7 +21,13 @@ _DESCRIPTOR_MIN = 100  # scripts use small numbers for their own files, which wo
 
 
 class LockTaken(HoraeError):
-    """Another process holds a lock; the message names it."""
+    """Another process holds a lock. The message may be shown to any user; `holder` names the process, which may be
+    another user's, for operators."""
+
+    def __init__(self, what: str, holder: str) -> None:
+        super().__init__(f"{what} is still in use by another process")
+        self.what = what
+        self.holder = holder
 
 
 class Locks:
@@ -57,7 +63,7 @@ def _take(path: Path, what: str) -> int:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(file)
-        raise LockTaken(f"{what} is {held_by(path)}") from None
+        raise LockTaken(what, held_by(path)) from None
     return file
 
 

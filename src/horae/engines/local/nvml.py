@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, NamedTuple
+
+from horae.model.cluster import Cluster, Gpu
 
 _GPU_IS_LOST = 15  # NVML_ERROR_GPU_IS_LOST
 _UNCORRECTED, _VOLATILE = 1, 0  # the type and the counter of memory errors: since the driver was loaded
@@ -32,6 +35,7 @@ class Nvml:
         count = int(library.nvmlDeviceGetCount())
         self._handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
         self._faults: dict[int, str] = {}  # by index: faults that the driver has announced, which is done once
+        self._forgiven_errors: dict[int, int] = {}  # by index: memory errors that an operator knows of
         self._events = self._listen()
 
     def detect(self) -> list[DetectedGpu]:
@@ -56,7 +60,16 @@ class Nvml:
         except self._library.NVMLError as error:
             is_lost = getattr(error, "value", None) == _GPU_IS_LOST
             return "the driver has lost it" if is_lost else ""
-        return f"{errors} uncorrectable memory errors" if errors else ""
+        return f"{errors} uncorrectable memory errors" if errors > self._forgiven_errors.get(index, 0) else ""
+
+    def forgive(self, index: int) -> None:
+        """Forgets the faults of a GPU so far; one that lasts, such as a GPU that is lost, is found again."""
+        self._take_announcements()
+        self._faults.pop(index, None)
+        with suppress(self._library.NVMLError):
+            self._forgiven_errors[index] = int(
+                self._library.nvmlDeviceGetTotalEccErrors(self._handles[index], _UNCORRECTED, _VOLATILE)
+            )
 
     def pids(self, index: int) -> list[int]:
         """The processes that compute on a GPU."""
@@ -65,6 +78,13 @@ class Nvml:
         except self._library.NVMLError:
             return []
         return [int(process.pid) for process in found]
+
+    def utilization(self, index: int) -> int | None:
+        """The percentage of the last moment in which a GPU computed; None where the driver does not tell."""
+        try:
+            return int(self._library.nvmlDeviceGetUtilizationRates(self._handles[index]).gpu)
+        except self._library.NVMLError:
+            return None
 
     def _listen(self) -> Any:
         events = None
@@ -100,6 +120,27 @@ def detect() -> list[DetectedGpu]:
     """All GPUs of this machine that NVML knows."""
     found = load()
     return [] if found is None else found.detect()
+
+
+def type_of(name: str) -> str:
+    """`NVIDIA A100-SXM4-80GB` is an A100."""
+    words = name.replace("-", " ").split()
+    return next((word for word in words if any(letter.isdigit() for letter in word)), "-".join(words))
+
+
+def in_order_of(detected: Sequence[DetectedGpu], cluster: Cluster) -> list[Gpu]:
+    """The GPUs of the cluster that these are, by type and position; by position alone where types have other names."""
+    gpus = [Gpu(node.name, number) for node in cluster.nodes for number in range(node.gpus)]
+    types = [node.accelerator for node in cluster.nodes for _ in range(node.gpus)]
+    left = dict(zip(gpus, types, strict=True))
+    found: list[Gpu] = []
+    for each in detected:
+        same = next((gpu for gpu, name in left.items() if name == type_of(each.name)), None)
+        if same is None:
+            return gpus[: len(detected)]
+        del left[same]
+        found.append(same)
+    return found
 
 
 def _text(name: str | bytes) -> str:

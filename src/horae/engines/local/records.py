@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from horae.engines.local.job_files import JobFolder, LeaseFolder
-from horae.engines.local.processes import ProcessId
+from horae.engines.local.processes import ProcessId, boot_id
 from horae.engines.local.untrusted_files import read_json
 from horae.model.cluster import Gpu
 from horae.model.events import Ending, JobEnded
@@ -58,9 +59,28 @@ class ExitRecord:
     told: bool  # to stop, before it ended
     error: str  # why it could not start
     ended_at: int  # Unix time
+    ended_boot_seconds: float | None = None  # since the boot of the start, including suspension
     last_line: str = ""
     dropped_bytes: int = 0  # of output that could not be written
     never_started: bool = False
+    is_left: bool = False  # no program was attached to its terminal for too long
+
+
+@dataclass(frozen=True, slots=True)
+class EndMoment:
+    """When a lease ended, on clocks that run on while the service is down."""
+
+    boot_id: str
+    boot_seconds: float  # since that boot, including suspension
+    wall: float
+
+    def seconds_ago(self) -> float:
+        """How long ago that was. What belongs to another boot had ended when this one began; how long before, only the
+        wall clock can tell."""
+        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+        if self.boot_id == boot_id():
+            return max(since_boot - self.boot_seconds, 0.0)
+        return max(since_boot, time.time() - self.wall)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +92,11 @@ class EndRecord:
     ending: Ending
     steps: float
     message: str = ""
+    ended: EndMoment | None = None  # None: when it was found, or refused
 
-    def event(self, at: float) -> JobEnded:
+    def event(self, now: float) -> JobEnded:
+        """Its report: of the time when the job left its GPUs, which a service that was down learns late."""
+        at = now if self.ended is None else max(now - self.ended.seconds_ago(), 0.0)
         return JobEnded(at, self.job_id, self.epoch, self.ending, self.steps, self.message)
 
 

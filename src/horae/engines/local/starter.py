@@ -11,7 +11,7 @@ from pathlib import Path
 
 from horae.engines.local import cgroups, processes
 from horae.engines.local.checkpoints import newest_published
-from horae.engines.local.environment import Place, environments
+from horae.engines.local.environment import Place, environment
 from horae.engines.local.job_files import JobFolder, LeaseFolder, folder_name, spoil_half_a_line
 from horae.engines.local.launch import Launch
 from horae.engines.local.locks import Locks
@@ -35,7 +35,7 @@ class Starter:
         uuids: Mapping[Gpu, str],
         cgroup: Path | None,
     ) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._folder = folder
         self._locks = locks
         self._now = now
@@ -55,6 +55,8 @@ class Starter:
             raise ValueError("the job has no command")
         if launch.processes < 1:
             raise ValueError(f"a gang of {launch.processes} processes cannot run")
+        if launch.has_terminal and launch.processes > 1:
+            raise ValueError("a gang of several processes cannot share a terminal")
         if "\0" in launch.command or "\0" in launch.workdir:
             raise ValueError("the command and the folder of a job cannot contain zero bytes")
         steps_done = command.steps_done[command.job_ids.index(launch.job_id)]
@@ -66,7 +68,7 @@ class Starter:
             _make_folders(folder, lease, user)
             place = self._place(command, launch, folder, user)
             contact = self._contact(launch.job_id, command.epoch)
-            found = environments(command, launch, place, steps_done, self._ends_in(command), contact)
+            found = environment(command, launch, place, steps_done, self._ends_in(command), contact)
             return self._spawn(command, launch, steps_done, place, found, [*gpu_locks, job_lock])
         finally:
             os.close(job_lock)
@@ -89,12 +91,12 @@ class Starter:
         launch: Launch,
         steps_done: float,
         place: Place,
-        environment: Sequence[Mapping[bytes, bytes]],
+        variables: Mapping[bytes, bytes],
         locks: Sequence[int],
     ) -> StartRecord:
         lease = place.folder.lease(command.epoch)
         group = cgroups.make_group(self._cgroup, self._folder, launch.job_id, command.epoch)
-        settings = _settings(launch, place, lease, environment, group)
+        settings = _settings(launch, place, lease, variables, group)
         entry = self.entry(launch.job_id, command.epoch)
         entry.touch(mode=0o600)
         try:
@@ -133,7 +135,7 @@ class Starter:
         )
 
     def _place(self, command: Start, launch: Launch, folder: JobFolder, user: User | None) -> Place:
-        positions = [str(position) for position in self._cluster.positions(command.gpus).tolist()]
+        positions = [str(position) for position in self.cluster.positions(command.gpus).tolist()]
         devices = [self._uuids.get(gpu, position) for gpu, position in zip(command.gpus, positions, strict=True)]
         continued = newest_published(JobFolder.of(self._folder, launch.continues)) if launch.continues else None
         return Place(folder, ",".join(positions), ",".join(devices), newest_published(folder), continued, user)
@@ -146,7 +148,7 @@ def _settings(
     launch: Launch,
     place: Place,
     lease: LeaseFolder,
-    environment: Sequence[Mapping[bytes, bytes]],
+    variables: Mapping[bytes, bytes],
     group: Path | None,
 ) -> dict[str, object]:
     """What the supervisor has to know; see `supervisor.py`."""
@@ -155,12 +157,14 @@ def _settings(
         "folder": os.fsencode(lease.path),
         "command": os.fsencode(launch.command),
         "workdir": os.fsencode(launch.workdir or place.folder.work),
-        "environments": [dict(each) for each in environment],
+        "environment": dict(variables),
+        "processes": launch.processes,
         "user": (user.uid, user.gid, user.groups) if user is not None else (),
         "cgroup": b"" if group is None else os.fsencode(group),
         "output": os.fsencode(place.folder.output),
         "output_bytes_max": launch.output_bytes_max,
         "grace_seconds": launch.grace_seconds,
+        "detached_seconds": launch.detached_seconds if launch.has_terminal else None,
     }
 
 

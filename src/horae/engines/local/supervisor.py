@@ -5,11 +5,14 @@ It starts the job when it reads a byte from GO; if the service dies before, it l
 writes the job's output to files of limited size, and on SIGTERM tells the job to stop: SIGTERM, the grace period, then
 SIGKILL. When nothing of the job is left it records how the job ended, and exits. The job is killed if it dies.
 
+An interactive job has a terminal, see `supervisor_terminal.py`. While no program is attached to it, the job goes on for
+a limited time, and is then told to stop as by a terminal that is closed.
+
 Only small modules of the standard library are imported: a start takes less time, and every running job costs this
 memory. Neither `pathlib` nor `contextlib` is among them.
 """
 
-# ruff: noqa: PTH104, PTH123, PTH208, SIM105
+# ruff: noqa: PTH100, PTH104, PTH108, PTH116, PTH120, PTH123, PTH208, SIM105
 
 from __future__ import annotations
 
@@ -25,6 +28,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
     from typing import Any, NoReturn
+
+    from horae.engines.local.supervisor_terminal import Terminal
 else:
     import _signal as signal  # `signal` imports `enum`, which takes as long as the rest together
 
@@ -37,11 +42,15 @@ _KILL_SECONDS_MIN, _KILL_SECONDS_MAX = 0.01, 1.0  # between two attempts to kill
 _HANDLED = (signal.SIGTERM, signal.SIGCHLD)
 _IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _FOREVER = 1e9
+_POLL_MILLISECONDS_MAX = 1 << 30  # poll counts them in 32 bits; after that it looks again
 _libc = ctypes.CDLL(None)
 
 
 class Output:
-    """The output of a job, in two files of limited size. What cannot be written is dropped and counted."""
+    """The output of a job, in two files of limited size. What cannot be written is dropped and counted.
+
+    The older file is named by the position of its first byte in all that was written.
+    """
 
     def __init__(self, path: bytes, bytes_max: int, owner: tuple[int, int] | None) -> None:
         self._path = path
@@ -49,6 +58,7 @@ class Output:
         self._owner = owner
         self._file = -1
         self._size = 0
+        self._start = 0  # the position of the first byte of the present file
         self._tail = b""
         self.dropped_bytes = 0
 
@@ -70,16 +80,31 @@ class Output:
 
     def _open(self) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        self._file = os.open(self._path, flags, 0o640)
+        self._file = os.open(self._path, flags, 0o600)
         if self._owner is not None:
             os.fchown(self._file, *self._owner)
         self._size = os.fstat(self._file).st_size
+        older = self._older()
+        if older:
+            self._start = older[-1] + os.stat(self._named(older[-1])).st_size
 
     def _rotate(self) -> None:
-        os.rename(self._path, self._path + b".1")
+        older = self._older()
+        os.rename(self._path, self._named(self._start))
+        for start in older:
+            os.unlink(self._named(start))
         os.close(self._file)
         self._file = -1
         self._open()
+
+    def _older(self) -> list[int]:
+        """The positions at which files before the present one begin: one, or two if a rotation was cut short."""
+        folder, _, name = self._path.rpartition(b"/")
+        ends = [each[len(name) + 1 :] for each in os.listdir(folder) if each.startswith(name + b".")]
+        return sorted(int(end) for end in ends if end.isdigit())
+
+    def _named(self, start: int) -> bytes:
+        return b"%s.%d" % (self._path, start)
 
     def last_line(self) -> str:
         """The last line of the job's output that is not empty."""
@@ -93,7 +118,11 @@ class Supervisor:
         self._wakeup = wakeup
         owner = settings["user"]
         self._output = Output(settings["output"], settings["output_bytes_max"], owner[:2] if owner else None)
-        self._output_pipe, self._output_end = os.pipe2(os.O_CLOEXEC)
+        self._terminal = _open_terminal(settings)
+        if self._terminal is None:
+            self._output_pipe, self._output_end = os.pipe2(os.O_CLOEXEC)
+        else:
+            self._output_pipe, self._output_end = self._terminal.file, os.open(os.devnull, os.O_WRONLY)
         self._errors, self._errors_end = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._output_pipe, False)
         os.set_blocking(self._errors, False)
@@ -102,6 +131,7 @@ class Supervisor:
         self._status = 0  # as `waitpid` gives it: the first failure of a leader
         self._told = False  # told to stop while the job ran
         self._is_stopping = False
+        self._is_left = False  # told to stop because no program was attached to its terminal
         self._kill_at = _FOREVER
         self._kill_again_at = 0.0
         self._kill_seconds = _KILL_SECONDS_MIN
@@ -112,10 +142,15 @@ class Supervisor:
         poller = poll()
         poller.register(self._wakeup, POLLIN)
         poller.register(self._output_pipe, POLLIN)
+        if self._terminal is not None:
+            self._terminal.started(poller)
         while self._advance(time.monotonic()):
-            for file, _ in poller.poll(self._timeout_milliseconds(time.monotonic())):
+            for file, events in poller.poll(self._timeout_milliseconds(time.monotonic())):
                 if file == self._wakeup:
                     self._take_signals()
+                elif self._terminal is not None:
+                    if self._terminal.serve(file, events):
+                        self._take_output()
                 elif self._take_output() == b"":
                     poller.unregister(self._output_pipe)
         for _ in range(_DRAIN_BYTES_MAX // _CHUNK_BYTES):
@@ -132,11 +167,11 @@ class Supervisor:
         parent = os.getpid()
         # A signal to a child that still has our handlers would be reported to us.
         signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
-        for environment in self._settings["environments"]:
+        for rank in range(self._settings["processes"]):
             pid = os.fork()
             if pid == 0:
                 os.close(begin)
-                self._become_leader(parent, begun, environment)
+                self._become_leader(parent, begun, self._environment(rank))
             self._leaders.add(pid)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
         sessions = ", ".join(f"[{pid}, {_start_ticks(pid)}]" for pid in sorted(self._leaders))
@@ -148,16 +183,24 @@ class Supervisor:
         for file in (begun, begin, self._output_end, self._errors_end):
             os.close(file)
 
+    def _environment(self, rank: int) -> dict[bytes, bytes]:
+        processes = self._settings["processes"]
+        found = {**self._settings["environment"], b"RANK": b"%d" % rank, b"WORLD_SIZE": b"%d" % processes}
+        return found if processes == 1 else {**found, b"LOCAL_RANK": b"%d" % rank}
+
     def _become_leader(self, parent: int, begun: int, environment: dict[bytes, bytes]) -> NoReturn:
         try:
             _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-            os.setsid()
+            if self._terminal is None:
+                os.setsid()
+                for standard in (1, 2):  # the input is /dev/null already
+                    os.dup2(self._output_end, standard)
+            else:
+                self._terminal.become_leader()
             signal.set_wakeup_fd(-1)
             for number in (*_HANDLED, *_IGNORED, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores the last two
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
-            for standard in (1, 2):  # the input is /dev/null already
-                os.dup2(self._output_end, standard)
             if not os.read(begun, 1):
                 os._exit(1)
             self._enter_cgroup()
@@ -194,7 +237,11 @@ class Supervisor:
             data = os.read(self._output_pipe, _CHUNK_BYTES)
         except BlockingIOError:
             return None
+        except OSError:  # nothing of the job has its terminal open
+            data = b""
         self._output.write(data)
+        if self._terminal is not None:
+            self._terminal.show(data)
         return data
 
     def _take_signals(self) -> None:
@@ -216,7 +263,9 @@ class Supervisor:
         self._kill_at = min(self._kill_at, time.monotonic() + grace_seconds)
         if not self._is_stopping:
             self._is_stopping = True
-            _signal_descendants(signal.SIGTERM, signal.SIGCONT)
+            # Interactive shells ignore SIGTERM, and leave when their terminal is closed.
+            closed = () if self._terminal is None else (signal.SIGHUP,)
+            _signal_descendants(signal.SIGTERM, *closed, signal.SIGCONT)
 
     def _reap(self) -> None:
         while self._has_children:
@@ -236,6 +285,9 @@ class Supervisor:
         self._reap()
         if self._leaders and self._status and not self._is_stopping:
             self._stop(self._settings["grace_seconds"])  # a gang cannot go on without one of its processes
+        if self._terminal is not None and self._terminal.is_left(now) and not self._is_stopping:
+            self._is_left = True
+            self._stop(self._settings["grace_seconds"])
         if not self._leaders and not self._is_stopping:
             self._kill_at = now  # what a job leaves behind ends with it
         if self._has_children and now >= max(self._kill_at, self._kill_again_at):
@@ -255,7 +307,9 @@ class Supervisor:
 
     def _timeout_milliseconds(self, now: float) -> int | None:
         due_at = max(self._kill_at, self._kill_again_at)
-        return None if due_at >= _FOREVER else int(max(due_at - now, 0.0) * 1000) + 1
+        if self._terminal is not None:
+            due_at = min(due_at, _FOREVER if self._is_stopping else self._terminal.due_at)
+        return None if due_at >= _FOREVER else min(int(max(due_at - now, 0.0) * 1000) + 1, _POLL_MILLISECONDS_MAX)
 
     def _record_end(self) -> None:
         try:
@@ -263,6 +317,8 @@ class Supervisor:
         except OSError:
             error = ""
         is_killed = os.WIFSIGNALED(self._status)
+        if self._terminal is not None:
+            self._terminal.close(128 + os.WTERMSIG(self._status) if is_killed else os.WEXITSTATUS(self._status))
         record_end(
             self._settings["folder"],
             status=None if is_killed else os.WEXITSTATUS(self._status),
@@ -271,16 +327,29 @@ class Supervisor:
             error=error,
             last_line=self._output.last_line(),
             dropped_bytes=self._output.dropped_bytes,
+            is_left=self._is_left,
         )
 
 
-def record_end(folder: bytes, **fields: str | int | bool | None) -> None:
+def _open_terminal(settings: dict[str, Any]) -> Terminal | None:
+    if settings["detached_seconds"] is None:
+        return None
+    # The module is beside this file, which has no package here; most jobs do not need it.
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    if not TYPE_CHECKING:
+        from supervisor_terminal import Terminal  # noqa: PLC0415
+    owner = settings["user"][0] if settings["user"] else None
+    return Terminal(settings["folder"], owner, settings["detached_seconds"])
+
+
+def record_end(folder: bytes, **fields: str | float | bool | None) -> None:
     fields["ended_at"] = int(time.time())
+    fields["ended_boot_seconds"] = time.clock_gettime(time.CLOCK_BOOTTIME)
     items = ", ".join(f'"{name}": {_json(value)}' for name, value in fields.items())
     _write_record(folder + b"/exit.json", f"{{{items}}}")
 
 
-def _json(value: str | int | bool | None) -> str:
+def _json(value: str | float | bool | None) -> str:
     """A value as JSON; importing `json` would take as long as everything else."""
     if isinstance(value, str):
         return quoted(value)

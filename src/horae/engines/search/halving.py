@@ -7,46 +7,50 @@ fail for good or be cancelled: the rung does not wait for these, and they do not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
+from horae.engines.search.cohort import Cohort
 from horae.engines.search.early_stopping import Reports
-from horae.engines.search.loss_forecast import Report, is_loss
+from horae.engines.search.loss_forecast import is_loss
 from horae.model.events import Ending, JobCancelled, JobEnded
 from horae.model.jobs import Arrival, Truth
 from horae.model.searches import Bracket, Trial
 
 
 class Halving:
-    """The state of one bracket."""
+    """The state of one bracket, whose trials run as one job per rung."""
 
     def __init__(self, bracket: Bracket, prefix: str, reports: Reports | None = None) -> None:
         self._bracket, self._prefix, self._reports = bracket, prefix, reports
-        self._rung, self._trials = 0, bracket.trials
-        self._running = set(self.job_ids)
-        self._losses: dict[str, float] = {}  # by finished job, if there are reports
+        self._trials = {trial.arrival.job.id: trial for trial in bracket.trials}
+        self._cohort = Cohort(bracket.layout, list(self._trials))
         self._failed: dict[str, set[int]] = {}  # by job: the leases under which it has failed
 
     @property
     def job_ids(self) -> list[str]:
         """The jobs of the present rung."""
-        return [rung_id(trial, self._prefix, self._rung) for trial in self._trials]
+        return list(self._by_job())
 
     def heard(self, event: JobEnded | JobCancelled, at: float) -> list[Arrival]:
         """The jobs of the next rung, if this event ended the last job of the present one."""
-        job_id = event.job_id
-        if job_id not in self._running:
+        trial = self._by_job().get(event.job_id)
+        if trial is None or not self._cohort.awaits(trial):
             return []
         if isinstance(event, JobEnded) and event.ending is Ending.FINISHED:
-            if self._reports is not None:
-                self._losses[job_id] = _last_loss(self._reports.until(job_id, event.steps))
-        elif self._reports is None or not self._is_lost(event):
+            self._cohort.reached(trial, inf if self._reports is None else _last_loss(self._reports, event))
+        elif self._reports is None or not self._is_lost(event, trial):
             return []
-        self._running.discard(job_id)
-        return [] if self._running else self._promoted(at)
+        else:
+            self._cohort.lost(trial)
+        return self._promoted(at) if self._cohort.is_complete else []
 
-    def _is_lost(self, event: JobEnded | JobCancelled) -> bool:
+    def _by_job(self) -> dict[str, str]:
+        """By job of the present rung: its trial."""
+        return {rung_id(self._trials[name], self._prefix, self._cohort.rung): name for name in self._cohort.trials}
+
+    def _is_lost(self, event: JobEnded | JobCancelled, trial: str) -> bool:
         """Whether the job will not be retried. The same failure may be reported twice."""
         if isinstance(event, JobCancelled):
             return True
@@ -54,29 +58,24 @@ class Halving:
             return False
         failed = self._failed.setdefault(event.job_id, set())
         failed.add(event.epoch)
-        trial = self._trials[self.job_ids.index(event.job_id)]
-        return len(failed) > trial.arrival.job.retries_max
+        return len(failed) > self._trials[trial].arrival.job.retries_max
 
     def _promoted(self, at: float) -> list[Arrival]:
-        if self._rung + 1 == self._bracket.rungs:
+        cohort = self._cohort
+        if cohort.is_last:
             return []
         if self._reports is None:
-            self._trials = self._bracket.survivors(self._rung, self._trials)
-        else:
-            done = [trial for trial in self._trials if rung_id(trial, self._prefix, self._rung) in self._losses]
-            losses = [self._losses[rung_id(trial, self._prefix, self._rung)] for trial in done]
-            self._trials = self._bracket.survivors(self._rung, done, losses)
-        if not self._trials:
-            return []
-        self._rung += 1
-        self._running = set(self.job_ids)
-        return rung_jobs(self._bracket, self._trials, self._rung, at, self._prefix)
+            part = self._bracket.part_until(cohort.rung)
+            cohort.losses = {name: self._trials[name].loss(part) for name in cohort.trials}
+        cohort.promote()
+        trials = [self._trials[name] for name in cohort.trials]
+        return rung_jobs(self._bracket, trials, cohort.rung, at, self._prefix) if trials else []
 
 
-def _last_loss(reports: Iterable[Report]) -> float:
+def _last_loss(reports: Reports, ended: JobEnded) -> float:
     """The last reported loss; a trial whose last loss is not a number has diverged, whatever it reported before."""
     last = inf
-    for report in reports:
+    for report in reports.until(ended.job_id, ended.steps):
         last = report.loss if is_loss(report.loss) else inf
     return last
 

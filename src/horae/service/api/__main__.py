@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import getpass
 import os
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 
 from sqlalchemy import Engine, select
 
@@ -29,7 +31,14 @@ def main(path: Path) -> None:
     sys.stdin.readline()  # everything is imported: serve as soon as the loop leads
     _operator_token(open_database(config.store), state)
     (state / "url").write_text(f"http://{config.host}:{config.port}\n")
-    serve(context_of(config), config.host, config.port, state / "api.sock")
+    context = context_of(config)
+
+    def reload(number: int, frame: FrameType | None) -> None:
+        fresh = context_of(load_config(path))
+        context.limits, context.users = fresh.limits, fresh.users
+
+    signal.signal(signal.SIGHUP, reload)
+    serve(context, config.host, config.port, state / "api.sock")
 
 
 def _operator_token(database: Engine, state: Path) -> None:

@@ -31,7 +31,7 @@ def usage_rows(
     connection: Connection, who: Identity, wanted: UsageFilter, known: Known | None, clock: LogClock
 ) -> list[UsageRow]:
     """GPU-hours of leases that have ended, and of those that run, which count for the present month."""
-    totals: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0.0, 0])
+    totals: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0.0, 0, 0.0])
     query = select(usage) if who.sees_all else select(usage).where(usage.c.tenant == who.tenant)
     rows = [dict(row) for row in connection.execute(query).mappings()] + _running(connection, who, known, clock)
     for row in rows:
@@ -40,9 +40,10 @@ def usage_rows(
         key = tuple(row[name] if not wanted.by or name in wanted.by else "" for name in COLUMNS)
         totals[key][0] += row["gpu_seconds"] / HOUR
         totals[key][1] += row["jobs"]
+        totals[key][2] += row["idle_seconds"] / HOUR
     return [
-        UsageRow(**dict(zip(COLUMNS, key, strict=True)), gpu_hours=hours, jobs=int(count))
-        for key, (hours, count) in sorted(totals.items())
+        UsageRow(**dict(zip(COLUMNS, key, strict=True)), gpu_hours=hours, jobs=int(count), idle_gpu_hours=idle)
+        for key, (hours, count, idle) in sorted(totals.items())
     ]
 
 
@@ -51,14 +52,19 @@ def _running(connection: Connection, who: Identity, known: Known | None, clock: 
     columns = table.tenant, table.user, table.held_type, table.held_gpus, table.guaranteed, table.started_at
     query = select(*columns).where(table.state.in_(ON_GPUS), table.started_at.is_not(None))
     query = query if who.sees_all else query.where(table.tenant == who.tenant)
-    reserving = {tenant for pool in known.setup.pools if pool.reserves for tenant in pool.tenants} if known else set()
+    reserving = _reserving(known)
     month, now = time.strftime("%Y-%m"), clock.now
     made = []
     for tenant, user, gpu_type, gpus, guaranteed, started_at in connection.execute(query):
         kind = "guaranteed" if guaranteed else "borrowed" if tenant in reserving else "shared"
         row = {"month": month, "tenant": tenant, "user": user, "gpu_type": gpu_type, "kind": kind}
-        made.append({**row, "gpu_seconds": max(0.0, now - started_at) * gpus, "jobs": 1})
+        made.append({**row, "gpu_seconds": max(0.0, now - started_at) * gpus, "jobs": 1, "idle_seconds": 0.0})
     return made
+
+
+def _reserving(known: Known | None) -> set[str]:
+    """The tenants that reserve cells."""
+    return {tenant for pool in known.setup.pools if pool.reserves for tenant in pool.tenants} if known else set()
 
 
 @dataclass(slots=True)
@@ -68,6 +74,7 @@ class _Total:
     finished: int = 0
     gpu_seconds: float = 0.0
     guaranteed_seconds: float = 0.0
+    own_wait_seconds: float = 0.0
     rho: list[float] = field(default_factory=list)
 
 
@@ -85,7 +92,7 @@ def share_rows(
     table, now, used_by_all = jobs.c, clock.now, 0.0
     columns = table.id, table.app, table.tenant, table.state, table.gpu_seconds, table.held_gpus, table.started_at
     recent = or_(table.state.not_in(sorted(ENDED)), table.ended_at >= clock.log(since))
-    for row in connection.execute(select(*columns, table.rho, table.guaranteed).where(recent)):
+    for row in connection.execute(select(*columns, table.rho, table.guaranteed, table.own_wait_seconds).where(recent)):
         running = max(0.0, now - row.started_at) * row.held_gpus if row.started_at is not None else 0.0
         used_by_all += row.gpu_seconds + running
         if not who.sees(row.tenant):
@@ -96,8 +103,10 @@ def share_rows(
         total.finished += row.state == "finished"
         total.gpu_seconds += row.gpu_seconds + running
         total.guaranteed_seconds += running if row.guaranteed else 0.0
+        total.own_wait_seconds += row.own_wait_seconds
         rho = live_rho.get(row.id, row.rho)
         total.rho += [] if rho is None else [float(rho)]
+    reserving = _reserving(known)
     weights = _weights(connection, known, {tenant for _, tenant in totals})
     if by == "tenant":
         _add_guaranteed(connection, totals)
@@ -114,7 +123,7 @@ def share_rows(
             rho_mean=sum(total.rho) / len(total.rho) if total.rho else None,
             rho_max=max(total.rho, default=None),
             guaranteed_gpu_hours=total.guaranteed_seconds / HOUR,
-            waited_for_own_cells_seconds=None,
+            waited_for_own_cells_seconds=total.own_wait_seconds if tenant in reserving else None,
         )
         for (name, tenant), total in sorted(totals.items())
     ]

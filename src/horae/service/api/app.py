@@ -10,25 +10,31 @@ from fastapi import FastAPI
 
 from horae.service.api import problems
 from horae.service.api.context import Context
+from horae.service.api.examples import add_examples
 from horae.service.api.limits import QueuedJobs
 from horae.service.api.loop_client import LoopClient
 from horae.service.api.middleware import Authentication, TokenCache
+from horae.service.api.quick_submission import QuickSubmission
 from horae.service.api.reports import Reports
+from horae.service.api.room import Room
 from horae.service.api.routes import (
     access,
     accounts,
     auctions,
     cluster,
     events,
+    futures,
     health,
     job_details,
     jobs,
     metrics,
     progress,
     tenants,
+    terminals,
 )
 from horae.service.api.services import Services
 from horae.service.api.setup_reader import PresentReader, SetupReader
+from horae.service.api.webhooks import Webhooks
 from horae.service.api.writer import Writer
 from horae.service.models import Problem
 from horae.service.store.database import open_database
@@ -50,7 +56,7 @@ def create_app(context: Context) -> FastAPI:
         setups=setups,
         present=PresentReader(setups),
         tokens=TokenCache(engine),
-        memory={"queued": QueuedJobs(context.limits), "reports": Reports()},
+        memory={"room": Room(context.state), "queued": QueuedJobs(context), "reports": Reports()},
     )
     app = FastAPI(
         title="Horae",
@@ -63,11 +69,27 @@ def create_app(context: Context) -> FastAPI:
     )
     app.state.services = services
     problems.install(app)
+    app.add_middleware(QuickSubmission, all_=services)
     app.add_middleware(Authentication, context=context, cache=services.tokens)
-    for resource in (jobs, job_details, progress, cluster, tenants, auctions, events, accounts, access, health):
+    for resource in (
+        jobs,
+        job_details,
+        futures,
+        terminals,
+        progress,
+        cluster,
+        tenants,
+        auctions,
+        events,
+        accounts,
+        access,
+        health,
+    ):
         app.include_router(resource.router, prefix="/v1")
     app.include_router(health.probes)
     app.include_router(metrics.router)
+    describe = app.openapi
+    app.openapi = lambda: add_examples(describe())  # type: ignore[method-assign]
     return app
 
 
@@ -75,9 +97,12 @@ def _lifespan(services: Services) -> Callable[[FastAPI], Any]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         services.writer.start()
+        webhooks = Webhooks(services.engine, services.writer, services.context.webhooks)
+        webhooks.start()
         try:
             yield
         finally:
+            webhooks.stop()
             services.writer.stop()
             services.engine.dispose()
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import Insert
 
+from horae.service.store.offsets import Stretch, Stretches, read_offsets, to_log, to_unix
 from horae.service.store.schema import leader, meta
 
 
@@ -34,16 +34,22 @@ def meta_value(connection: Connection, key: str) -> str | None:
 class LogClock(NamedTuple):
     """Converts times of the log to Unix times and back."""
 
-    offset: float
+    offset: float  # at present
+    former: Stretches = ()  # the last of them is the present one
 
     def unix(self, at: float) -> float:
-        return at + self.offset
+        return to_unix(at, self._stretches)
 
     def unix_or_none(self, at: float | None) -> float | None:
-        return None if at is None else at + self.offset
+        return None if at is None else self.unix(at)
 
     def log(self, unix: float) -> float:
-        return unix - self.offset
+        return to_log(unix, self._stretches)
+
+    @property
+    def _stretches(self) -> Stretches:
+        begins_at = self.former[-1].begins_at if self.former else 0.0
+        return (*self.former[:-1], Stretch(begins_at, self.offset))
 
     @property
     def now(self) -> float:
@@ -56,7 +62,6 @@ _LEADER = select(leader.c.wall, leader.c.at).order_by(leader.c.id).limit(1)
 
 def clock(connection: Connection) -> LogClock:
     row = connection.execute(_LEADER).first()
-    return LogClock(time.time() if row is None else row.wall - row.at)
-
-
-Rows = Sequence[Any]
+    if row is None:
+        return LogClock(time.time())
+    return LogClock(row.wall - row.at, read_offsets(connection))

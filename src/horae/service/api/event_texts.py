@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from horae.service.api.identity import Identity
+from horae.service.api.masking import without_holder
 from horae.service.models import EventView
 
 Payload = Mapping[str, Any]
@@ -15,7 +16,7 @@ _FOR_ALL = frozenset({"NodeChanged", "GpuChanged", "ClusterChanged", "SchedulerR
 
 _TEXTS: dict[str, Callable[[Payload], str]] = {
     "JobSubmitted": lambda e: "submitted",
-    "JobCancelled": lambda e: "cancelled",
+    "JobCancelled": lambda e: e.get("reason") or "cancelled",
     "JobHeld": lambda e: "held by its owner",
     "JobReleased": lambda e: "released by its owner",
     "JobStarted": lambda e: f"started, lease {e['epoch']}",
@@ -53,7 +54,7 @@ def event_view(row: Any, payload: Payload, tenant_of: Mapping[str, str], who: Id
         return None
     job_id = mine[0] if mine else named[0] if named else None
     tenant = tenant_of.get(job_id) if job_id is not None else None
-    text = _text(row.kind, payload)
+    text = _text(row.kind, payload) if who.sees_all else without_holder(_text(row.kind, payload))
     if row.kind == "GpuChanged" and payload.get("note") and who.sees_all:
         text += f": {payload['note']}"
     return EventView(seq=row.seq, at=row.wall, kind=row.kind, job_id=job_id, tenant=tenant, text=text)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pwd
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from fastapi import Request
 
+from horae.model.safe_text import shown
 from horae.service.api.context import Context, User
 from horae.service.api.problems import Refused
 from horae.service.models import Role
@@ -56,8 +58,31 @@ def of_peer(uid: int, context: Context) -> Identity:
     if uid in (0, context.own_uid):
         known = context.users.get(name)
         return Identity(name, "operator", known.tenant if known else "", "socket", uid)
-    user = context.users.get(name, User())
+    user = context.users.get(name)
+    if user is None and not context.runs_as_submitter:  # its jobs would run as the service's user
+        detail = f"{shown(name)} is not a user of this service"
+        raise Refused(403, detail, remedy="ask the operator to list you under `users:` in horae.yaml")
+    user = user or User()
     return Identity(name, user.role, user.tenant, "socket", uid)
+
+
+def may_act_for(who: Identity, user: str, context: Context) -> bool:
+    """Whether an identity may make jobs and tokens of this user: its own; a tenant-admin also those of users that the
+    configuration lists in its tenant, unless they have more rights."""
+    if who.role == "operator" or user == who.user:
+        return True
+    listed = context.users.get(user)
+    is_member = listed is not None and listed.tenant == who.tenant and RANK[listed.role] <= RANK[who.role]
+    return who.role == "tenant-admin" and is_member
+
+
+@lru_cache(maxsize=4096)  # the account may be in a directory on another machine
+def is_root(user: str) -> bool:
+    """Whether this is the name of an account with all rights on this machine."""
+    try:
+        return pwd.getpwnam(user).pw_uid == 0
+    except (KeyError, ValueError):
+        return user in ("0", "root")
 
 
 async def identity(request: Request) -> Identity:  # not a plain function: FastAPI would run it in another thread

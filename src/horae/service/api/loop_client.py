@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from horae.service.unix_socket import short_address
+
 ANSWER_BYTES_MAX = 64 << 20
 PAUSE_SECONDS = 1.0  # after a question without an answer, those that can do without are not asked
 
@@ -44,7 +46,8 @@ class LoopClient:
             return {}
 
     async def _exchange(self, question: dict[str, Any]) -> Any:
-        reader, writer = await asyncio.open_unix_connection(str(self._path), limit=ANSWER_BYTES_MAX)
+        with short_address(self._path) as address:
+            reader, writer = await asyncio.open_unix_connection(address, limit=ANSWER_BYTES_MAX)
         try:
             writer.write(json.dumps(question).encode() + b"\n")
             await writer.drain()

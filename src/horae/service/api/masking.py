@@ -17,6 +17,8 @@ from horae.service.store.schema import jobs
 OTHER = "other-tenant job"
 _ONE = re.compile(r"\b(preempted by|waits behind) ([^\s,;]+)")
 _MANY = re.compile(r"\b(held while) (.+?) (leaves?)\b")
+# Records of older versions name the process or the job that held a GPU.
+_HOLDER = re.compile(r"\b(GPU \S+|job \S+) is held by .*")
 _CHUNK = 500  # ids in one query
 
 
@@ -44,8 +46,13 @@ def named_jobs(text: str) -> list[str]:
 
 def masked_text(text: str, visible: Collection[str]) -> str:
     """The text of a reason with the ids of other tenants' jobs replaced."""
-    text = _ONE.sub(lambda match: f"{match[1]} {masked([match[2]], visible)[0]}", text)
+    text = _ONE.sub(lambda match: f"{match[1]} {masked([match[2]], visible)[0]}", without_holder(text))
     return _MANY.sub(lambda match: f"{match[1]} {_summary(match[2].split(', '), visible)} {match[3]}", text)
+
+
+def without_holder(text: str) -> str:
+    """The text without the process that held a GPU, which may be another user's."""
+    return _HOLDER.sub(r"\1 is still in use by another process", text)
 
 
 def _summary(ids: list[str], visible: Collection[str]) -> str:

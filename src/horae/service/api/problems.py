@@ -96,7 +96,11 @@ def install(app: FastAPI) -> None:
         refused = problem_of(error)
         return response(refused.problem, refused.headers)
 
-    for kind in (Refused, InputError, RequestValidationError, HTTPException, UnicodeError, OverflowError, Exception):
+    kinds: tuple[type[Exception], ...] = (
+        Refused, InputError, RequestValidationError, HTTPException, UnicodeError, OverflowError, DBAPIError,
+        NoConnection, Exception,
+    )  # fmt: skip
+    for kind in kinds:
         app.add_exception_handler(kind, answer)
 
 

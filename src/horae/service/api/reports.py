@@ -12,16 +12,18 @@ from horae.model.setup import Setup
 from horae.model.shapes import Option
 from horae.service.api.database import upsert
 from horae.service.api.problems import Refused
-from horae.service.api.services import line
-from horae.service.api.submissions import read_speeds
+from horae.service.api.services import compact, line
+from horae.service.api.submissions import ModelOf, read_speeds
 from horae.service.api.writer import put_in_inbox
 from horae.service.job_file import options_of
-from horae.service.models import ENDED, JobSpec, Progress
+from horae.service.models import ENDED, TRIAL_REPORTED, JobSpec, Progress
 from horae.service.store import schema
+from horae.service.sweeps import milestone
 
 POINTS_MAX = 500  # per job
 PROGRESS_SECONDS = 10.0  # saved steps of a job enter the log at most this often
 SPEED_SECONDS = 30.0  # and a model's speed
+SPEEDS_MAX = 1000  # that are kept per tenant
 SPEED_TOLERANCE = 0.1  # a measured speed this close to the believed one is no news
 REMEMBERED_MAX = 100_000
 
@@ -48,6 +50,7 @@ class Reports:
     def __init__(self) -> None:
         self._progress = Throttle(PROGRESS_SECONDS)
         self._speed = Throttle(SPEED_SECONDS)
+        self._rungs = Throttle(PROGRESS_SECONDS)
         self._told: dict[str, float] = {}  # by job: the saved steps that the log has
 
     def take(self, connection: Connection, job_id: str, report: Progress, setup: Setup | None) -> None:
@@ -55,7 +58,8 @@ class Reports:
         known = connection.execute(select(schema.progress).where(schema.progress.c.job_id == job_id)).first()
         was_resumable = bool(job.resumable or (known is not None and known.resumable))
         saved = max(report.saved, known.saved if known is not None else 0.0)
-        loss = known.loss if known is not None and report.loss is None else report.loss
+        is_silent = report.loss is None and not report.diverged
+        loss = known.loss if known is not None and is_silent else report.loss
         wall = time.time()
         row = {
             "job_id": job_id,
@@ -75,6 +79,20 @@ class Reports:
             self._saved(connection, job_id, report.epoch, saved)
         if report.steps_per_second and job.model and setup is not None:
             self._measured(connection, job_id, job, report.steps_per_second, setup)
+        self._rung(connection, job_id, job, report.steps, loss)
+
+    def _rung(self, connection: Connection, job_id: str, job: Any, steps: float, loss: float | None) -> None:
+        """Tells the loop that a trial has got to the end of its rung."""
+        table = schema.trials.c
+        query = select(table.size, table.rung, table.reached).where(table.job_id == job_id, table.state == "running")
+        trial = connection.execute(query).first()
+        if trial is None or trial.reached or steps < milestone(trial.size, trial.rung, job.steps_total):
+            return
+        name = f"{job_id} {trial.rung}"
+        if self._rungs.is_due(name):
+            payload = compact({"job_id": job_id, "steps": steps, "loss": loss})
+            put_in_inbox(connection, TRIAL_REPORTED, payload, time.time())
+            self._rungs.note(name)
 
     def _saved(self, connection: Connection, job_id: str, epoch: int, saved: float) -> None:
         if self._progress.is_due(job_id):
@@ -86,22 +104,36 @@ class Reports:
 
     def _measured(self, connection: Connection, job_id: str, job: Any, speed: float, setup: Setup) -> None:
         """Tells the scheduler a speed that differs from the believed one."""
-        if not self._speed.is_due(job.model):
+        name = f"{job.tenant}/{job.model}"
+        if not self._speed.is_due(name):
             return
         option = _believed(connection, job_id, job, setup)
         if option is None or abs(speed - option.steps_per_second) <= SPEED_TOLERANCE * option.steps_per_second:
             return
-        table, key = schema.speeds, {"model": job.model, "gpu_type": job.held_type, "gpus": job.held_gpus}
+        table = schema.speeds
+        key = {"tenant": job.tenant, "model": job.model, "gpu_type": job.held_type, "gpus": job.held_gpus}
         reports = connection.scalar(select(table.c.reports).filter_by(**key)) or 0
-        upsert(connection, table, {**key, "steps_per_second": speed, "reports": reports + 1})
-        _send(connection, SpeedRevised(0.0, job.model, option.shape, speed))
-        self._speed.note(job.model)
+        upsert(connection, table, {**key, "steps_per_second": speed, "reports": reports + 1, "wall": time.time()})
+        if not reports:
+            _forget_oldest(connection, job.tenant)
+        _send(connection, SpeedRevised(0.0, job.model, option.shape, speed, job.tenant))
+        self._speed.note(name)
+
+
+def _forget_oldest(connection: Connection, tenant: str) -> None:
+    """Keeps the latest speeds of a tenant only: names of models are its jobs' own choice."""
+    table = schema.speeds.c
+    latest = select(table.wall).where(table.tenant == tenant).order_by(table.wall.desc())
+    oldest = connection.scalar(latest.offset(SPEEDS_MAX - 1).limit(1))
+    if oldest is not None:
+        connection.execute(delete(schema.speeds).where(table.tenant == tenant, table.wall < oldest))
 
 
 def _running_job(connection: Connection, job_id: str, epoch: int) -> Any:
     """The row of a job; raises unless this is its present lease."""
     table = schema.jobs.c
-    columns = table.epoch, table.state, table.model, table.held_type, table.held_gpus, table.resumable, table.steps
+    names = ("epoch", "state", "model", "tenant", "held_type", "held_gpus", "resumable", "steps", "steps_total")
+    columns = [table[name] for name in names]
     job = connection.execute(select(*columns).where(table.id == job_id)).first()
     if job is None or job.epoch != epoch or job.state in ENDED:
         raise Refused(409, f"lease {epoch} of job {job_id} has ended", field="epoch", remedy="leave: exit now")
@@ -113,7 +145,8 @@ def _believed(connection: Connection, job_id: str, job: Any, setup: Setup) -> Op
     spec = JobSpec.model_validate_json(
         connection.scalar(select(schema.jobs.c.spec).where(schema.jobs.c.id == job_id)) or "{}"
     )
-    measured = read_speeds(connection, {job.model}).get(job.model, {})
+    model = ModelOf(job.tenant, job.model)
+    measured = read_speeds(connection, {model}).get(model, {})
     same = [
         option
         for option in options_of(spec, setup.cluster, measured)

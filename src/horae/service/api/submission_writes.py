@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, Self
@@ -14,12 +15,13 @@ from horae.model.jobs import Job
 from horae.model.safe_text import shown
 from horae.service.api.database import insert_into
 from horae.service.api.identity import Identity
-from horae.service.api.limits import QueuedJobs
+from horae.service.api.limits import INTERACTIVE, Owner, QueuedJobs, admit_interactive
 from horae.service.api.problems import Refused
 from horae.service.api.services import AUDIT, audit_row, compact
 from horae.service.api.submissions import Prepared
 from horae.service.models import ENDED, JobSpec
 from horae.service.store import schema
+from horae.service.sweeps import trial_rows
 
 SUBMISSION = JobSubmitted.__name__
 _CHUNK = 500  # ids in one query
@@ -66,7 +68,7 @@ class Submission:
             try:
                 ids = each.answered_before(known)
                 if ids is None:
-                    each.check(connection)
+                    each.check(connection, [other for other, _ in accepted])
                     ids = []  # filled in below
                     accepted.append((each, ids))
                     if each.scope:
@@ -92,12 +94,28 @@ class Submission:
             )
         return ids
 
-    def check(self, connection: Connection) -> None:
-        """Raises unless the jobs may be added to those that are there."""
+    @property
+    def interactive(self) -> Counter[Owner]:
+        """How many of the jobs are interactive, by the user to which they belong."""
+        return Counter(
+            (each.job.tenant, each.job.user)
+            for group in self.groups
+            if group[0].element.spec.priority == INTERACTIVE
+            for each in group
+        )
+
+    def check(self, connection: Connection, accepted: Sequence[Submission]) -> None:
+        """Raises unless the jobs may be added to those that are there, and to those accepted in this transaction."""
         wanted = {name for group in self.groups for name in group[0].element.spec.after}
         if wanted:
             _check_dependencies(connection, self.who, sorted(wanted))
-        self.queued.admit(connection, self.who, self.weight)
+        if self.interactive:
+            mine: Counter[Owner] = Counter()
+            for each in accepted:
+                mine.update(each.interactive)
+            admit_interactive(connection, self.who, self.interactive, mine, self.queued.limits)
+        owners = Counter((each.job.tenant, each.job.user) for group in self.groups for each in group)
+        self.queued.admit(connection, self.who, owners)
 
     def rows(self, number: int, each: Prepared, index: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """The row of a job and that of its event, once it has a number; `index`: within the request."""
@@ -190,6 +208,7 @@ def _insert(connection: Connection, accepted: Sequence[tuple[Submission, list[st
     rows: list[dict[str, Any]] = []
     events: list[dict[str, Any]] = []
     audited: list[dict[str, Any]] = []
+    trials: list[dict[str, Any]] = []
     for submission, ids in accepted:
         for group in submission.groups:
             for each in group:
@@ -197,9 +216,12 @@ def _insert(connection: Connection, accepted: Sequence[tuple[Submission, list[st
                 ids.append(row["id"])
                 rows.append(row)
                 events.append(event)
+            trials += trial_rows(number, ids[len(ids) - len(group) :], group[0].element.spec)
             number += 1
         audited.append(audit_row(submission.who, "submit", _named(ids), submission.groups[0][0].element.spec.name))
     connection.execute(_JOBS, rows)
+    if trials:
+        connection.execute(insert(schema.trials), trials)
     connection.execute(_INBOX, events)
     connection.execute(AUDIT, audited)
 

@@ -14,17 +14,25 @@ from horae.model.safe_text import shown
 from horae.model.serialization import Plain, to_plain
 from horae.model.setup import PoolOfJob, Setup
 from horae.model.shapes import Option
-from horae.service.api.context import Limits
+from horae.service.api.context import Context
 from horae.service.api.database import LogClock
-from horae.service.api.identity import Identity
+from horae.service.api.identity import Identity, is_root, may_act_for
 from horae.service.api.limits import check_limits
 from horae.service.api.problems import Refused, invalid
 from horae.service.api.services import compact
-from horae.service.job_file import EXAMPLE, Element, Speeds, check_fits, check_workdir, expand, to_job
+from horae.service.job_file import EXAMPLE, Element, Speeds, check_fits, check_processes, check_workdir, expand, to_job
 from horae.service.models import BULK_MAX, JobSpec
 from horae.service.store import schema
 
+BYTES_MAX = 64 << 20  # of all job files of a request: each element of an array has its own
 PLAIN_MAX = 4096  # shapes of jobs that are remembered
+
+
+class ModelOf(NamedTuple):
+    """A tenant's model: another tenant may use the name for something else."""
+
+    tenant: str
+    model: str
 
 
 class Prepared(NamedTuple):
@@ -74,18 +82,32 @@ class Checker:
         return self._clusters[pool]
 
 
-def owned(spec: JobSpec, who: Identity) -> JobSpec:
+def tenant_of(spec: JobSpec, who: Identity) -> str:
+    return spec.tenant or who.tenant or "default"
+
+
+def owned(spec: JobSpec, who: Identity, context: Context) -> JobSpec:
     """The job file with tenant and user filled in; raises unless the identity may submit for them."""
-    tenant = spec.tenant or who.tenant or "default"
+    tenant = tenant_of(spec, who)
     user = spec.user or who.user or None
-    if who.role != "operator":
-        if tenant != who.tenant:
-            raise Refused(
-                403, f"you may not submit jobs of tenant {shown(tenant)}", field="tenant", remedy=f"use {who.tenant!r}"
-            )
-        if (user or "") != who.user and who.role != "tenant-admin":
-            raise Refused(403, "you may not submit jobs of other users", field="user", remedy="leave it out")
+    if who.role != "operator" and tenant != who.tenant:
+        detail = f"you may not submit jobs of tenant {shown(tenant)}"
+        raise Refused(403, detail, field="tenant", remedy=f"use {who.tenant!r}")
+    if not may_act_for(who, user or "", context):
+        detail = f"you may not submit jobs of user {shown(user)}"
+        raise Refused(403, detail, field="user", remedy="leave it out, or name a listed user of your tenant")
+    if context.runs_as_submitter:
+        _check_account(user, who)
     return spec.model_copy(update={"tenant": tenant, "user": user})
+
+
+def _check_account(user: str | None, who: Identity) -> None:
+    """Raises unless a job may run under the account of this name."""
+    if not user:
+        raise Refused(422, "is missing", field="user", remedy="name the Unix user as which the job shall run")
+    if is_root(user) and not (who.role == "operator" and who.via == "socket"):
+        detail = f"jobs of {shown(user)} are accepted only from operators over the Unix socket"
+        raise Refused(403, detail, field="user", remedy="name another user, or submit on the machine itself")
 
 
 def prepare(
@@ -93,26 +115,41 @@ def prepare(
     who: Identity,
     checker: Checker,
     clock: LogClock,
-    speeds: dict[str, Speeds],
-    limits: Limits,
+    speeds: dict[ModelOf, Speeds],
+    context: Context,
 ) -> list[list[Prepared]]:
-    """The jobs of all files; the first problem is raised, with the number of its file where there are several."""
+    """The jobs of all files; the first problem is raised, with the number of its file where there are several.
+
+    `as_submitter`: jobs run as the Unix users who submit them.
+    """
     groups: list[list[Prepared]] = []
-    total, folders = 0, set[str]()
+    total, size, folders = 0, 0, set[str]()
     for number, given in enumerate(specs):
         try:
-            spec = check_limits(owned(given, who), who, limits)
+            spec = check_limits(owned(given, who, context), who, context.limits)
+            check_processes(spec)
             if spec.workdir not in folders:
-                check_workdir(spec.workdir)
+                # Where jobs run as other users, root's answer would tell what private folders exist; a job that
+                # cannot enter its own fails with the reason.
+                check_workdir(spec.workdir, is_own=not context.runs_as_submitter)
                 folders.add(spec.workdir)
             elements = expand(spec)
             total += len(elements)
             if total > BULK_MAX:
                 raise Refused(422, f"more than {BULK_MAX:,} jobs in one request", remedy="split the request")
-            groups.append(_group(elements, who, checker, clock, speeds.get(spec.model, {})))
+            size += len(elements) * _bytes(spec)
+            if size > BYTES_MAX:
+                detail = f"the job files of one request take more than {BYTES_MAX >> 20} MiB"
+                raise Refused(422, detail, remedy="put large values into files, or split the request")
+            measured = speeds.get(ModelOf(tenant_of(spec, who), spec.model), {})
+            groups.append(_group(elements, who, checker, clock, measured))
         except (JobError, Refused) as error:
             raise _located(error, number if len(specs) > 1 else None) from None
     return groups
+
+
+def _bytes(spec: JobSpec) -> int:
+    return len(spec.run) + sum(len(name) + len(value) for name, value in spec.env.items())
 
 
 def _group(
@@ -148,11 +185,12 @@ def _with(job: Job, **changes: Any) -> Job:
     return copy
 
 
-def read_speeds(connection: Connection, models: set[str]) -> dict[str, Speeds]:
-    """By model: its measured speeds by GPU type and number of GPUs."""
-    found: dict[str, dict[tuple[str, int], float]] = {}
-    table = schema.speeds
-    for model in sorted(models - {""}):
-        for row in connection.execute(select(table).where(table.c.model == model)):
-            found.setdefault(model, {})[row.gpu_type, row.gpus] = row.steps_per_second
+def read_speeds(connection: Connection, models: set[ModelOf]) -> dict[ModelOf, Speeds]:
+    """By tenant and model: the speeds that the tenant's jobs have measured, by GPU type and number of GPUs."""
+    found: dict[ModelOf, dict[tuple[str, int], float]] = {}
+    table = schema.speeds.c
+    for each in sorted(each for each in models if each.model):
+        query = select(schema.speeds).where(table.tenant == each.tenant, table.model == each.model)
+        for row in connection.execute(query):
+            found.setdefault(each, {})[row.gpu_type, row.gpus] = row.steps_per_second
     return dict(found)

@@ -7,7 +7,7 @@ import socket
 import struct
 from typing import Any
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from horae.service.api.middleware import PEER
 
@@ -22,7 +22,7 @@ def peer_uid(connection: Any) -> int | None:
     return int(_CREDENTIALS.unpack(data)[1])
 
 
-class PeerProtocol(H11Protocol):
+class PeerProtocol(HttpToolsProtocol):
     """uvicorn's protocol; the ASGI scope of each request tells the peer's user id."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

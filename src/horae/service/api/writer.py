@@ -17,14 +17,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Engine, insert, select
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 from horae.service.api.problems import Refused
 from horae.service.store.schema import inbox
+from horae.service.unix_socket import short_address
 
 T = TypeVar("T")
 BATCH_MAX = 256  # requests in one transaction
 WEIGHT_MAX = 10_000  # jobs in one transaction, unless a single request has more
+GATHER_SECONDS = 0.003
 TRIES_MAX = 4  # of a transaction, while another process has the lock
 
 
@@ -44,6 +46,7 @@ class Writer:
         self._wake = wake_path
         self._queue: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._is_loaded = False  # requests came together last time
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self.is_open = True
 
@@ -70,6 +73,7 @@ class Writer:
             batch, is_last = self._next_batch()
             # A request whose client has gone before it was begun is left out; from here on it cannot be cancelled.
             batch = [write for write in batch if write.done.set_running_or_notify_cancel()]
+            self._is_loaded = len(batch) > 1
             if batch:
                 self._write(batch)
                 self._wake_loop()
@@ -80,6 +84,9 @@ class Writer:
         batch: list[Write] = []
         weight = 0
         write = self._queue.get()
+        if self._is_loaded:
+            # Many clients: those that the last commit has answered send again at once, and share the next one.
+            time.sleep(GATHER_SECONDS)
         while write is not None:
             batch.append(write)
             weight += getattr(write.apply, "weight", 1)
@@ -96,8 +103,11 @@ class Writer:
         try:
             results = self._transaction(batch)
         except Exception as error:
-            if len(batch) == 1:
-                batch[0].done.set_exception(error)
+            # A connection that broke in the commit: whether it was made is not known, and trying again could double it.
+            is_broken = isinstance(error, DBAPIError) and error.connection_invalidated
+            if len(batch) == 1 or is_broken:
+                for write in batch:
+                    write.done.set_exception(error)
                 return
             for write in batch:
                 self._write([write])
@@ -120,8 +130,9 @@ class Writer:
         raise AssertionError("the last try returns or raises")
 
     def _wake_loop(self) -> None:
-        with suppress(OSError):  # the loop may be away: it reads the inbox when it starts
-            self._socket.sendto(b"\0", str(self._wake))
+        # The loop may be away: it reads the inbox when it starts.
+        with suppress(OSError), short_address(self._wake) as address:
+            self._socket.sendto(b"\0", address)
 
 
 def _apply(connection: Connection, batch: Sequence[Write]) -> list[Any]:
@@ -147,6 +158,8 @@ def _is_worth_retrying(error: OperationalError | IntegrityError, writes: int) ->
     """Whether another process had the lock, or took the same number or idempotency key at the same time."""
     if isinstance(error, IntegrityError):
         return writes == 1
+    if error.connection_invalidated:
+        return False
     return "locked" in str(error.orig) or "busy" in str(error.orig)
 
 

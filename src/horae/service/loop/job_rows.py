@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -49,19 +49,26 @@ class JobRow:
     rho: float | None
     idempotency_key: str | None
     changed_seq: int
+    own_wait_seconds: float = 0.0  # records of older versions lack it
 
     @property
     def has_ended(self) -> bool:
         return self.state in ENDED
 
 
-_MUTABLE = (
+def row_of(values: Mapping[str, Any]) -> JobRow:
+    """A row from values that another version may have written: unknown ones are left out, missing ones are empty."""
+    empty = {"str": "", "int": 0, "float": 0.0, "bool": False}
+    return JobRow(**{each.name: values.get(each.name, empty.get(str(each.type))) for each in fields(JobRow)})
+
+
+MUTABLE = (
     "state", "reason", "held_gpus", "held_type", "places", "guaranteed", "epoch", "submitted_at", "first_started_at",
     "started_at", "ended_at", "run_seconds", "gpu_seconds", "preemptions", "failures", "steps", "resumable", "rho",
-    "changed_seq",
+    "changed_seq", "own_wait_seconds",
 )  # fmt: skip
 _UPDATE = (
-    update(jobs).where(jobs.c.id == bindparam("job_id")).values({name: bindparam(f"new_{name}") for name in _MUTABLE})
+    update(jobs).where(jobs.c.id == bindparam("job_id")).values({name: bindparam(f"new_{name}") for name in MUTABLE})
 )
 
 
@@ -80,7 +87,7 @@ def read_live(connection: Connection) -> dict[str, JobRow]:
 
 
 def write_rows(connection: Connection, rows: Iterable[JobRow]) -> None:
-    changes = [{"job_id": row.id, **{f"new_{name}": getattr(row, name) for name in _MUTABLE}} for row in rows]
+    changes = [{"job_id": row.id, **{f"new_{name}": getattr(row, name) for name in MUTABLE}} for row in rows]
     if changes:
         connection.execute(_UPDATE, changes)
 

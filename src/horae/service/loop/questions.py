@@ -7,7 +7,6 @@ engine's wait, so that a question is answered at once; a slow or broken client d
 from __future__ import annotations
 
 import json
-import os
 import selectors
 import socket
 from collections.abc import Callable
@@ -15,10 +14,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-_BYTES_MAX = 1 << 20
+from horae.model.serialization import to_plain
+from horae.scheduler import Scheduler
+from horae.service.unix_socket import short_address
+
+_BYTES_MAX = 4 << 20
 _BACKLOG = 64
 
-Answer = Callable[[dict[str, Any]], dict[str, Any]]
+# None: the connection was handed over to another process, which answers.
+Answer = Callable[[dict[str, Any], socket.socket], dict[str, Any] | None]
 
 
 class Questions:
@@ -80,9 +84,12 @@ class Questions:
     def _reply(self, client: socket.socket, line: bytes, answer: Answer) -> bool:
         try:
             question = json.loads(line)
-            reply = answer(question) if isinstance(question, dict) else {"error": "not an object"}
+            reply = answer(question, client) if isinstance(question, dict) else {"error": "not an object"}
         except ValueError:
             reply = {"error": "not JSON"}
+        if reply is None:
+            self._drop(client)
+            return False
         try:
             client.settimeout(0.2)  # answers are small; a client that does not read them is dropped
             client.sendall(json.dumps(reply).encode() + b"\n")
@@ -99,17 +106,29 @@ class Questions:
         client.close()
 
 
+def about_jobs(scheduler: Scheduler, question: dict[str, Any]) -> dict[str, Any]:
+    """What the scheduler knows about the jobs in a question; empty if it asks something else."""
+    if "why" in question:
+        explanation = scheduler.explain(str(question["why"]))
+        if explanation is None:
+            return {"explanation": None}
+        reason = "" if explanation.reason is None else str(explanation.reason)
+        return {"explanation": to_plain(explanation), "reason": reason, "now": scheduler.now}
+    if "reasons" in question:
+        reasons = {str(each): scheduler.why(str(each)) for each in question["reasons"]}
+        return {"reasons": {job_id: str(why) for job_id, why in reasons.items() if why is not None}}
+    if "rho" in question:
+        return {"rho": {str(each): scheduler.rho(str(each)) for each in question["rho"]}}
+    return {}
+
+
 def _bind(path: Path, kind: socket.SocketKind) -> socket.socket:
     """A socket at this path; one left over from a former process is replaced."""
     bound = socket.socket(socket.AF_UNIX, kind)
     bound.setblocking(False)
     with suppress(FileNotFoundError):
         path.unlink()
-    # Addresses of sockets are limited to 107 bytes; the folder's descriptor makes any path short enough.
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    try:
-        bound.bind(f"/proc/self/fd/{folder}/{path.name}")
-    finally:
-        os.close(folder)
+    with short_address(path) as address:
+        bound.bind(address)
     path.chmod(0o600)
     return bound

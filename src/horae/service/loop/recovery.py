@@ -5,6 +5,7 @@ No policy is called, so that nothing is decided anew.
 
 from __future__ import annotations
 
+import json
 from secrets import token_hex
 from typing import NamedTuple
 
@@ -12,12 +13,13 @@ from sqlalchemy import Engine
 
 from horae.journal import EffectsReader
 from horae.model.errors import HoraeError, InputError
+from horae.model.serialization import to_plain
 from horae.model.setup import Setup
 from horae.scheduler import Scheduler
 from horae.service.clock import LogClock
 from horae.service.store.database import reading, writing
 from horae.service.store.leadership import Leadership, confirm_lead
-from horae.service.store.log import entries, last_seq, read_snapshots, save_snapshot, set_meta
+from horae.service.store.log import FIRST_SETUP, entries, last_seq, pack_dump, read_snapshots, save_snapshot, set_meta
 
 
 class Rebuilt(NamedTuple):
@@ -50,8 +52,10 @@ def rebuild(engine: Engine) -> Rebuilt | None:
 def begin(engine: Engine, leadership: Leadership, setup: Setup, clock: LogClock) -> Scheduler:
     """A new log: its first snapshot holds the setup."""
     scheduler = Scheduler(setup)
+    dump = pack_dump(scheduler.dump())
     with writing(engine) as connection:
         confirm_lead(connection, leadership.term, clock.read())
-        save_snapshot(connection, 0, 0.0, scheduler.dump())
+        save_snapshot(connection, 0, 0.0, dump)
+        set_meta(connection, FIRST_SETUP, json.dumps(to_plain(setup)))
         set_meta(connection, "secret", token_hex(32))  # signs the tokens of jobs
     return scheduler

@@ -28,9 +28,7 @@ class TimeLimits:
 
     def due(self, rows: dict[str, JobRow], now: float) -> list[Event]:
         late = [job_id for job_id in self._limit if self._ends_at(job_id, rows) <= now]
-        for job_id in late:
-            rows[job_id].reason = f"it ran for its maximum of {self._limit.pop(job_id):g} s"
-        return [JobCancelled(now, job_id) for job_id in late]
+        return [JobCancelled(now, each, f"it ran for its maximum of {self._limit.pop(each):g} s") for each in late]
 
     def _ends_at(self, job_id: str, rows: dict[str, JobRow]) -> float:
         row = rows.get(job_id)

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from operator import add, attrgetter
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from horae.model.cluster import Gpu
 from horae.model.commands import Start, Stop
 from horae.model.events import (
     ClusterChanged,
@@ -22,6 +25,7 @@ from horae.model.events import (
     Event,
     GpuChanged,
     GpuState,
+    JobCancelled,
     JobEnded,
     JobResumable,
     JobSubmitted,
@@ -34,12 +38,17 @@ from horae.model.events import (
 )
 from horae.model.plans import Lease, Reaction
 from horae.model.reasons import Preempted
+from horae.model.safe_text import printable
 from horae.model.serialization import to_plain
 from horae.model.status import FINAL, Status
 from horae.scheduler import Scheduler
-from horae.service.loop.job_rows import JobRow, insert_rows, read_live, write_rows
+from horae.service.loop.auction_rows import AuctionRows
+from horae.service.loop.idle_usage import IdleUsage
+from horae.service.loop.job_rows import MUTABLE, JobRow, insert_rows, read_live, write_rows
+from horae.service.loop.notices import Notices
+from horae.service.loop.searches import Searches
 from horae.service.store.log import get_meta, set_meta
-from horae.service.store.schema import gpus, leases, nodes, notices, pools, tenants, usage
+from horae.service.store.schema import gpus, leases, nodes, pools, scheduler_notices, tenants, usage
 
 _STATES = {Status.BORROWING: "running"}
 _CHANGES_SETUP = (ClusterChanged, PolicyChanged, TenantsChanged, NodeChanged, SchedulerRestarted)
@@ -68,10 +77,26 @@ class LeaseRow:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+_UPDATE_LEASE = (
+    update(leases)
+    .where(leases.c.job_id == bindparam("of_job"), leases.c.epoch == bindparam("of_epoch"))
+    .values({name: bindparam(name) for name in LeaseRow.__slots__ if name not in ("job_id", "epoch")})
+)
+
+
+class _Used(NamedTuple):
+    """What is added to a row of the table of usage."""
+
+    gpu_seconds: float = 0.0
+    jobs: int = 0
+    idle_seconds: float = 0.0
+
+
 class Tables:
     """The changes of one transaction, and the rows of live jobs and open leases."""
 
-    def __init__(self, connection: Connection, scheduler: Scheduler) -> None:
+    def __init__(self, connection: Connection, scheduler: Scheduler, webhooks: Collection[str] = ()) -> None:
+        """`webhooks`: the tenants that have one."""
         self.rows = read_live(connection)
         open_leases = connection.execute(select(leases).where(leases.c.ended_at.is_(None)))
         self.leases = {(row.job_id, row.epoch): LeaseRow(**row._mapping) for row in open_leases}
@@ -80,11 +105,15 @@ class Tables:
         self._changed: dict[str, JobRow] = {}
         self._changed_leases: dict[tuple[str, int], LeaseRow] = {}
         self._known_leases = set(self.leases)
-        self._used: dict[tuple[str, str, str, str, str], tuple[float, int]] = {}
+        self._used: dict[tuple[str, str, str, str, str], _Used] = {}
+        self._idle = IdleUsage()
         self._notices: list[dict[str, Any]] = []
         self._gpus: list[GpuChanged] = []
         self._setup_changed = False
         self._stopped_because: dict[str, str] = {}
+        self.searches = Searches(connection)
+        self._auctions = AuctionRows(connection)
+        self._webhooks = Notices(webhooks)
         self.ended: list[str] = []  # jobs that have just ended; the loop takes them
 
     # Collecting
@@ -101,24 +130,33 @@ class Tables:
 
     @property
     def has_changes(self) -> bool:
-        return bool(self._changed or self._new_jobs or self._setup_changed or self._gpus)
+        rows = self._changed or self._new_jobs or self._setup_changed or self._gpus
+        return bool(rows or self.searches.has_changes or self._auctions.has_changes)
 
     def note(self, event: Event, reaction: Reaction, scheduler: Scheduler, seq: int, rho: float | None = None) -> None:
         """Collects the changes of an event that the scheduler has just handled; `rho`: of its job, just before."""
         now = scheduler.now
-        self._note_departures(reaction)
+        self._note_departures(reaction, now)
         for job_id in self._touched(event, reaction):
             row = self.rows.get(job_id)
             if row is not None:
+                epoch = row.epoch
                 self._sync(row, event, scheduler, seq)
+                if isinstance(event, JobEnded) and epoch == event.epoch != row.epoch:
+                    self._webhooks.ended(row, event, now)
                 if isinstance(event, JobEnded) and row.has_ended and rho is not None:
                     row.rho = rho
         for notice in reaction.notices:
             text = {"seq": seq, "at": now, "kind": type(notice).__name__, "text": str(notice)}
             self._notices.append(text)
+        self._auctions.note(event, reaction, scheduler, self._app_of)
         if isinstance(event, GpuChanged):
             self._gpus.append(event)
         self._setup_changed |= isinstance(event, _CHANGES_SETUP)
+
+    def _app_of(self, job_id: str) -> str | None:
+        row = self.rows.get(job_id)
+        return None if row is None else row.app
 
     def _touched(self, event: Event, reaction: Reaction) -> dict[str, None]:
         touched: dict[str, None] = {}
@@ -135,7 +173,7 @@ class Tables:
                 touched[command.job_id] = None
         return touched
 
-    def _note_departures(self, reaction: Reaction) -> None:
+    def _note_departures(self, reaction: Reaction, now: float) -> None:
         for round_ in reaction.rounds:
             if round_.plan.departures:
                 names = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
@@ -144,23 +182,28 @@ class Tables:
                     self._stopped_because[job_id] = str(departure.reason)
                     if isinstance(departure.reason, Preempted) and job_id in self.rows:
                         self.rows[job_id].preemptions += 1
+                        self._webhooks.preempted(self.rows[job_id], str(departure.reason), now)
 
     def _sync(self, row: JobRow, event: Event, scheduler: Scheduler, seq: int) -> None:
         status = scheduler.status(row.id)
         if status is None:
             return  # it waits for other jobs, or was rejected as a whole
+        before = _seen(row)
         running = scheduler.jobs.on_gpus(row.id)
         epoch = None if running is None else scheduler.jobs.epoch(*running)
         if row.epoch is not None and row.epoch != epoch:
-            self._end_lease(row, event, scheduler.now)
+            self._end_lease(row, event, _left_at(row, event, scheduler.now))
         if epoch is not None and row.epoch != epoch:
             self._begin_lease(row, scheduler.leases.by_epoch[epoch], scheduler)
         row.state = _STATES.get(status, status.name.lower())
+        if status is Status.CANCELLED and row.id in self.searches.stopped:
+            row.state = "stopped"
         if status is Status.RUNNING and row.started_at is None and epoch is not None:
             self._started(row, min(event.at, scheduler.now))
         self._describe(row, event, status, scheduler)
-        row.changed_seq = seq
-        self._changed[row.id] = row
+        if _seen(row) != before or row.id in self._changed:  # a survey touches all jobs, and changes few
+            row.changed_seq = seq
+            self._changed[row.id] = row
 
     def _describe(self, row: JobRow, event: Event, status: Status, scheduler: Scheduler) -> None:
         """Sets the fields that say how a job ended, was refused or is being stopped."""
@@ -169,14 +212,19 @@ class Tables:
         if isinstance(event, JobEnded) and event.job_id == row.id:
             row.steps = max(row.steps, event.steps)
             row.failures += event.ending is Ending.FAILED
-            row.reason = event.message or row.reason
+            row.reason = printable(event.message) or row.reason
+        if isinstance(event, JobCancelled) and event.job_id == row.id and event.reason:
+            row.reason = self._stopped_because[row.id] = event.reason
+            if row.id not in self.searches.stopped and row.ended_at is None:
+                self._webhooks.exceeded(row, event, scheduler.now)
         row.resumable |= isinstance(event, JobResumable) and event.job_id == row.id
         if status is Status.REFUSED:
             row.reason = str(scheduler.why(row.id))
         if status is Status.STOPPING:
             row.reason = self._stopped_because.get(row.id, row.reason)
         if int(status) in FINAL and row.ended_at is None:
-            row.ended_at = scheduler.now
+            row.ended_at = _left_at(row, event, scheduler.now)
+            self._stopped_because.pop(row.id, None)
             self.ended.append(row.id)
 
     def _begin_lease(self, row: JobRow, lease: Lease, scheduler: Scheduler) -> None:
@@ -204,6 +252,8 @@ class Tables:
 
     def _end_lease(self, row: JobRow, event: Event, now: float) -> None:
         is_own = isinstance(event, JobEnded) and event.job_id == row.id
+        if not is_own:
+            self._webhooks.lost(row, now)
         ending = event.ending.value if is_own and isinstance(event, JobEnded) else Ending.LOST.value
         seconds = 0.0 if row.started_at is None else max(now - row.started_at, 0.0)
         row.run_seconds += seconds
@@ -219,10 +269,30 @@ class Tables:
         row.guaranteed = False
 
     def _use(self, row: JobRow, seconds: float) -> None:
-        kind = "guaranteed" if row.guaranteed else "borrowed" if row.tenant in self._reserving else "shared"
-        key = (time.strftime("%Y-%m"), row.tenant, row.user, row.held_type, kind)
-        used, count = self._used.get(key, (0.0, 0))
-        self._used[key] = (used + seconds * row.held_gpus, count + 1)
+        self._add_usage(row.tenant, row.user, row.held_type, self._kind(row), _Used(seconds * row.held_gpus, 1))
+
+    def _kind(self, row: JobRow) -> str:
+        return "guaranteed" if row.guaranteed else "borrowed" if row.tenant in self._reserving else "shared"
+
+    def _add_usage(self, tenant: str, user: str, gpu_type: str, kind: str, used: _Used) -> None:
+        key = (time.strftime("%Y-%m"), tenant, user, gpu_type, kind)
+        self._used[key] = _Used(*map(add, self._used.get(key, _Used()), used))
+
+    def note_idle(self, scheduler: Scheduler, idle_seconds: Mapping[Gpu, float], now: float) -> None:
+        """Accounts for GPUs that no job holds and, as far as the engine has measured it, that their jobs do not use."""
+        if idle_seconds:
+            holders = {place: row for row in self.rows.values() if row.held_gpus for place in row.places.split()}
+            for gpu, seconds in idle_seconds.items():
+                row = holders.get(str(gpu))
+                if row is not None:
+                    used = _Used(idle_seconds=seconds)
+                    self._add_usage(row.tenant, row.user, row.held_type, self._kind(row), used)
+        if self._idle.is_due(now):
+            free, waited = self._idle.sample(scheduler, self.rows, now)
+            for (gpu_type, kind), seconds in free.items():
+                self._add_usage("", "", gpu_type, kind, _Used(seconds, 0, seconds if kind == "idle" else 0.0))
+            for row in waited:
+                self.touch(row)
 
     # Writing
 
@@ -232,8 +302,11 @@ class Tables:
         write_rows(connection, self._changed.values())
         self._write_leases(connection)
         self._write_usage(connection)
+        self.searches.write(connection)
+        self._auctions.write(connection)
+        self._webhooks.write(connection)
         if self._notices:
-            connection.execute(insert(notices), self._notices)
+            connection.execute(insert(scheduler_notices), self._notices)
         for event in self._gpus:
             connection.execute(delete(gpus).where(gpus.c.gpu == str(event.gpu)))
             if event.state is not GpuState.USABLE:
@@ -251,28 +324,41 @@ class Tables:
         self._known_leases -= {key for key, lease in self._changed_leases.items() if lease.ended_at is not None}
         self._new_jobs, self._changed, self._changed_leases = [], {}, {}
         self._used, self._notices, self._gpus, self._setup_changed = {}, [], [], False
+        self.searches.written()
+        self._auctions.written()
+        self._webhooks.written()
 
     def _write_leases(self, connection: Connection) -> None:
         new = [lease.values() for key, lease in self._changed_leases.items() if key not in self._known_leases]
         if new:
             connection.execute(insert(leases), new)
-        for key, lease in self._changed_leases.items():
-            if key in self._known_leases:
-                mine = (leases.c.job_id == lease.job_id) & (leases.c.epoch == lease.epoch)
-                connection.execute(update(leases).where(mine).values(**lease.values()))
+        changed = [lease.values() for key, lease in self._changed_leases.items() if key in self._known_leases]
+        if changed:
+            values = [{**each, "of_job": each.pop("job_id"), "of_epoch": each.pop("epoch")} for each in changed]
+            connection.execute(_UPDATE_LEASE, values)
 
     def _write_usage(self, connection: Connection) -> None:
         upsert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-        for (month, tenant, user, gpu_type, kind), (seconds, count) in self._used.items():
+        for (month, tenant, user, gpu_type, kind), used in self._used.items():
             values = {"month": month, "tenant": tenant, "user": user, "gpu_type": gpu_type, "kind": kind}
-            statement = upsert(usage).values(**values, gpu_seconds=seconds, jobs=count)
-            added = {"gpu_seconds": usage.c.gpu_seconds + seconds, "jobs": usage.c.jobs + count}
+            statement = upsert(usage).values(**values, **used._asdict())
+            added = {name: usage.c[name] + value for name, value in used._asdict().items()}
             connection.execute(statement.on_conflict_do_update(index_elements=list(values), set_=added))
+
+
+_seen = attrgetter(*(name for name in MUTABLE if name != "changed_seq"))
 
 
 def _reserving(scheduler: Scheduler) -> frozenset[str]:
     """The tenants that reserve cells: what they use elsewhere is borrowed."""
     return frozenset(tenant for pool in scheduler.pools if pool.spec.reserves for tenant in pool.spec.tenants)
+
+
+def _left_at(row: JobRow, event: Event, now: float) -> float:
+    """When a job left its GPUs: a service that was down learns of an end late, and does not charge that time."""
+    if not isinstance(event, JobEnded) or event.job_id != row.id:
+        return now
+    return max(min(event.at, now), row.started_at or row.first_started_at or row.submitted_at)
 
 
 def write_setup(connection: Connection, scheduler: Scheduler) -> None:

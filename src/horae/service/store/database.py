@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
@@ -15,6 +14,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, Operati
 
 from horae.model.errors import HoraeError, InputError
 from horae.model.safe_text import brief
+from horae.service.store.postgresql import ANSWER_SECONDS, open_postgresql
 
 _BUSY_SECONDS = 10
 # Network file systems: their locks and their idea of what is on disk do not hold for SQLite's log.
@@ -37,8 +37,11 @@ def sqlite_url(path: Path) -> str:
     return f"sqlite:///{path}"
 
 
-def open_database(url: str) -> Engine:
-    """Connects lazily. A database on a network file system, or of a kind that is not supported, is an `InputError`."""
+def open_database(url: str, answer_seconds: float = ANSWER_SECONDS) -> Engine:
+    """Connects lazily. A database on a network file system, or of a kind that is not supported, is an `InputError`.
+
+    A server that does not answer a statement in time is away.
+    """
     try:
         parsed = make_url(url)
     except ArgumentError:
@@ -48,25 +51,14 @@ def open_database(url: str) -> Engine:
     if parsed.get_backend_name() != "postgresql":
         raise InputError(f"{parsed.get_backend_name()} is not supported", field="--store", remedy=_REMEDY)
     try:
-        engine = create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+        return open_postgresql(parsed, answer_seconds)
     except (NoSuchModuleError, ImportError):
         remedy = "install it: pip install 'horae[postgresql]'"
         raise InputError("the driver psycopg is not installed", field="--store", remedy=remedy) from None
-    # A leader that is stopped in mid-transaction must not keep the standby waiting for its locks.
-    event.listen(engine, "connect", _set_timeouts)
-    return engine
 
 
-_FULL = ("disk is full", "disk full", "No space left")
 _BLOCKED = ("database is locked", "disk I/O error", "unable to open database file")
 _REMEDY = "give a PostgreSQL address, postgresql://user@host/name, or leave it out for a file in the state folder"
-
-
-def _set_timeouts(connection: Any, _: object) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SET idle_in_transaction_session_timeout = '2s'")
-        cursor.execute("SET lock_timeout = '5s'")
-    connection.commit()
 
 
 def _open_sqlite(path: Path) -> Engine:

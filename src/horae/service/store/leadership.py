@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, func, insert, select, text, update
+from sqlalchemy.exc import DBAPIError
 
+from horae.model.errors import HoraeError
 from horae.service.clock import ClockReading
-from horae.service.store.database import StoreUnavailable, TermEnded, reading, writing
+from horae.service.store.database import TermEnded, reading, writing
+from horae.service.store.postgresql import end_silent_transactions
 from horae.service.store.schema import leader
 
 LEASE_SECONDS = 3.0
 RENEW_SECONDS = 0.5
+SILENT_SECONDS = 2.0  # after its end, a term that still has an open transaction with a silent client is cut short
 
 
 class Leadership(NamedTuple):
@@ -37,25 +42,66 @@ class Leader(NamedTuple):
     clock: ClockReading
 
 
+class Observer:
+    """Sees by its own clock whether the leader renews its lead: the database's clock may jump back."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._expires_at, self._since = 0.0, monotonic()
+
+    def is_stale(self, expires_at: float) -> bool:
+        """Whether the leader has not moved its expiry for longer than a lead lasts."""
+        if expires_at != self._expires_at:
+            self._expires_at, self._since = expires_at, self._monotonic()
+        return self._monotonic() - self._since > LEASE_SECONDS
+
+
 def take_lead(
-    engine: Engine, holder: str, url: str, clock: ClockReading, *, at_once: bool = False
+    engine: Engine,
+    holder: str,
+    url: str,
+    clock: ClockReading,
+    *,
+    at_once: bool = False,
+    observer: Observer | None = None,
 ) -> Leadership | None:
     """Begins a new term if the present one has expired; None while another process leads.
 
     With `at_once` the former leader is known to be gone: the lock on the state folder of an embedded store is ours.
     """
+
+    def leads(expires_at: float) -> bool:
+        if at_once or expires_at <= now:
+            return False
+        return observer is None or not observer.is_stale(expires_at)
+
     with writing(engine) as connection:
         now = database_time(connection)
+        expires_at = connection.execute(select(leader.c.expires_at)).scalar_one_or_none()
+        if expires_at is not None and leads(expires_at):
+            return None
+        is_overdue = expires_at is not None and abs(now - expires_at) > SILENT_SECONDS
+        if is_overdue and connection.dialect.name == "postgresql":
+            end_silent_transactions(connection)
         row = connection.execute(select(leader).with_for_update()).one_or_none()
         values = {"holder": holder, "url": url, "expires_at": now + LEASE_SECONDS}
         if row is None:
             connection.execute(insert(leader).values(id=1, term=1, incarnation=1, **values, **clock._asdict()))
             return Leadership(1, 1, None)
-        if row.expires_at > now and not at_once:
+        if leads(row.expires_at):
             return None
         term, incarnation = row.term + 1, row.incarnation + 1
         connection.execute(update(leader).values(term=term, incarnation=incarnation, **values))
         return Leadership(term, incarnation, ClockReading(row.at, row.boot_id, row.boot_seconds, row.wall))
+
+
+def end_expired_term(connection: Connection) -> bool:
+    """Makes sure that a leader whose term has expired never writes again; False while it leads."""
+    row = connection.execute(select(leader).with_for_update()).one_or_none()
+    if row is not None and row.expires_at > database_time(connection):
+        return False
+    connection.execute(update(leader).values(term=leader.c.term + 1))
+    return True
 
 
 def raise_term(engine: Engine, lead: Leadership, used_term: int) -> Leadership:
@@ -70,6 +116,12 @@ def raise_term(engine: Engine, lead: Leadership, used_term: int) -> Leadership:
         if raised.rowcount != 1:
             raise TermEnded(f"term {lead.term} has ended: another process leads")
     return lead._replace(term=term, incarnation=max(term, lead.incarnation))
+
+
+def has_written(connection: Connection, term: int, clock: ClockReading) -> bool:
+    """Whether the transaction that had confirmed the lead with this reading of the clock was the last to be written."""
+    row = connection.execute(select(leader).where(leader.c.term == term)).one_or_none()
+    return row is not None and ClockReading(row.at, row.boot_id, row.boot_seconds, row.wall) == clock
 
 
 def confirm_lead(connection: Connection, term: int, clock: ClockReading) -> None:
@@ -96,7 +148,7 @@ class Renewal:
 
     def _run(self) -> None:
         while not self._stop.wait(self._seconds):
-            with suppress(StoreUnavailable), writing(self._engine) as connection:  # the loop says so
+            with suppress(HoraeError, DBAPIError), writing(self._engine) as connection:  # the loop says so
                 expires_at = database_time(connection) + LEASE_SECONDS
                 own = update(leader).where(leader.c.term == self._term)
                 if connection.execute(own.values(expires_at=expires_at)).rowcount != 1:

@@ -15,6 +15,7 @@ from horae.service.store.database import reading
 from horae.service.store.schema import counters, events, meta, snapshots
 
 SNAPSHOTS_KEPT = 3
+FIRST_SETUP = "first_setup"  # in `meta`: the setup with which the log began
 
 
 class LogRow(NamedTuple):
@@ -37,7 +38,8 @@ def pack(lines: Sequence[str]) -> bytes | None:
 
 
 def unpack(effects: bytes | None) -> list[str]:
-    return zlib.decompress(effects).decode().splitlines(keepends=True) if effects else []
+    # Not splitlines: texts in the lines may contain characters at which it would split, too.
+    return [f"{line}\n" for line in zlib.decompress(effects).decode().split("\n")[:-1]] if effects else []
 
 
 def append(connection: Connection, rows: Sequence[LogRow]) -> None:
@@ -56,19 +58,32 @@ def entries(engine: Engine, after_seq: int = 0, rows_at_a_time: int = 1000) -> I
         with reading(engine) as connection:
             rows = connection.execute(query).all()
         for row in rows:
-            lines = unpack(row.effects)
-            counted = (count_line(len(lines)), *lines) if lines else ()
-            yield JournalEntry(row.seq, event_of(json.loads(row.payload), "events", row.seq), counted)
+            yield entry_of(LogRow(*row))
         if len(rows) < rows_at_a_time:
             return
         after_seq = rows[-1].seq
 
 
-def save_snapshot(connection: Connection, seq: int, at: float, dump: Plain) -> None:
+class PackedDump(NamedTuple):
+    version: int
+    payload: bytes
+
+
+def pack_dump(dump: Plain) -> PackedDump:
+    """A dump as it is stored; packing takes too long for an open transaction."""
+    return PackedDump(int(dump["version"]), zlib.compress(json.dumps(dump, separators=(",", ":")).encode(), 1))
+
+
+def entry_of(row: LogRow) -> JournalEntry:
+    lines = unpack(row.effects)
+    counted = (count_line(len(lines)), *lines) if lines else ()
+    return JournalEntry(row.seq, event_of(json.loads(row.payload), "events", row.seq), counted)
+
+
+def save_snapshot(connection: Connection, seq: int, at: float, dump: PackedDump) -> None:
     """Keeps the latest few, so that a damaged one costs time and not the state."""
-    payload = zlib.compress(json.dumps(dump, separators=(",", ":")).encode(), 1)
     connection.execute(delete(snapshots).where(snapshots.c.seq == seq))
-    connection.execute(insert(snapshots).values(seq=seq, at=at, version=int(dump["version"]), payload=payload))
+    connection.execute(insert(snapshots).values(seq=seq, at=at, version=dump.version, payload=dump.payload))
     kept = select(snapshots.c.seq).order_by(snapshots.c.seq.desc()).limit(SNAPSHOTS_KEPT)
     known = connection.execute(kept).scalars().all()
     connection.execute(delete(snapshots).where(snapshots.c.seq < min(known)))

@@ -8,22 +8,43 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from horae.model.errors import InputError
 from horae.service.store.database import writing
+from horae.service.store.leadership import end_expired_term
 
 _SCRIPTS = Path(__file__).parent / "migrations"
 
 
-def migrate(engine: Engine) -> None:
-    """Creates or upgrades all tables in one transaction; a store written by a newer Horae is an `InputError`."""
-    config = Config()
-    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+def migrate(engine: Engine, *, at_once: bool = True) -> bool:
+    """Creates or upgrades all tables in one transaction; a store written by a newer Horae is an `InputError`.
+
+    Unless `at_once`, tables that a leader uses are left alone: the answer is False, and it is to be asked again.
+    """
     with writing(engine) as connection:
+        config = _config(connection)
+        scripts = ScriptDirectory.from_config(config)
+        known = {script.revision for script in scripts.walk_revisions()}
         found = MigrationContext.configure(connection).get_current_revision()
         if found is not None and found not in known:
             raise InputError(f"the store has schema {found}", field="--store", remedy="use the Horae that wrote it")
-        config.attributes["connection"] = connection
+        if found == scripts.get_current_head():
+            return True
+        if found is not None and not at_once and not end_expired_term(connection):
+            return False
         command.upgrade(config, "head")
+        return True
+
+
+def downgrade(engine: Engine, revision: str) -> None:
+    """Brings the tables back to an earlier schema in one transaction; rows that it has no place for are lost."""
+    with writing(engine) as connection:
+        command.downgrade(_config(connection), revision)
+
+
+def _config(connection: Connection) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    return config

@@ -1,4 +1,4 @@
-"""The tables of the store, schema 1. Times are seconds of the log (`horae.service.clock`) unless named `wall`.
+"""The tables of the store, schema 4. Times are seconds of the log (`horae.service.clock`) unless named `wall`.
 
 `events` is the truth. The tables that the API reads (jobs, leases, nodes, ...) change in the same transactions, and can
 be rebuilt from it.
@@ -19,8 +19,6 @@ from sqlalchemy import (
     Table,
     Text,
 )
-
-SCHEMA = 1
 
 metadata = MetaData()
 _Big = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows by itself only in INTEGER columns
@@ -120,6 +118,8 @@ jobs = Table(
     Column("rho", Float, nullable=True),
     Column("idempotency_key", String, nullable=True, unique=True),
     Column("changed_seq", _Big, nullable=False),
+    # How long it waited while cells of its own tenant were free or lent to others.
+    Column("own_wait_seconds", Float, nullable=False, server_default="0"),
 )
 Index("jobs_by_state", jobs.c.state, jobs.c.number)
 Index("jobs_by_tenant", jobs.c.tenant, jobs.c.number)
@@ -176,6 +176,23 @@ points = Table(
     Column("steps_per_second", Float, nullable=True),
 )
 
+# Trials of searches that stop some of them, inserted with their jobs; `search` is the number of these.
+trials = Table(
+    "trials",
+    metadata,
+    Column("job_id", String, primary_key=True),
+    Column("search", _Big, nullable=False),
+    Column("bracket", Integer, nullable=False),  # the trials that are halved together, and
+    Column("size", Integer, nullable=False),  # how many they are
+    Column("position", Integer, nullable=False),  # within the search
+    Column("rung", Integer, nullable=False),
+    Column("state", String, nullable=False),  # running, paused, finished, stopped, lost
+    Column("steps", Float, nullable=False),  # of its last report that counts
+    Column("loss", Float, nullable=True),  # in that report; none: no valid one
+    Column("reached", Boolean, nullable=False),  # the end of its rung
+)
+Index("trials_by_search", trials.c.search, trials.c.position)
+
 nodes = Table(
     "nodes",
     metadata,
@@ -221,13 +238,16 @@ usage = Table(
     Column("tenant", String, primary_key=True),
     Column("user", String, primary_key=True),
     Column("gpu_type", String, primary_key=True),
-    Column("kind", String, primary_key=True),  # guaranteed, borrowed, shared
+    # guaranteed, borrowed, shared; without tenant and user: idle or unusable GPUs, which no job held
+    Column("kind", String, primary_key=True),
     Column("gpu_seconds", Float, nullable=False),
     Column("jobs", Integer, nullable=False),
+    Column("idle_seconds", Float, nullable=False, server_default="0"),  # of these, held and not used, as far as known
 )
 
-notices = Table(
-    "notices",
+# What the scheduler told its operators.
+scheduler_notices = Table(
+    "scheduler_notices",
     metadata,
     Column("id", _Big, primary_key=True, autoincrement=True),
     Column("seq", _Big, nullable=False),
@@ -237,15 +257,57 @@ notices = Table(
     sqlite_autoincrement=True,
 )
 
+# What the webhooks of tenants are told, and how far that has come.
+notices = Table(
+    "notices",
+    metadata,
+    Column("id", _Big, primary_key=True, autoincrement=True),
+    Column("at", Float, nullable=False),
+    Column("tenant", String, nullable=False),
+    Column("job", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("payload", Text, nullable=False),  # JSON
+    Column("delivered_at", Float, nullable=True),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("next_attempt_at", Float, nullable=True),  # none: at once
+    Column("last_error", Text, nullable=True),
+    sqlite_autoincrement=True,
+)
+Index("notices_by_delivery", notices.c.delivered_at, notices.c.next_attempt_at)
+
+# One row per app that was called for bids in an auction; the oldest auctions are forgotten.
+auctions = Table(
+    "auctions",
+    metadata,
+    Column("auction", _Big, primary_key=True, autoincrement=False),
+    Column("app", String, primary_key=True),
+    Column("pool", String, nullable=False),
+    Column("tenant", String, nullable=False),
+    Column("called_at", Float, nullable=False),
+    Column("closes_at", Float, nullable=False),
+    Column("offer", Text, nullable=False),  # JSON: numbers of GPUs, and the rho estimated with each
+    Column("bid", Text, nullable=True),  # JSON, likewise
+    Column("note", Text, nullable=False),  # why the estimate was its bid
+    Column("closed_at", Float, nullable=True),
+    Column("won_gpus", Integer, nullable=False),
+    Column("lease_seconds", Float, nullable=False),
+    Column("payment", Float, nullable=False),  # the fraction of its lease that it gave up
+)
+Index("auctions_by_end", auctions.c.closed_at)
+
+# Measured speeds, of each tenant for itself.
 speeds = Table(
     "speeds",
     metadata,
+    Column("tenant", String, primary_key=True),
     Column("model", String, primary_key=True),
     Column("gpu_type", String, primary_key=True),
     Column("gpus", Integer, primary_key=True),
     Column("steps_per_second", Float, nullable=False),
     Column("reports", Integer, nullable=False),
+    Column("wall", Float, nullable=False),  # of the latest; the oldest ones are forgotten
 )
+Index("speeds_by_age", speeds.c.tenant, speeds.c.wall)
 
 tokens = Table(
     "tokens",

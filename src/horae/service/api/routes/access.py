@@ -7,7 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Response
 from sqlalchemy import Connection, and_, delete, select
 
-from horae.service.api.identity import RANK, Identity, require
+from horae.model.safe_text import shown
+from horae.service.api.context import Context
+from horae.service.api.identity import RANK, Identity, may_act_for, require
 from horae.service.api.job_queries import PAGE_MAX
 from horae.service.api.problems import Refused, no_such
 from horae.service.api.routes.jobs import All, Who
@@ -43,8 +45,9 @@ async def list_tokens(who: Who, all_: All) -> list[TokenView]:
 
 @router.post("/tokens", status_code=201)
 async def create_token(body: TokenRequest, who: Who, all_: All) -> TokenView:
-    """A new token, shown only now. Its role is at most the requester's own; users make tokens for themselves."""
-    request = _allowed(body, who)
+    """A new token, shown only now. Its role is at most the requester's own; users make tokens for themselves,
+    tenant-admins for users of their tenant that the configuration lists, too."""
+    request = _allowed(body, who, all_.context)
 
     def change(connection: Connection) -> TokenView:
         made = make_token(connection, request)
@@ -54,7 +57,7 @@ async def create_token(body: TokenRequest, who: Who, all_: All) -> TokenView:
     return await all_.write(change)
 
 
-def _allowed(body: TokenRequest, who: Identity) -> TokenRequest:
+def _allowed(body: TokenRequest, who: Identity, context: Context) -> TokenRequest:
     if RANK[body.role] > RANK[who.role]:
         raise Refused(403, f"you may not make tokens of role {body.role}", field="role", remedy=f"use {who.role}")
     if who.role == "operator":
@@ -64,8 +67,9 @@ def _allowed(body: TokenRequest, who: Identity) -> TokenRequest:
         return body.model_copy(update={"user": body.user or who.user})
     if body.tenant not in ("", who.tenant):
         raise Refused(403, "you may not make tokens of other tenants", field="tenant", remedy="leave it out")
-    if body.user not in ("", who.user) and who.role != "tenant-admin":
-        raise Refused(403, "you may not make tokens of other users", field="user", remedy="leave it out")
+    if body.user and not may_act_for(who, body.user, context):
+        detail = f"you may not make tokens of user {shown(body.user)}"
+        raise Refused(403, detail, field="user", remedy="leave it out, or name a listed user of your tenant")
     return body.model_copy(update={"tenant": who.tenant, "user": body.user or who.user})
 
 

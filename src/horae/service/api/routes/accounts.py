@@ -13,10 +13,12 @@ from sqlalchemy import Connection, func, select
 from horae.service.api.accounting import UsageFilter, share_rows, usage_rows
 from horae.service.api.database import clock
 from horae.service.api.identity import Identity
-from horae.service.api.job_queries import PAGE_MAX, JobFilter, Sort
+from horae.service.api.job_queries import Sort
 from horae.service.api.job_views import ON_GPUS
-from horae.service.api.routes.jobs import All, Cursor, Limit, Moment, Text, Who, job_page
-from horae.service.models import ENDED, AppPage, AppView, Page, ShareRow, State, UsageRow
+from horae.service.api.problems import Refused
+from horae.service.api.routes.jobs import All, Cursor, Limit, Moment, Text, Wanted, Who, job_page
+from horae.service.api.trials import trial_views
+from horae.service.models import ENDED, AppPage, AppView, Page, ShareRow, TrialView, UsageRow
 from horae.service.store.schema import jobs
 
 router = APIRouter(tags=["accounts"])
@@ -30,8 +32,8 @@ async def list_apps(
     who: Who,
     all_: All,
     tenant: Text = None,
-    cursor: Annotated[str | None, Query(max_length=500, description="`next` of the page before")] = None,
-    limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 100,
+    cursor: Cursor = None,
+    limit: Limit = 100,
 ) -> AppPage:
     """Apps in the order of their names, with their jobs counted by state."""
     return await all_.read(lambda connection: _apps(connection, who, tenant, cursor, limit))
@@ -62,25 +64,27 @@ def _apps(connection: Connection, who: Identity, tenant: str | None, cursor: str
     return AppPage(items=items, next=chosen[-1] if len(found) > limit else None)
 
 
+@router.get("/trials")
+async def list_trials(app: Annotated[str, Query(min_length=1, max_length=500)], who: Who, all_: All) -> list[TrialView]:
+    """The jobs of one app as trials: parameters, losses, and which of them were stopped and why."""
+    found = await all_.read(lambda connection: trial_views(connection, who, app, clock(connection)))
+    if not found:
+        raise Refused(404, "there is no such app", field="app", remedy="list them with GET /v1/apps")
+    return found
+
+
 @router.get("/history")
 async def history(
     who: Who,
     all_: All,
-    state: Annotated[list[State] | None, Query()] = None,
-    tenant: Text = None,
-    user: Text = None,
-    app: Text = None,
-    name: Text = None,
-    since: Moment = None,
-    until: Moment = None,
+    wanted: Wanted,
     sort: Sort = "-ended_at",
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> Page:
     """Jobs that have ended, the last one first."""
-    states: list[Any] = [each for each in state or ENDED if each in ENDED]
-    wanted = JobFilter(states or ["none"], tenant, user, app, name, since, until)
-    return await job_page(all_, who, wanted, sort, cursor, limit)
+    states: list[Any] = [each for each in wanted.state or ENDED if each in ENDED]
+    return await job_page(all_, who, wanted._replace(state=states or ["none"]), sort, cursor, limit)
 
 
 @router.get("/usage", responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}, response_model=None)

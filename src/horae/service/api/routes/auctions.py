@@ -5,26 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import zlib
 from math import isfinite
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, or_, select, true
 
 from horae.model.events import BidGiven
-from horae.service.api.database import clock
+from horae.service.api.database import LogClock, clock
 from horae.service.api.identity import Identity, require
 from horae.service.api.problems import Refused, no_such
-from horae.service.api.routes.cluster import visible_pools
 from horae.service.api.routes.jobs import All, Who
-from horae.service.api.services import Services
-from horae.service.models import AuctionView, Bid, Done, OfferView
-from horae.service.store.schema import events, jobs
+from horae.service.models import AuctionResult, AuctionView, Bid, Done, OfferView
+from horae.service.store.schema import auctions
 
 router = APIRouter(tags=["auctions"])
-_EVENTS = 400  # the last events among which open calls are looked for
-_MARK = '{"command":"CallForBids"'
+HISTORY_MAX = 1000
 WAIT_SECONDS_MAX = 30.0
 POLL_SECONDS = 0.1
 
@@ -39,7 +35,7 @@ async def list_auctions(
     """Open calls for bids with offers to the requester's apps; with `wait`, the answer comes when there is one."""
     ends_at = time.monotonic() + wait
     while True:
-        found = await all_.read(lambda connection: _open_calls(connection, all_, who, after))
+        found = await all_.read(lambda connection: _open_calls(connection, who, after))
         if found or time.monotonic() >= ends_at or all_.memory.get("stopping"):
             return found
         await asyncio.sleep(POLL_SECONDS)
@@ -53,7 +49,7 @@ async def bid(
     require(who, "user", "bidding")
     if not body.gpus or len(body.gpus) != len(body.rho) or len(body.gpus) > 10_000:
         raise Refused(422, "gpus and rho have different lengths", field="rho", remedy="give one rho per number of GPUs")
-    calls = await all_.read(lambda connection: _open_calls(connection, all_, who, auction - 1))
+    calls = await all_.read(lambda connection: _open_calls(connection, who, auction - 1))
     call = next((each for each in calls if each.auction == auction), None)
     if call is None:
         raise no_such("auction", str(auction))
@@ -66,41 +62,62 @@ async def bid(
     return Done(applied=False)
 
 
-def _open_calls(connection: Connection, all_: Services, who: Identity, after: int) -> list[AuctionView]:
+@router.get("/auctions/history")
+async def history(
+    who: Who,
+    all_: All,
+    app: Annotated[str | None, Query(max_length=500)] = None,
+    limit: Annotated[int, Query(ge=1, le=HISTORY_MAX)] = 100,
+) -> list[AuctionResult]:
+    """The parts of the requester's apps in auctions, the latest first: offers, bids, what was won and paid."""
+
+    def query(connection: Connection) -> list[AuctionResult]:
+        now, mine = clock(connection), _mine(who)
+        if app is not None:
+            mine = mine & or_(auctions.c.app == app, auctions.c.app == auctions.c.tenant + "/" + app)
+        latest = select(auctions).where(mine).order_by(auctions.c.auction.desc(), auctions.c.app).limit(limit)
+        return [_result(row, now) for row in connection.execute(latest)]
+
+    return await all_.read(query)
+
+
+def _mine(who: Identity) -> ColumnElement[bool]:
+    """Rows of the requester's tenant: of other tenants' offers and bids nothing is shown, not even their number."""
+    return true() if who.sees_all else auctions.c.tenant == who.tenant
+
+
+def _open_calls(connection: Connection, who: Identity, after: int) -> list[AuctionView]:
     now = clock(connection)
-    known = all_.setups.find(connection)
-    pools = {pool.name for pool in visible_pools(known.setup.pools, who)} if known is not None else set()
-    last = select(events.c.at, events.c.effects).order_by(events.c.seq.desc()).limit(_EVENTS)
-    calls: dict[int, dict[str, Any]] = {}
-    for row in connection.execute(last):
-        if row.effects is not None and (known is None or row.at >= now.now - known.setup.bid_seconds - 60):
-            calls |= {call["auction"]: call for call in _calls(row.effects)}
-    views = []
-    for number, call in sorted(calls.items()):
-        if number > after and float(call["closes_at"]) > now.now and call["pool"] in pools:
-            offers = _offers(connection, who, call.get("offers", ()))
-            if offers or who.sees_all:
-                closes_at = now.unix(float(call["closes_at"]))
-                views.append(AuctionView(auction=number, pool=call["pool"], closes_at=closes_at, offers=offers))
-    return views
+    is_open = auctions.c.closed_at.is_(None) & (auctions.c.closes_at > now.now) & (auctions.c.auction > after)
+    query = select(auctions).where(is_open & _mine(who)).order_by(auctions.c.auction, auctions.c.app)
+    views: dict[int, AuctionView] = {}
+    for row in connection.execute(query):
+        call = AuctionView(auction=row.auction, pool=row.pool, closes_at=now.unix(row.closes_at), offers=[])
+        views.setdefault(row.auction, call).offers.append(_table(row.app, row.offer))
+    return list(views.values())
 
 
-def _calls(effects: bytes) -> list[dict[str, Any]]:
-    text = zlib.decompress(effects).decode()
-    return [json.loads(line) for line in text.splitlines() if line.startswith(_MARK)]
+def _result(row: Any, now: LogClock) -> AuctionResult:
+    return AuctionResult(
+        auction=row.auction,
+        pool=row.pool,
+        app=row.app,
+        tenant=row.tenant,
+        called_at=now.unix(row.called_at),
+        closes_at=now.unix(row.closes_at),
+        closed_at=now.unix_or_none(row.closed_at),
+        offer=_table(row.app, row.offer),
+        bid=None if row.bid is None else _table(row.app, row.bid),
+        note=row.note,
+        won_gpus=row.won_gpus,
+        lease_seconds=row.lease_seconds,
+        payment=row.payment,
+    )
 
 
-def _offers(connection: Connection, who: Identity, offers: Any) -> list[OfferView]:
-    names = sorted({str(offer["app"]) for offer in offers})
-    mine = set(names)
-    if not who.sees_all:
-        query = select(jobs.c.app).where(jobs.c.app.in_(names[:5000]), jobs.c.tenant == who.tenant).distinct()
-        mine = set(connection.scalars(query))
-    return [
-        OfferView(app=offer["app"], gpus=list(offer["gpus"]), rho=[_finite(value) for value in offer["rho"]])
-        for offer in offers
-        if offer["app"] in mine
-    ]
+def _table(app: str, text: str) -> OfferView:
+    gpus, rho = json.loads(text)
+    return OfferView(app=app, gpus=gpus, rho=[_finite(value) for value in rho])
 
 
 def _finite(value: Any) -> float | None:

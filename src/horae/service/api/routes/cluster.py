@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from anyio import to_thread
@@ -134,9 +135,7 @@ async def list_leases(
         mine = running if who.sees_all else running.where(jobs.c.tenant == who.tenant)
         ordered = mine.where(leases.c.epoch >= (cursor or 0)).order_by(leases.c.epoch, leases.c.job_id)
         rows = list(connection.execute(ordered.limit(limit + 2)).all())
-        page = rows[:limit]
-        if len(rows) > limit and page[-1].epoch == rows[limit].epoch and page[0].epoch != page[-1].epoch:
-            page = [row for row in page if row.epoch != page[-1].epoch]  # jobs that share GPUs stay on one page
+        page = _whole_leases(rows, limit)
         others = [0, 0]
         if not who.sees_all:
             counted = select(func.count(), func.coalesce(func.sum(leases.c.gpus), 0))
@@ -149,6 +148,14 @@ async def list_leases(
         return LeasePage(items=items, other_leases=others[0], other_gpus=others[1], next=later)
 
     return await all_.read(query)
+
+
+def _whole_leases(rows: Sequence[Any], limit: int) -> Sequence[Any]:
+    """The rows of a page. Two jobs that share GPUs have one lease and stay on one page, which has one row more where it
+    would otherwise be empty."""
+    if len(rows) <= limit or rows[limit].epoch != rows[limit - 1].epoch:
+        return rows[:limit]
+    return rows[: limit - 1] or rows[: limit + 1]
 
 
 # Pools and policies

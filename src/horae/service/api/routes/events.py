@@ -68,7 +68,7 @@ async def stream_events(
         since = int(last_event_id)
     if since is None:
         since = await all_.read(last_seq)
-    stream = counted(all_, _stream(all_, who, since, EventFilter(tuple(kind or ()), job)))
+    stream = counted(all_, who, _stream(all_, who, since, EventFilter(tuple(kind or ()), job)))
     return StreamingResponse(stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 

@@ -96,8 +96,8 @@ async def logs(
     start = await to_thread.run_sync(_start, output, offset, tail)
     if follow:
         stream = _follow(all_, job_id, start)
-        return StreamingResponse(counted(all_, stream), media_type="text/plain; charset=utf-8")
-    data = await to_thread.run_sync(output.read, start, TAIL_BYTES_MAX)
+        return StreamingResponse(counted(all_, who, stream), media_type="text/plain; charset=utf-8")
+    start, data = await to_thread.run_sync(output.read_from, start, TAIL_BYTES_MAX)
     headers = {"Horae-Log-Next": str(start + len(data))}
     return Response(data, media_type="text/plain; charset=utf-8", headers=headers)
 

@@ -11,7 +11,7 @@ from pydantic import Discriminator, Tag
 from sqlalchemy import Connection
 
 from horae.model.events import JobCancelled, JobHeld, JobReleased
-from horae.service.api.database import clock
+from horae.service.api.database import LogClock, clock
 from horae.service.api.identity import Identity, identity, require
 from horae.service.api.job_queries import (
     PAGE_MAX,
@@ -30,18 +30,36 @@ from horae.service.api.problems import Refused
 from horae.service.api.services import Services, services
 from horae.service.api.setup_reader import Present
 from horae.service.api.submission_writes import Submission
-from horae.service.api.submissions import Checker, prepare, read_speeds
+from horae.service.api.submissions import Checker, ModelOf, prepare, read_speeds, tenant_of
 from horae.service.job_file import Speeds
 from horae.service.models import BULK_MAX, ENDED, JobSpec, JobView, Page, State, Submitted
 
 router = APIRouter(tags=["jobs"])
+KEY_CHARACTERS_MAX = 300
 JobId = Annotated[str, Path(min_length=1, max_length=300)]
 Who = Annotated[Identity, Depends(identity)]
 All = Annotated[Services, Depends(services)]
 Text = Annotated[str | None, Query(max_length=300)]
 Moment = Annotated[float | None, Query(ge=0, le=1e12, description="Unix time", allow_inf_nan=False)]
+Grace = Annotated[float | None, Query(ge=0, le=3.2e9, description="seconds", allow_inf_nan=False)]
 Limit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 Cursor = Annotated[str | None, Query(max_length=4000, description="`next` of the page before")]
+
+
+async def job_filter(
+    state: Annotated[list[State] | None, Query()] = None,
+    tenant: Text = None,
+    user: Text = None,
+    app: Text = None,
+    name: Text = None,
+    since: Moment = None,
+    until: Moment = None,
+) -> JobFilter:
+    """The parameters by which lists of jobs are filtered."""
+    return JobFilter(state, tenant, user, app, name, since, until)
+
+
+Wanted = Annotated[JobFilter, Depends(job_filter)]
 
 
 def _kind(value: Any) -> str:
@@ -60,32 +78,50 @@ async def submit(
     response: Response,
     who: Who,
     all_: All,
-    idempotency_key: Annotated[str | None, Header(max_length=300)] = None,
+    idempotency_key: Annotated[str | None, Header(max_length=KEY_CHARACTERS_MAX)] = None,
 ) -> Submitted:
     """Submit one job file or a list of them: all are accepted, or none.
 
     With an `Idempotency-Key`, a request that is sent again is answered with the jobs that the first one made.
     """
+    ids = await accept(body, who, all_, idempotency_key)
+    response.headers.update(location(ids))
+    return Submitted(ids=ids)
+
+
+async def accept(body: JobSpec | list[JobSpec], who: Identity, all_: Services, key: str | None) -> list[str]:
+    """The ids of the jobs of a request, once they are durable."""
     require(who, "user", "submitting jobs")
     specs = body if isinstance(body, list) else [body]
     if not 1 <= len(specs) <= BULK_MAX:
         raise Refused(422, f"{len(specs):,} jobs in one request", remedy=f"send 1 to {BULK_MAX:,}")
+    all_.memory["room"].require(len(specs))
     is_small = len(specs) == 1 and not specs[0].array and not specs[0].sweep
     present = all_.present.if_fresh() if is_small and not specs[0].model else None
     if present is not None:  # a thread would take longer than the checks
-        submission = _checked(all_, who, specs, idempotency_key, present, {})
+        submission = _checked(all_, who, specs, key, present, {})
     else:
-        submission = await to_thread.run_sync(_prepared, all_, who, specs, idempotency_key)
-    ids = await all_.write(submission)
-    if len(ids) == 1:
-        response.headers["Location"] = f"/v1/jobs/{ids[0]}"
-    return Submitted(ids=ids)
+        submission = await to_thread.run_sync(_prepared, all_, who, specs, key)
+    return await all_.write(submission)
+
+
+def location(ids: Sequence[str]) -> dict[str, str]:
+    return {"Location": f"/v1/jobs/{ids[0]}"} if len(ids) == 1 else {}
+
+
+def check_submission(all_: Services, who: Identity, specs: Sequence[JobSpec]) -> tuple[Submission, LogClock]:
+    """A submission that is ready to be written, and the clock by which it was checked."""
+    require(who, "user", "submitting jobs")
+    submission = _prepared(all_, who, specs, None)
+    with all_.engine.connect() as connection:
+        return submission, clock(connection)
 
 
 def _prepared(all_: Services, who: Identity, specs: Sequence[JobSpec], key: str | None) -> Submission:
     with all_.engine.connect() as connection:
         present = all_.present.read(connection)
-        speeds = read_speeds(connection, {spec.model for spec in specs if not spec.speed})
+        models = {ModelOf(tenant_of(spec, who), spec.model) for spec in specs if not spec.speed}
+        speeds = read_speeds(connection, models)
     return _checked(all_, who, specs, key, present, speeds)
 
 
@@ -95,14 +131,14 @@ def _checked(
     specs: Sequence[JobSpec],
     key: str | None,
     present: Present,
-    speeds: dict[str, Speeds],
+    speeds: dict[ModelOf, Speeds],
 ) -> Submission:
     known, now = present
     version, checker = all_.memory.get("checker", ("", None))
     if checker is None or version != known.version:
         checker = Checker(known.setup)
         all_.memory["checker"] = known.version, checker
-    groups = prepare(specs, who, checker, now, speeds, all_.context.limits)
+    groups = prepare(specs, who, checker, now, speeds, all_.context)
     return Submission(groups, who, all_.memory["queued"], key, specs)
 
 
@@ -110,19 +146,12 @@ def _checked(
 async def list_jobs(
     who: Who,
     all_: All,
-    state: Annotated[list[State] | None, Query()] = None,
-    tenant: Text = None,
-    user: Text = None,
-    app: Text = None,
-    name: Text = None,
-    since: Moment = None,
-    until: Moment = None,
+    wanted: Wanted,
     sort: Sort = "-number",
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> Page:
     """Jobs, newest first. A page is the same whatever is submitted meanwhile."""
-    wanted = JobFilter(state, tenant, user, app, name, since, until)
     return await job_page(all_, who, wanted, sort, cursor, limit)
 
 
@@ -162,12 +191,16 @@ async def show(job_id: JobId, who: Who, all_: All) -> JobView:
 
 
 @router.delete("/jobs/{job_id}", status_code=202)
-async def cancel(job_id: JobId, who: Who, all_: All) -> JobView:
-    """Cancel a job: it gets SIGTERM, and is killed after its grace. Cancelling twice is no error."""
+async def cancel(job_id: JobId, who: Who, all_: All, grace: Grace = None) -> JobView:
+    """Cancel a job: it gets SIGTERM, and is killed after its grace. Cancelling twice is no error.
+
+    With `grace`, it has at most that many seconds, even if it is being cancelled already; 0 kills it at once.
+    """
     row = await _changeable(all_, who, job_id, "cancelling jobs")
-    if row.state not in ("cancelled", "cancelling"):
+    if row.state != "cancelled" and (row.state != "cancelling" or grace is not None):
         _refuse_ended(row)
-        await all_.send_event(who, JobCancelled(0.0, job_id), "cancel", job_id)
+        detail = "" if grace is None else f"grace {grace:g} s"
+        await all_.send_event(who, JobCancelled(0.0, job_id, grace_seconds=grace), "cancel", job_id, detail)
     return await show(job_id, who, all_)
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, select
 
 from horae.service.api.job_views import ON_GPUS
 from horae.service.api.routes.jobs import All, Who
-from horae.service.store.schema import inbox, jobs, nodes
+from horae.service.store.schema import inbox, jobs, nodes, notices
 
 router = APIRouter(tags=["service"])
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
@@ -52,6 +52,10 @@ def _collect(connection: Connection, told: dict[str, Any]) -> CollectorRegistry:
     oldest, waiting = connection.execute(select(func.min(inbox.c.wall), func.count())).one()
     gauge("inbox_requests", "Requests that the scheduler has not applied").set(waiting)
     gauge("inbox_lag_seconds", "Age of the oldest of them").set(max(0.0, time.time() - oldest) if oldest else 0.0)
+    unsent = select(func.count(), func.max(notices.c.attempts)).where(notices.c.delivered_at.is_(None))
+    count, attempts = connection.execute(unsent).one()
+    gauge("notices_undelivered", "Notices that webhooks have not accepted").set(count)
+    gauge("notices_attempts_max", "Failed attempts of the one that failed most often").set(attempts or 0)
     gauge("scheduler_up", "Whether the scheduler answers").set(bool(told))
     if isinstance(told.get("decision_seconds"), int | float):
         gauge("decision_seconds", "Duration of the last decision").set(told["decision_seconds"])

@@ -15,7 +15,7 @@ from horae.service.api.problems import Refused, no_such
 from horae.service.api.routes.cluster import answered
 from horae.service.api.routes.jobs import All, Who
 from horae.service.models import Done, Reservation, Reservations, TenantChange, TenantView
-from horae.service.store.schema import jobs, tenants
+from horae.service.store.schema import jobs, notices, tenants
 
 router = APIRouter(tags=["tenants"])
 Name = Annotated[str, Path(min_length=1, max_length=200)]
@@ -46,7 +46,10 @@ def _views(connection: Connection, who: Identity, setup: Setup | None) -> list[T
     if setup is not None:
         weights = {tenant: 1.0 for pool in pools for tenant in pool.tenants} | weights | dict(setup.tenant_weights)
     names = sorted({*weights, *counts})
-    return [_view(name, weights.get(name, 1.0), pool_of(pools, name), counts) for name in names if who.sees(name)]
+    views = [_view(name, weights.get(name, 1.0), pool_of(pools, name), counts) for name in names if who.sees(name)]
+    waiting = select(notices.c.tenant, func.count()).where(notices.c.delivered_at.is_(None)).group_by(notices.c.tenant)
+    undelivered = {row[0]: int(row[1]) for row in connection.execute(waiting)}
+    return [each.model_copy(update={"undelivered_notices": undelivered.get(each.name, 0)}) for each in views]
 
 
 def _view(name: str, weight: float, pool: PoolSpec | None, counts: dict[str, list[int]]) -> TenantView:

@@ -1,0 +1,71 @@
+"""A job that takes time but no processor: its steps are pauses of random lengths.
+
+    paced_job.py NAME SEED STEPS A100=4.0 V100=2.0
+
+It starts up, makes STEPS steps at the given mean speed of its GPU type, reports progress, and saves when told to leave.
+Lengths of steps and start-ups are random; SEED changes them, but not their means. The file that LIVE_TIMES names gets
+one line per lease: job, epoch, and when its first step began and its last one ended, in seconds since boot.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import horae_sdk
+
+STARTUP_SECONDS = (1.0, 5.0)  # of every start: uniform between these
+LOAD_SECONDS = 1.0  # to load a checkpoint, on top of that
+JOB_DEVIATION = 0.1  # relative, of the speed of a whole job
+STEP_DEVIATION = 0.3  # relative, of a single step
+REPORT_SECONDS = 2.0
+
+
+def main(name: str, seed: str, steps_total: int, speeds: dict[str, float]) -> None:
+    began_at = _process_start()
+    run = horae_sdk.init(report_seconds=REPORT_SECONDS)
+    done = int((run.checkpoint / "step").read_text()) if run.checkpoint else 0
+    startup = Random(f"start {seed} {name} {run.environment.epoch}").uniform(*STARTUP_SECONDS)
+    _start_up(run, began_at + startup + (LOAD_SECONDS if run.checkpoint else 0.0))
+    step_seconds = _lognormal(Random(f"job {seed} {name}"), JOB_DEVIATION) / speeds[run.environment.gpu_type or ""]
+    random = Random(f"steps {seed} {name} {done}")
+    first_at = at = _now()
+    try:
+        for step, _ in run.steps(range(steps_total), start=done, total=steps_total):
+            # To the end of the step by the clock, so that a slow machine does not make slow steps.
+            at += step_seconds * _lognormal(random, STEP_DEVIATION)
+            time.sleep(max(at - _now(), 0.0))
+            if run.checkpoint_due():
+                (run.checkpoint_dir / "step").write_text(str(step))
+                run.saved(step)
+    finally:
+        with Path(os.environ["LIVE_TIMES"]).open("a") as file:
+            file.write(f"{run.environment.job} {run.environment.epoch} {first_at} {at}\n")
+
+
+def _start_up(run: horae_sdk.Run, until: float) -> None:
+    while not run.leaving and _now() < until:
+        time.sleep(min(0.1, max(until - _now(), 0.0)))
+
+
+def _lognormal(random: Random, deviation: float) -> float:
+    """A factor of mean 1 with this relative deviation, up to its square."""
+    return random.lognormvariate(-(deviation**2) / 2, deviation)
+
+
+def _now() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _process_start() -> float:
+    """When this process was started, on the clock of `_now`: starting Python is a part of the start-up."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    pairs = (word.split("=") for word in sys.argv[4:])
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), {kind: float(speed) for kind, speed in pairs})

@@ -1,0 +1,90 @@
+"""What a fork believes about the future: how long jobs run, and which jobs will come.
+
+A job that says how many steps it takes is believed. The length of any other is drawn from past jobs that are like it
+and ran longer than it has so far: of the same user with as many GPUs, of the same user, with as many GPUs, or of all,
+whichever group is the first with enough of them. Where no group has enough, half of all jobs are assumed to run for as
+long again as they have so far (the length has the tail of a Pareto distribution with exponent 1), and at least
+`SHORTEST_SECONDS`. No job is believed to run beyond its time limit.
+
+The jobs that will come are those of a past stretch of time, drawn at random among stretches that began at the same time
+of day, because people work by day.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from random import Random
+from typing import NamedTuple
+
+from horae.model.jobs import Arrival, Job, Truth
+
+ENOUGH = 10  # past jobs that ran longer, for a group to be used
+SHORTEST_SECONDS = 300.0
+DAY_SECONDS = 86_400.0
+
+
+class PastJob(NamedTuple):
+    """A job that has ended."""
+
+    job: Job  # as it was submitted
+    seconds: float  # that it took in its first shape
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    past: Sequence[PastJob] = field(default=(), repr=False)  # in order of submission
+
+    def truths(self, jobs: Mapping[str, Job], run_seconds: Mapping[str, float], rng: Random) -> dict[str, Truth]:
+        """A draw of the length of every job, given how long it has run."""
+        return {job_id: self.truth(job, run_seconds.get(job_id, 0.0), rng) for job_id, job in jobs.items()}
+
+    def truth(self, job: Job, run_seconds: float, rng: Random) -> Truth:
+        if job.steps_total is not None:
+            return Truth(job.steps_total, job.options)
+        seconds = min(self._length(job, run_seconds, rng), max(job.limit_seconds, run_seconds))
+        return Truth(max(seconds, 1e-3) * job.options[0].steps_per_second, job.options)
+
+    def arrivals(self, now: float, until: float, rng: Random) -> Iterator[Arrival]:
+        """Jobs of past days as if they came again, day by day, each day drawn on its own."""
+        days = int((now - self.past[0].job.submitted_at) // DAY_SECONDS) if self.past else 0
+        begins_at, number = now, 0
+        while days > 0 and begins_at < until:
+            shift = (begins_at - now) + DAY_SECONDS * rng.randint(1, days)
+            first, last = begins_at - shift, begins_at - shift + DAY_SECONDS
+            for each in self.past[bisect_right(self._submitted, first) : bisect_right(self._submitted, last)]:
+                number += 1
+                at = each.job.submitted_at + shift
+                job = replace(each.job, id=f"later-{number}", app="", submitted_at=at, deadline_at=float("inf"))
+                yield Arrival(job, Truth(max(each.seconds, 1e-3) * job.options[0].steps_per_second, job.options))
+            begins_at += DAY_SECONDS
+
+    def _length(self, job: Job, run_seconds: float, rng: Random) -> float:
+        for key in _groups(job):
+            lengths = self._lengths.get(key, ())
+            longer = bisect_right(lengths, run_seconds)
+            if len(lengths) - longer >= ENOUGH:
+                return lengths[rng.randrange(longer, len(lengths))]
+        return max(run_seconds, SHORTEST_SECONDS) / (1.0 - rng.random())
+
+    @cached_property
+    def _lengths(self) -> Mapping[tuple[str, int], list[float]]:
+        """By group: the lengths of its jobs, sorted."""
+        found: dict[tuple[str, int], list[float]] = {}
+        for each in self.past:
+            for key in _groups(each.job):
+                found.setdefault(key, []).append(each.seconds)
+        for lengths in found.values():
+            lengths.sort()
+        return found
+
+    @cached_property
+    def _submitted(self) -> list[float]:
+        return [each.job.submitted_at for each in self.past]
+
+
+def _groups(job: Job) -> tuple[tuple[str, int], ...]:
+    """The groups of a job, the narrowest first; 0 and "" mean any."""
+    return (job.owner, job.gpus), (job.owner, 0), ("", job.gpus), ("", 0)

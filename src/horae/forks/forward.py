@@ -1,0 +1,112 @@
+"""Runs a copy of a scheduler forward: the simulated engine takes over what runs, with believed speeds and lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from horae.driver import Observer, deliver, run
+from horae.engines.simulated import SimulatedEngine
+from horae.model.commands import Start
+from horae.model.events import Ending, Event, JobEnded, JobStarted
+from horae.model.jobs import Arrival, Job, Truth
+from horae.model.plans import Reaction
+from horae.model.shapes import Option
+from horae.model.status import CANCELLING, STARTING, STOPPING
+from horae.scheduler import Scheduler
+
+
+def live_jobs(scheduler: Scheduler) -> dict[str, Job]:
+    """All jobs that have not ended, suspended ones included, with the speeds that are believed now."""
+    found = {
+        job_id: _believed(pool.table.jobs[row], pool.table.speed[row])
+        for job_id, (pool, serial) in scheduler.jobs.live.items()
+        for row in (pool.table.row[serial],)
+    }
+    return found | {job_id: each.job for job_id, each in scheduler.jobs.suspended.items()}
+
+
+def _believed(job: Job, speeds: Iterable[float]) -> Job:
+    """The job with the speeds of the table, which reports may have revised since it was submitted."""
+    revised = [
+        Option(option.shape, float(speed)) for option, speed in zip(job.options, speeds, strict=False) if speed > 0
+    ]
+    if len(revised) != len(job.options) or tuple(revised) == job.options:
+        return job
+    copy = object.__new__(Job)  # without the checks that the job has passed
+    for name in Job.__slots__:
+        object.__setattr__(copy, name, getattr(job, name))
+    object.__setattr__(copy, "options", tuple(revised))
+    return copy
+
+
+def run_forward(
+    scheduler: Scheduler,
+    truths: Mapping[str, Truth],
+    arrivals: Iterable[Arrival] = (),
+    observers: Sequence[Observer] = (),
+    enough: Callable[[], bool] = lambda: False,
+) -> None:
+    """Runs until nothing is left to happen, or `enough` returns true. The scheduler is changed: give it a copy.
+
+    `truths` has the length and the speeds of every live job; `arrivals` are the jobs that come later, in order.
+    """
+    engine = SimulatedEngine(scheduler.setup.cluster, arrivals, sharing=scheduler.setup.sharing)
+    events = _take_over(scheduler, engine, truths)
+    deliver(scheduler, engine, events, tuple(observers))
+    run(scheduler, engine, observers, enough=enough)
+
+
+def _take_over(scheduler: Scheduler, engine: SimulatedEngine, truths: Mapping[str, Truth]) -> list[Event]:
+    """Gives the engine what runs now; returns what it would report of commands that are on their way."""
+    now = engine.now = scheduler.now
+    jobs = live_jobs(scheduler)
+    for job_id, job in jobs.items():
+        engine.expect(Arrival(job, truths[job_id]))
+    events: list[Event] = []
+    for job_id, job in jobs.items():
+        found = scheduler.jobs.on_gpus(job_id)
+        if found is None:
+            continue
+        pool, serial = found
+        table, row = pool.table, pool.table.row[serial]
+        lease = scheduler.leases.by_epoch[int(table.epoch[row])]
+        steps = float(table.view(now).steps_done[row])
+        partner = next((scheduler.jobs.id_of[other] for other in lease.bundle if other != serial), "")
+        engine.take_over(
+            Arrival(job, truths[job_id]), lease.epoch, scheduler.ledger.names(lease.gpus), lease.shape, steps,
+            max(float(table.productive_at[row]), now), partner, float(table.pace[row]),
+            scheduler.ledger.cell_levels(lease.gpus),
+        )  # fmt: skip
+        status = int(table.status[row])
+        if status == STARTING:
+            events.append(JobStarted(now, job_id, lease.epoch))
+        elif status in (STOPPING, CANCELLING):
+            events.append(engine.leave(job_id))
+    return events
+
+
+@dataclass
+class Watch:
+    """An observer that notes what happens to jobs."""
+
+    started: dict[str, float] = field(default_factory=dict)  # the first start of each
+    ended: dict[str, float] = field(default_factory=dict)
+    shapes: dict[str, str] = field(default_factory=dict)  # the first that each gets
+
+    def reacted(self, event: Event, reaction: Reaction) -> None:
+        for command in reaction.commands:
+            if isinstance(command, Start):
+                for job_id in command.job_ids:
+                    self.shapes.setdefault(job_id, str(command.shape))
+        if isinstance(event, JobStarted):
+            self.started.setdefault(event.job_id, event.at)
+        elif isinstance(event, JobEnded) and event.ending in (Ending.FINISHED, Ending.FAILED):
+            self.ended[event.job_id] = event.at
+
+    def starts_at(self, job_id: str) -> float:
+        return self.started.get(job_id, inf)
+
+    def ends_at(self, job_id: str) -> float:
+        return self.ended.get(job_id, inf)
