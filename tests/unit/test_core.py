@@ -383,6 +383,16 @@ def test_the_time_until_a_start_is_confirmed_is_not_charged() -> None:
     assert tell(scheduler, Tick(15.0)) == [Stop(0, "a", 0.0)]
 
 
+def test_a_lease_of_a_round_that_was_a_moment_late_is_contested_at_the_next_boundary() -> None:
+    scheduler = Scheduler(lab("themis", Cadence.ROUNDS, options={"lease_seconds": 10.0}))
+    tell(scheduler, *(JobSubmitted(3.0, job(name, gpus=8, level="cluster", at=3.0)) for name in "ab"))
+    (start,) = [each for each in tell(scheduler, Tick(10.02)) if isinstance(each, Start)]
+    assert start.lease_until == pytest.approx(20.0)
+    tell(scheduler, JobStarted(10.05, start.job_ids[0], start.epoch))
+    assert scheduler.next_wakeup_at == 20.0
+    assert [type(each) for each in tell(scheduler, Tick(20.01))] == [Stop]
+
+
 def test_short_rounds_late_in_a_long_run_still_move_on() -> None:
     spec = PoolSpec("all", round_seconds=0.1)
     assert spec.boundary_after(2446096.4) > 2446096.4

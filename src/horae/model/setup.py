@@ -12,6 +12,9 @@ from horae.model.errors import InputError
 from horae.model.jobs import Job
 from horae.model.speeds import Sharing
 
+LATE_SHARE = 0.02  # of a round: how late it may be and still count as begun at its boundary
+ROUNDING_SECONDS = 1e-6
+
 
 class Cadence(Enum):
     EVENTS = "events"  # after every event
@@ -72,6 +75,17 @@ class PoolSpec:
     def boundary(self, at: float) -> float:
         """The first round boundary at or after this time; within rounding error counts as on it."""
         return inf if at == inf else ceil(at / self.round_seconds - 1e-9) * self.round_seconds
+
+    def lateness(self, at: float) -> float:
+        """By how much a round that is decided at this time is late; 0 between rounds.
+
+        On a real cluster a round begins moments after its boundary. Times that it sets count from the boundary: a lease
+        that ended a moment after the next one would last a whole round longer.
+        """
+        if self.cadence is Cadence.EVENTS:
+            return 0.0
+        late_seconds = at - floor(at / self.round_seconds) * self.round_seconds
+        return late_seconds if ROUNDING_SECONDS < late_seconds <= LATE_SHARE * self.round_seconds else 0.0
 
     def boundary_after(self, at: float) -> float:
         number = floor(at / self.round_seconds + 1e-9) + 1

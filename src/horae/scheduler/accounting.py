@@ -49,10 +49,10 @@ def _begin(pool: Pool, row: int, at: float, lease_seconds: float, starting_secon
     restarting_seconds = max(resuming_seconds + job.restart_seconds, starting_seconds)
     protected_seconds = max(job.min_runtime_seconds, restarting_seconds)
     table.protected_until[row] = at + protected_seconds
-    table.lease_until[row] = at + lease_seconds
+    table.lease_until[row] = at - pool.spec.lateness(at) + lease_seconds
     if lease_seconds:
         # It may begin after the decision that granted it, whose wake-up does not account for it.
-        pool.look_at(at + lease_seconds)
+        pool.look_at(float(table.lease_until[row]))
 
 
 def confirm(pool: Pool, serial: int, at: float, now: float) -> bool:

@@ -77,7 +77,7 @@ class Leases:
         rows = [table.row[serial] for serial in placement.bundle]
         each = [(table.ids[row], float(table.steps_base[row]), table.has_run(row)) for row in rows]
         job_ids, steps_done, resumes = zip(*each, strict=True)
-        gpus, lease_until = self._ledger.names(placement.gpus), now + placement.lease_seconds
+        gpus, lease_until = self._ledger.names(placement.gpus), now - pool.spec.lateness(now) + placement.lease_seconds
         cells = self._ledger.cell_levels(placement.gpus)
         self._outbox.send(Start(epoch, job_ids, gpus, placement.shape, steps_done, resumes, lease_until, cells), now)
 
@@ -98,10 +98,10 @@ class Leases:
 
     def extend(self, pool: Pool, serial: int, seconds: float, now: float) -> None:
         row = pool.table.row[serial]
-        pool.table.lease_until[row] = now + seconds
+        until = pool.table.lease_until[row] = now - pool.spec.lateness(now) + seconds
         epoch = int(pool.table.epoch[row])
         if serial == self.by_epoch[epoch].bundle[0]:
-            self._outbox.commands.append(Extend(epoch, now + seconds))
+            self._outbox.commands.append(Extend(epoch, until))
 
     def leaving(self, pool: Pool) -> frozenset[int]:
         """Leases of this pool whose jobs were all told to leave, and are not late."""

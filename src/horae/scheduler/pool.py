@@ -425,8 +425,8 @@ class Pool:
             next_look_at = now + self.spec.round_seconds
             self.wake_at = next_look_at if stands_until <= next_look_at else min(stands_until, contest_at)
         else:
-            # A microsecond early is harmless; a round late is not.
-            changes_at = self.spec.boundary(min(stands_until, contest_at) - 1e-6)
+            # A moment early is harmless; a round late is not.
+            changes_at = self.spec.boundary(min(stands_until, contest_at) - 1e-6 - self.spec.lateness(now))
             self.wake_at = max(changes_at, self.spec.boundary_after(now))
         if self.is_at_rest:
             self.wake_at = inf

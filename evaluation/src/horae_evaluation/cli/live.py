@@ -7,6 +7,9 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated
 
@@ -16,25 +19,26 @@ from rich.table import Table
 from horae.cli.output import Output, OutputFormat, console, right
 from horae.model.errors import InputError
 from horae_evaluation.live.comparison import SIMULATIONS, TOLERANCE, Comparison, compare
-from horae_evaluation.live.service_run import Tell, run_service
+from horae_evaluation.live.service_run import ServiceRun, run_service
 from horae_evaluation.live.workload import POLICIES, cluster_file, draw_jobs
 
 
 def live_command(
     policy: Annotated[list[str], typer.Option(help="tiresias, max-min or themis; again for more.")] = list(POLICIES),  # noqa: B006
     jobs: Annotated[int, typer.Option(min=1, help="How many jobs are run.")] = 60,
-    seed: Annotated[int, typer.Option(min=0, help="Of the jobs, their start-up times and their speeds.")] = 0,
+    runs: Annotated[int, typer.Option(min=1, max=20, help="Real runs of the same jobs, all at the same time.")] = 4,
+    seed: Annotated[int, typer.Option(min=0, help="Of the jobs; each run draws its own speeds.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Write all results, job by job, into this JSON file.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Tell nothing on the way.")] = False,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Real jobs on emulated GPUs, preempted and resumed, beside the same trace in the simulator, which knows means."""
+    """Real jobs on emulated GPUs, preempted and resumed, beside the same jobs in the simulator."""
     for name in policy:
         if name not in POLICIES:
             raise InputError(f"is {name!r}", field="--policy", remedy=f"use {', '.join(POLICIES)}")
     if out is not None and not out.absolute().parent.is_dir():
         raise InputError(f"{out} cannot be written", field="--out", remedy="name a file in a folder that exists")
-    found = [_run(name, jobs, seed, _teller(name, quiet=quiet)) for name in policy]
+    found = [_run(name, jobs, runs, seed, quiet=quiet) for name in policy]
     plain = {"seed": seed, "results": [each.plain() for each in found]}
     if out is not None:
         out.write_text(json.dumps(plain, indent=2) + "\n")
@@ -46,31 +50,36 @@ def live_command(
         raise typer.Exit(1)
 
 
-def _run(policy: str, jobs: int, seed: int, tell: Tell) -> Comparison:
-    with tempfile.TemporaryDirectory(prefix="horae-live-") as folder:
-        run = run_service(cluster_file(policy), draw_jobs(jobs, seed), seed, Path(folder), tell)
-    return compare(policy, run)
+def _run(policy: str, jobs: int, runs: int, seed: int, *, quiet: bool) -> Comparison:
+    """The jobs spend their time sleeping, so that several services run beside each other on few processors."""
+    with ProcessPoolExecutor(runs, get_context("spawn")) as pool:
+        tasks = [pool.submit(_run_once, policy, jobs, seed, seed + number, quiet=quiet) for number in range(runs)]
+        return compare(policy, [task.result() for task in tasks])
 
 
-def _teller(policy: str, *, quiet: bool) -> Tell:
+def _run_once(policy: str, jobs: int, seed: int, noise: int, *, quiet: bool) -> ServiceRun:
     def tell(text: str) -> None:
         if not quiet:
             load = os.getloadavg()[0]
-            print(f"{policy}: {text}; load {load:.1f}", file=sys.stderr, flush=True)
+            print(f"{policy}, run {noise}: {text}; load {load:.1f}", file=sys.stderr, flush=True)
 
-    return tell
+    with tempfile.TemporaryDirectory(prefix="horae-live-") as folder:
+        return run_service(cluster_file(policy), draw_jobs(jobs, seed), noise, Path(folder), tell)
 
 
 def _print(found: Sequence[Comparison]) -> None:
-    headings = ("jobs", "mean completion (s)", "simulated", "", "difference", "90% of jobs within")
+    headings = ("runs", "jobs", "mean completion (s)", "", "simulated", "", "difference", "90% of jobs within")
     more = ("preemptions", "simulated", "makespan (s)", "simulated")
     table = Table("policy", *right(*headings, *more), "")
     for each in found:
         table.add_row(
             each.policy,
             str(len(each.real)),
-            *(f"{seconds:,.1f}" for seconds in each.completion_mean_seconds),
-            f"± {each.completion_deviation:.1%}",
+            str(len(each.real[0])),
+            *chain.from_iterable(
+                (f"{seconds:,.1f}", f"± {deviation:.1%}")
+                for seconds, deviation in zip(each.completion_mean_seconds, each.completion_deviation, strict=True)
+            ),
             f"{each.completion_difference:+.1%}",
             f"{each.job_error_p90:.0%}",
             *(f"{count:.0f}" for count in each.preemptions),
@@ -78,7 +87,7 @@ def _print(found: Sequence[Comparison]) -> None:
             f"within {TOLERANCE:.0%}" if each.holds else "DIFFERS",
         )
     console().print(table)
-    print(f"Simulated: the mean of {SIMULATIONS} simulations, ± their standard deviation.")
+    print(f"Simulated: the mean of {SIMULATIONS} simulations. ±: the standard deviation between runs of either kind.")
     for each in found:
         means = each.overheads
         print(

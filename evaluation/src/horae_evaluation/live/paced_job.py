@@ -30,13 +30,13 @@ def main(name: str, seed: str, steps_total: int, speeds: dict[str, float]) -> No
     done = int((run.checkpoint / "step").read_text()) if run.checkpoint else 0
     startup = Random(f"start {seed} {name} {run.environment.epoch}").uniform(*STARTUP_SECONDS)
     _start_up(run, began_at + startup + (LOAD_SECONDS if run.checkpoint else 0.0))
-    step_seconds = _lognormal(Random(f"job {seed} {name}"), JOB_DEVIATION) / speeds[run.environment.gpu_type or ""]
+    step_seconds = lognormal(Random(f"job {seed} {name}"), JOB_DEVIATION) / speeds[run.environment.gpu_type or ""]
     random = Random(f"steps {seed} {name} {done}")
     first_at = at = _now()
     try:
         for step, _ in run.steps(range(steps_total), start=done, total=steps_total):
             # To the end of the step by the clock, so that a slow machine does not make slow steps.
-            at += step_seconds * _lognormal(random, STEP_DEVIATION)
+            at += step_seconds * lognormal(random, STEP_DEVIATION)
             time.sleep(max(at - _now(), 0.0))
             if run.checkpoint_due():
                 (run.checkpoint_dir / "step").write_text(str(step))
@@ -51,7 +51,7 @@ def _start_up(run: horae_sdk.Run, until: float) -> None:
         time.sleep(min(0.1, max(until - _now(), 0.0)))
 
 
-def _lognormal(random: Random, deviation: float) -> float:
+def lognormal(random: Random, deviation: float) -> float:
     """A factor of mean 1 with this relative deviation, up to its square."""
     return random.lognormvariate(-(deviation**2) / 2, deviation)
 

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,10 @@ class Overheads:
     resume_seconds: float  # likewise from a later start
     leaving_seconds: float  # from the last step to the end, of leases that were stopped
     closing_seconds: float  # likewise of leases that finished
+
+    @classmethod
+    def mean(cls, found: Sequence[Overheads]) -> Overheads:
+        return cls(*map(_mean, zip(*map(astuple, found), strict=True)))
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from horae_evaluation.live.paced_job import LOAD_SECONDS, STARTUP_SECONDS
 PROGRAM = Path(__file__).with_name("paced_job.py")
 RESTART_SECONDS = sum(STARTUP_SECONDS) / 2 + LOAD_SECONDS  # as the scheduler assumes it
 ROUND_SECONDS = 10.0
-# By policy: its options at this scale, where jobs take half a minute rather than hours.
+# By policy: its options at this scale, where jobs take half a minute rather than hours. The limits of tiresias are not
+# multiples of a round: a simulated job would reach them exactly at a boundary, and a real one a moment later.
 POLICIES: Mapping[str, str] = {
-    "tiresias": "{tiresias: {limits: [30, 90]}}",
+    "tiresias": "{tiresias: {limits: [25, 85]}}",
     "max-min": "max-min",
     "themis": f"{{themis: {{lease_seconds: {ROUND_SECONDS:g}}}}}",
 }
@@ -34,7 +35,8 @@ spare:
   round_seconds: {round_seconds}
   rules: {{turn_rounds: 2, restart_share_max: 0.2}}
 """
-ARRIVAL_SECONDS = 4.5  # between two jobs, on average
+# Between two jobs, on average. At 4.5 s the queue grows all the time, and the mean depends on chance most of all.
+ARRIVAL_SECONDS = 7.5
 WORK_SECONDS = (6.0, 16.0, 50.0)  # on A100s: least, mean of what is drawn, most
 GANGS = (1, 1, 1, 1, 1, 1, 2, 2, 2, 4)
 # Steps per second by GPU type.
