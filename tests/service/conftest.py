@@ -6,11 +6,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patience import HANG_SECONDS
 from postgres import Server, server
 from sqlalchemy import Engine
 
+from horae.cli.live import completion
+from horae.service.store import postgresql
 from horae.service.store.database import open_database, sqlite_url
 from horae.service.store.migrate import migrate
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may give a test no processor for seconds: limits within this process only turn a hang into a
+    failure. Services in processes of their own keep the limits of the product."""
+    monkeypatch.setattr(postgresql, "IDLE_SECONDS", HANG_SECONDS)
+    monkeypatch.setattr(completion, "LIMIT_SECONDS", HANG_SECONDS)
 
 
 @pytest.fixture(scope="session")

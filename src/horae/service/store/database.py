@@ -115,6 +115,7 @@ def _typed(error: DBAPIError) -> HoraeError | DBAPIError:
     ):
         return StoreFull(f"the disk of the store is full: {brief(text)}")
     is_broken = isinstance(error, OperationalError) and not isinstance(error.orig, sqlite3.Error)
+    is_broken |= "IdleInTransaction" in type(error.orig).__name__  # this process got no processor for seconds
     if is_broken or error.connection_invalidated or any(words in text for words in _BLOCKED):
         return StoreUnavailable(brief(text))
     return error

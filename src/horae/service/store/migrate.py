@@ -8,7 +8,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, text
 
 from horae.model.errors import InputError
 from horae.service.store.database import writing
@@ -33,6 +33,8 @@ def migrate(engine: Engine, *, at_once: bool = True) -> bool:
             return True
         if found is not None and not at_once and not end_expired_term(connection):
             return False
+        if connection.dialect.name == "postgresql":  # no leader waits for these locks
+            connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         command.upgrade(config, "head")
         return True
 

@@ -15,7 +15,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 CONNECT_SECONDS = 5
 ANSWER_SECONDS = 10.0  # for one statement
 _KEEPALIVE = {"keepalives_idle": 3, "keepalives_interval": 1, "keepalives_count": 5}
-_IDLE_SECONDS = 2.0  # a leader that is stopped in mid-transaction must not keep the standby waiting for its locks
+IDLE_SECONDS = 2.0  # a leader that is stopped in mid-transaction must not keep the standby waiting for its locks
 _LOCK_SECONDS = 5.0
 
 
@@ -34,7 +34,7 @@ def open_postgresql(url: URL, answer_seconds: float = ANSWER_SECONDS) -> Engine:
     @event.listens_for(engine, "connect")
     def set_timeouts(connection: Any, _record: Any) -> None:
         limits = {
-            "idle_in_transaction_session_timeout": _IDLE_SECONDS,
+            "idle_in_transaction_session_timeout": IDLE_SECONDS,
             "lock_timeout": min(_LOCK_SECONDS, answer_seconds),
             "statement_timeout": answer_seconds,
         }
