@@ -108,7 +108,10 @@ def load(
     port: int, token: str, jobs_per_request: int, seconds: float, *, requests_max: int = sys.maxsize,
     on_idle: Callable[[], object] = lambda: None,
 ) -> Answers:  # fmt: skip
-    """Each of eight connections sends a request as soon as the one before is answered."""
+    """Each of eight connections sends a request as soon as the one before is answered, up to so many in all.
+
+    Requests that are under way when the time is over are left: a service may drop those of clients that have gone.
+    """
     request = _request("POST", "/v1/jobs", token, JOB if jobs_per_request == 1 else [JOB] * jobs_per_request)
     selector, latencies = selectors.DefaultSelector(), list[float]()
     began = looked_at = time.perf_counter()
@@ -126,7 +129,8 @@ def load(
             now = time.perf_counter()
             latencies.append(now - sent[0])
             sent[:] = now, b""
-            connection.sendall(request)
+            if len(latencies) + CONNECTIONS <= requests_max:
+                connection.sendall(request)
         if time.perf_counter() > looked_at + 0.25:
             looked_at = time.perf_counter()
             on_idle()
@@ -187,7 +191,7 @@ def _with_rounds(config: ServiceConfig) -> ServiceConfig:
 
 
 def _fill(submit: Callable[..., Answers], config: ServiceConfig) -> None:
-    submit(100, HANGS_SECONDS, requests_max=(RUNNING + QUEUED) // 100 - CONNECTIONS)
+    submit(100, HANGS_SECONDS, requests_max=(RUNNING + QUEUED) // 100)
     _until(lambda: _status(config.state)["live_jobs"] >= RUNNING + QUEUED)
     time.sleep(2 * ROUND_SECONDS)
 

@@ -33,13 +33,27 @@ class Fuse:
         self.left -= self.left > 0
 
 
-def crashing_database(fuse: Fuse, path: Path) -> Engine:
-    engine = open_database(sqlite_url(path))
-    event.listen(engine, "connect", _without_waiting_for_the_disk)
-    migrate(engine)
-    event.listen(engine, "before_cursor_execute", fuse.step)
-    event.listen(engine, "commit", fuse.step)
-    return engine
+class CrashingStore:
+    """One file for many histories: the empty tables and the text of the statements, which cost most, are made once."""
+
+    def __init__(self, path: Path) -> None:
+        self.fuse = Fuse()
+        self._path = path
+        self._engine = open_database(sqlite_url(path))
+        event.listen(self._engine, "connect", _without_waiting_for_the_disk)
+        migrate(self._engine)
+        event.listen(self._engine, "before_cursor_execute", self.fuse.step)
+        event.listen(self._engine, "commit", self.fuse.step)
+        self._engine.dispose()  # the last connection moves what is in the write-ahead log into the file
+        self._empty = path.read_bytes()
+
+    def empty(self) -> Engine:
+        """The database without a row."""
+        self._engine.dispose()
+        for suffix in ("-wal", "-shm"):
+            Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+        self._path.write_bytes(self._empty)
+        return self._engine
 
 
 def _without_waiting_for_the_disk(connection: sqlite3.Connection, _: object) -> None:

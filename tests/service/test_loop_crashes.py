@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 from builders import cluster
-from crashing_loop import CrashingEngine, Fuse, crashing, crashing_database
+from crashing_loop import CrashingEngine, CrashingStore, crashing
 from live_world import LiveEngine, World, cancel, start_loop, states, submit
 from profiles import NIGHTLY
 from sqlalchemy import Engine, select
@@ -39,9 +39,9 @@ SETUPS = {
 }
 
 
-def one_history(seed: int, folder: Path) -> None:
-    random, fuse = Random(seed), Fuse()
-    database, engine = crashing_database(fuse, folder / f"{seed}.db"), CrashingEngine(World())
+def one_history(seed: int, store: CrashingStore, folder: Path) -> None:
+    random, fuse = Random(seed), store.fuse
+    database, engine = store.empty(), CrashingEngine(World())
     engine.fuse = fuse
     pools = SETUPS[random.choice(list(SETUPS))]
     setup = Setup(cluster(2, 4, "A100"), pools, acknowledge_seconds=5.0, retention_seconds=60.0)
@@ -120,9 +120,10 @@ def _check(database: Engine, accepted: list[str]) -> None:
 
 @pytest.mark.parametrize("start", range(0, HISTORIES, 20))
 def test_nothing_that_was_answered_is_lost(start: int, tmp_path: Path) -> None:
+    store = CrashingStore(tmp_path / "store.db")
     for number in range(start, min(start + 20, HISTORIES)):
         try:
-            one_history(1_000_003 * SEED + number, tmp_path)
+            one_history(1_000_003 * SEED + number, store, tmp_path)
         except BaseException as error:
             error.add_note(f"history {number} of seed {SEED}")
             raise

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 from builders import cluster
-from crashing_loop import CrashingEngine, Fuse, crashing, crashing_database
+from crashing_loop import CrashingEngine, CrashingStore, crashing
 from live_world import LiveEngine, World, cancel, run_until_quiet, start_loop, states, submit
 from sqlalchemy import Engine, select
 
@@ -139,10 +139,10 @@ def test_a_trial_that_is_retried_is_waited_for(database: Engine, tmp_path: Path)
 # Crashes
 
 
-def one_history(seed: int, folder: Path) -> None:
+def one_history(seed: int, store: CrashingStore, folder: Path) -> None:
     """Trials report a loss of their own, whatever happens to them and to the loop."""
-    random, fuse = Random(seed), Fuse()
-    database, engine = crashing_database(fuse, folder / f"{seed}.db"), CrashingEngine(World())
+    random, fuse = Random(seed), store.fuse
+    database, engine = store.empty(), CrashingEngine(World())
     engine.fuse = fuse
     may_fail = random.random() < 0.3
     stop, count = random.choice(["successive-halving", "hyperband"]), random.randint(1, 9)
@@ -217,9 +217,10 @@ def _check(database: Engine, losses: dict[str, float], method: Method, *, may_fa
 
 @pytest.mark.parametrize("start", range(0, HISTORIES, 6))
 def test_crashes_of_the_loop_change_nothing_in_what_a_search_decides(start: int, tmp_path: Path) -> None:
+    store = CrashingStore(tmp_path / "store.db")
     for number in range(start, min(start + 6, HISTORIES)):
         try:
-            one_history(1_000_003 * SEED + number, tmp_path)
+            one_history(1_000_003 * SEED + number, store, tmp_path)
         except BaseException as error:
             error.add_note(f"history {number} of seed {SEED}")
             raise
