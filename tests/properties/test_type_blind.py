@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
@@ -15,8 +15,11 @@ from horae.model.arrays import Floats
 from horae.policies.finish_time_fairness import FinishTimeFairness
 from horae.policies.makespan import Makespan
 from horae.policies.max_min import MaxMin
-from horae.solvers.classes import collapse
-from horae.solvers.levels.objectives import water_filling
+from horae.solvers.classes import Classes, collapse
+from horae.solvers.levels.objectives import ClassProgress, finish_time_fairness, isolated_speed, water_filling
+from horae.solvers.levels.solve import reach_level
+from horae.solvers.levels.targets import LevelTarget
+from horae.solvers.levels.types_alike import are_types_alike, fill_alike
 from horae.solvers.type_blind import spread_evenly
 
 atoms: Any = cp
@@ -52,6 +55,55 @@ def test_gpus_that_the_worst_ratio_leaves_over_are_divided_among_all_jobs() -> N
     )
     total = by_type(instance, FinishTimeFairness(aware=False)).sum(axis=1)
     assert total == pytest.approx([1.0, *[3 / others] * others], rel=1e-6)
+
+
+class Late(NamedTuple):
+    classes: Classes
+    progress: ClassProgress
+
+
+@st.composite
+def late_pools(draw: st.DrawFn) -> Late:
+    """Jobs of any age, most of them different, to which all types are alike; few GPUs for them, or enough for all."""
+    types, jobs = draw(st.integers(1, 4)), draw(st.integers(1, 12))
+    speed = draw(st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=jobs, max_size=jobs))
+    gang = draw(st.lists(st.sampled_from([1, 2, 4]), min_size=jobs, max_size=jobs))
+    gpus = draw(st.lists(st.integers(4, 12), min_size=types, max_size=types))
+    lengths = st.lists(st.one_of(st.just(1000.0), st.floats(1.0, 1e6)), min_size=jobs, max_size=jobs)
+    age, left, isolated = (np.array(draw(lengths)) for _ in range(3))
+    view = Instance(np.array(speed)[:, None] * np.ones(types), gang, [1.0] * jobs, gpus).view()
+    classes = collapse(view, view.jobs.speed, np.column_stack([age, left, isolated]))
+    return Late(classes, ClassProgress(*(each[classes.first] for each in (age, left, isolated))))
+
+
+@given(late_pools())
+def test_types_that_are_alike_give_the_answer_of_the_general_method(pool: Late) -> None:
+    classes, progress = pool
+    alone = isolated_speed(classes)
+    total = progress.isolated_seconds + progress.steps_left / alone
+    wish = LevelTarget(
+        classes.served, total / progress.steps_left, progress.age_seconds / progress.steps_left, inverse=True
+    )
+    assert are_types_alike(classes, wish.rising)
+    found, general = fill_alike(classes, wish), reach_level("finish-time fairness", classes, wish, fill=True)
+    assert found.fraction.sum(axis=1) == pytest.approx(general.fraction.sum(axis=1), rel=1e-7, abs=1e-9)
+    assert (found.value, found.bound) == pytest.approx((general.value, general.bound), rel=1e-9)
+    assert found.value == pytest.approx(found.bound, rel=1e-12)
+    assert found.prices == pytest.approx(general.prices, rel=1e-6, abs=1e-12)
+    taken = found.fraction * classes.gpus * classes.jobs[:, None]
+    used = np.bincount(classes.accelerator.ravel(), taken.ravel(), minlength=len(classes.capacity))
+    assert (used <= classes.capacity * (1 + 1e-12)).all()
+    assert finish_time_fairness(classes, progress, alone, fill=True).fraction == pytest.approx(found.fraction)
+
+
+def test_types_are_not_alike_if_one_job_cannot_use_one_of_them_or_has_no_known_length() -> None:
+    view = Instance(np.array([[1.0, 1.0], [1.0, 0.0]]), [1, 1], [1.0] * 2, [2, 2]).view()
+    classes = collapse(view, view.jobs.speed)
+    assert not are_types_alike(classes, classes.served)
+    view = Instance(np.array([[1.0, 1.0], [2.0, 2.0]]), [1, 1], [1.0] * 2, [2, 2]).view()
+    classes = collapse(view, view.jobs.speed)
+    assert are_types_alike(classes, classes.served)
+    assert not are_types_alike(classes, np.array([True, False]))
 
 
 @st.composite

@@ -31,10 +31,7 @@ def spread_evenly(classes: Classes, fraction: Floats) -> Floats:
     gang), where only full types have a price. The prices minimise a convex function of as many variables as there are
     types, by Newton's method.
     """
-    part = np.where(classes.choice, classes.capacity[classes.accelerator], 0.0)
-    for number in range(len(classes.capacity)):  # several shapes of one type divide its part
-        here = classes.choice & (classes.accelerator == number)
-        part /= np.where(here, np.maximum(here.sum(axis=1, keepdims=True), 1), 1)
+    part = even_weights(classes)
     wanted = fraction.sum(axis=1)
     market = _Market(classes, part, wanted, classes.capacity * (1 + _SLACK))
     price = np.zeros(len(classes.capacity))
@@ -48,6 +45,15 @@ def spread_evenly(classes: Classes, fraction: Floats) -> Floats:
     if excess > _EXACT:
         return fraction
     return even / (1 + max(excess, 0.0))
+
+
+def even_weights(classes: Classes) -> Floats:
+    """By class and option: its weight, the GPUs of the type; several shapes of one type divide them."""
+    part = np.where(classes.choice, classes.capacity[classes.accelerator], 0.0)
+    for number in range(len(classes.capacity)):
+        here = classes.choice & (classes.accelerator == number)
+        part /= np.where(here, np.maximum(here.sum(axis=1, keepdims=True), 1), 1)
+    return part
 
 
 class _Market(NamedTuple):

@@ -16,6 +16,7 @@ from horae.model.arrays import Bools, Floats
 from horae.solvers.classes import Classes
 from horae.solvers.levels.solve import reach_level
 from horae.solvers.levels.targets import LevelTarget, has_work
+from horae.solvers.levels.types_alike import are_types_alike, fill_alike
 from horae.solvers.solution import Answer
 
 _PROBLEM = "max-min fairness"
@@ -99,6 +100,8 @@ def finish_time_fairness(classes: Classes, progress: ClassProgress, alone: Float
     left = np.where(rising, progress.steps_left, 1.0)
     total = progress.isolated_seconds + left / np.where(rising, alone, 1.0)
     wish = LevelTarget(rising, total / left, progress.age_seconds / left, inverse=True)
+    if fill and are_types_alike(classes, rising):
+        return fill_alike(classes, wish)
     gain = classes.speed / np.where(alone > 0, alone, 1.0)[:, None]
     return reach_level("finish-time fairness", classes, wish, fill=fill, gain=gain)
 
