@@ -36,6 +36,7 @@ from horae.service.api.services import Services
 from horae.service.api.setup_reader import PresentReader, SetupReader
 from horae.service.api.webhooks import Webhooks
 from horae.service.api.writer import Writer
+from horae.service.dashboard.routes import mount
 from horae.service.models import Problem
 from horae.service.store.database import open_database
 
@@ -88,6 +89,7 @@ def create_app(context: Context) -> FastAPI:
         app.include_router(resource.router, prefix="/v1")
     app.include_router(health.probes)
     app.include_router(metrics.router)
+    mount(app)
     describe = app.openapi
     app.openapi = lambda: add_examples(describe())  # type: ignore[method-assign]
     return app
