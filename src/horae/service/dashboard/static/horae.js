@@ -232,5 +232,15 @@ export function clock(unix, withSeconds = true) {
 export const moment = (unix) =>
   isNone(unix) ? NONE : element("time", { datetime: new Date(1000 * unix).toISOString() }, clock(unix));
 
-/** A colour variable of the present theme. */
-export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const colours = new Map();
+for (const target of [document, matchMedia("(prefers-color-scheme: dark)")]) {
+  target.addEventListener(target === document ? "horae-theme" : "change", () => colours.clear());
+}
+
+/** A colour variable of the present theme, for a canvas. */
+export function colour(name) {
+  if (!colours.has(name)) {
+    colours.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
+  }
+  return colours.get(name);
+}
