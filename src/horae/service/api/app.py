@@ -24,6 +24,7 @@ from horae.service.api.routes import (
     cluster,
     events,
     futures,
+    gpu_map,
     health,
     job_details,
     jobs,
@@ -36,6 +37,7 @@ from horae.service.api.services import Services
 from horae.service.api.setup_reader import PresentReader, SetupReader
 from horae.service.api.webhooks import Webhooks
 from horae.service.api.writer import Writer
+from horae.service.dashboard.routes import mount
 from horae.service.models import Problem
 from horae.service.store.database import open_database
 
@@ -78,6 +80,7 @@ def create_app(context: Context) -> FastAPI:
         terminals,
         progress,
         cluster,
+        gpu_map,
         tenants,
         auctions,
         events,
@@ -88,6 +91,7 @@ def create_app(context: Context) -> FastAPI:
         app.include_router(resource.router, prefix="/v1")
     app.include_router(health.probes)
     app.include_router(metrics.router)
+    mount(app)
     describe = app.openapi
     app.openapi = lambda: add_examples(describe())  # type: ignore[method-assign]
     return app

@@ -25,6 +25,14 @@ _APP = {
 _HOLDER = {"job_id": "12", "gpus": 4, "since": _AT, "ends_at": _AT + 7200}
 _EVENT = {"seq": 81, "at": _AT, "kind": "JobStarted", "job_id": "17", "tenant": "nlp", "text": "job 17 started"}
 _OFFER = {"app": "nlp/tuning", "gpus": [0, 1, 2, 4], "rho": [None, 2.4, 1.3, 0.8]}
+_NODES: dict[str, Any] = {
+    "name": ["n0"], "gpu_type": ["A100"], "gpus": [4], "group": ["rack r0"], "inside": [2], "inside_level": ["socket"],
+    "health": ["healthy"], "reason": [""],
+}  # fmt: skip
+_JOBS: dict[str, Any] = {
+    "id": ["17"], "name": ["bert"], "tenant": ["nlp"], "app": ["17"], "user": ["ada"], "state": ["running"],
+    "kind": ["guaranteed"], "gpus": [2], "started_at": [_AT + 12], "rho": [0.9],
+}  # fmt: skip
 _POINT = {"steps": 1200.0, "at": _AT, "loss": 2.1, "steps_per_second": 3.4}
 
 EXAMPLES: dict[str, Any] = {
@@ -49,9 +57,14 @@ EXAMPLES: dict[str, Any] = {
     },
     "EventPage": {"items": [_EVENT], "next": 81},
     "EventView": _EVENT,
+    "GpuMap": {
+        "cluster": "lab", "nodes": _NODES, "jobs": _JOBS, "holder": [0, 0, -1, -1], "second": {},
+        "unusable": {"3": "failed"},
+    },
     "GpuRange": {"min": 1, "max": 4},
     "Health": {"ready": True, "store": True, "scheduler": True, "configuration": ""},
     "Holder": _HOLDER,
+    "JobColumns": _JOBS,
     "JobSpec": {"name": "bert", "tenant": "nlp", "run": "python train.py", "gpus": 2, "gpu_type": ["A100", "V100"]},
     "JobView": _JOB,
     "LeasePage": {"items": [_LEASE], "other_leases": 3, "other_gpus": 6, "next": None},
@@ -65,6 +78,7 @@ EXAMPLES: dict[str, Any] = {
     },
     "OfferView": _OFFER,
     "Page": {"items": [_JOB], "next": None},
+    "NodeColumns": _NODES,
     "PlanView": {
         "fits": True, "refusal": "", "asked_at": _AT, "starts": _MOMENT, "ends": _MOMENT, "shapes": ["2 x A100"],
         "delays": [{"job_id": "12", "seconds": 340.0}], "draws": 10, "cut_off": 0,

@@ -17,7 +17,7 @@ from horae.service.models import State
 from horae.service.store.schema import jobs
 
 Sort = Literal[
-    "number", "-number", "name", "-name", "user", "-user", "state", "-state", "gpus", "-gpus",
+    "number", "-number", "name", "-name", "user", "-user", "tenant", "-tenant", "state", "-state", "gpus", "-gpus",
     "rho", "-rho", "ended_at", "-ended_at",
 ]  # fmt: skip
 PAGE_MAX = 1000
@@ -31,6 +31,8 @@ class JobFilter(NamedTuple):
     name: str | None = None
     since: float | None = None  # submitted at or after, Unix time
     until: float | None = None
+    text: str | None = None  # words, each of which one of the job's names has
+    id: list[str] | None = None
 
 
 def filtered(query: Select[Any], wanted: JobFilter, who: Identity, clock: LogClock) -> Select[Any]:
@@ -43,6 +45,11 @@ def filtered(query: Select[Any], wanted: JobFilter, who: Identity, clock: LogClo
             conditions.append(column == value)
     if wanted.app is not None:
         conditions.append(or_(table.app == wanted.app, table.app == table.tenant + "/" + wanted.app))
+    if wanted.id is not None:
+        conditions.append(table.id.in_(wanted.id))
+    named = (table.id, table.name, table.app, table.tenant, table.user, table.model)
+    words = (wanted.text or "").split()
+    conditions += [or_(*[column.icontains(word, autoescape=True) for column in named]) for word in words]
     if wanted.since is not None:
         conditions.append(table.submitted_at >= clock.log(wanted.since))
     if wanted.until is not None:

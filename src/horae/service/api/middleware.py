@@ -5,19 +5,23 @@ from __future__ import annotations
 import re
 import time
 from typing import Any
+from urllib.parse import quote
 
 from anyio import to_thread
 from sqlalchemy import Engine, select
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from horae.service.api.context import Context
 from horae.service.api.database import meta_value
 from horae.service.api.identity import Identity, JobBearer, not_authenticated, of_peer
 from horae.service.api.problems import Refused, problem_of, response
+from horae.service.api.sessions import session_token, unsniffed, wants_page
 from horae.service.api.tokens import SECRET, epoch_of_job_token, hash_of
 from horae.service.store.schema import tokens
 
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/openapi.json"})
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/openapi.json", "/login", "/logout"})
+OPEN_FOLDER = "/static/"  # of the dashboard
 PEER = "horae.peer_uid"  # the key of the ASGI scope with the user id of a Unix socket's other end
 CACHE_SECONDS = 2.0  # a token that was revoked in another process is refused after this time
 CACHED_MAX = 10_000
@@ -73,23 +77,25 @@ class Authentication:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope.setdefault("state", {})
         try:
-            if scope["path"] not in OPEN_PATHS:
-                scope.setdefault("state", {})["identity"] = await self._identity(scope)
+            if scope["path"] not in OPEN_PATHS and not scope["path"].startswith(OPEN_FOLDER):
+                scope["state"]["identity"] = await self._identity(scope)
             receive = _bounded(scope, receive, self._context.body_bytes_max)
         except Exception as error:
             refused = problem_of(error)
+            if refused.problem.status == 401 and wants_page(scope):
+                await RedirectResponse(f"/login?next={quote(scope['path'])}", 303)(scope, receive, send)
+                return
             await response(refused.problem, refused.headers)(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        await self._app(scope, receive, unsniffed(send) if scope["state"].get("has_cookie") else send)
 
     async def _identity(self, scope: Scope) -> Identity | JobBearer:
         token = _bearer(scope)
         if token is None:
             uid = scope.get(PEER)
-            if uid is None:
-                raise not_authenticated()
-            return of_peer(uid, self._context)
+            return await self._of_session(scope) if uid is None else of_peer(uid, self._context)
         found = await self._cache.find(token)
         if found is not None:
             return found
@@ -98,6 +104,14 @@ class Authentication:
         if reports is None or epoch is None:
             raise not_authenticated()
         return JobBearer(reports[1], epoch)
+
+    async def _of_session(self, scope: Scope) -> Identity:
+        token = session_token(scope)
+        found = None if token is None else await self._cache.find(token)
+        if found is None:
+            raise not_authenticated()
+        scope["state"]["has_cookie"] = True
+        return found
 
 
 def _bearer(scope: Scope) -> str | None:

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from horae.model.serialization import to_plain
+from horae.model.status import Status
 from horae.scheduler import Scheduler
+from horae.scheduler.jobs import home_of
 from horae.service.unix_socket import short_address
 
 _BYTES_MAX = 4 << 20
@@ -117,9 +119,23 @@ def about_jobs(scheduler: Scheduler, question: dict[str, Any]) -> dict[str, Any]
     if "reasons" in question:
         reasons = {str(each): scheduler.why(str(each)) for each in question["reasons"]}
         return {"reasons": {job_id: str(why) for job_id, why in reasons.items() if why is not None}}
+    if "positions" in question:
+        wanted = {str(each) for each in question["positions"]}
+        return {"positions": {job_id: place for job_id, place in positions(scheduler).items() if job_id in wanted}}
     if "rho" in question:
         return {"rho": {str(each): scheduler.rho(str(each)) for each in question["rho"]}}
     return {}
+
+
+def positions(scheduler: Scheduler) -> dict[str, int]:
+    """The places of waiting jobs in the orders of their pools, from 1; pools that share out time have no order."""
+    found: dict[str, int] = {}
+    borrowing = {home_of(loan) for loan in scheduler.jobs.lent if scheduler.loans.is_running(home_of(loan))}
+    for pool in scheduler.pools:
+        status, row, ids = pool.table.status, pool.table.row, pool.table.ids
+        ranked = (each for each in pool.ranked() if status[row[each]] == int(Status.PENDING) and each not in borrowing)
+        found |= {ids[row[serial]]: place for place, serial in enumerate(ranked, start=1)}
+    return found
 
 
 def _bind(path: Path, kind: socket.SocketKind) -> socket.socket:

@@ -54,9 +54,13 @@ async def job_filter(
     name: Text = None,
     since: Moment = None,
     until: Moment = None,
+    text: Annotated[
+        str | None, Query(max_length=300, description="words that id, name, app, tenant, user or model have")
+    ] = None,
+    id: Annotated[list[str] | None, Query(max_length=PAGE_MAX)] = None,
 ) -> JobFilter:
     """The parameters by which lists of jobs are filtered."""
-    return JobFilter(state, tenant, user, app, name, since, until)
+    return JobFilter(state, tenant, user, app, name, since, until, text, id)
 
 
 Wanted = Annotated[JobFilter, Depends(job_filter)]

@@ -1,0 +1,12 @@
+"""All pages, in the order of the navigation."""
+
+from __future__ import annotations
+
+from horae.service.dashboard.page import Page
+from horae.service.dashboard.pages import cluster, events, queue
+
+PAGES = (
+    Page("cluster", "/cluster", "Cluster", cluster.data),
+    Page("queue", "/queue", "Queue", queue.data),
+    Page("events", "/events", "Events", events.data),
+)
