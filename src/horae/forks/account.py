@@ -10,10 +10,10 @@ import numpy as np
 from horae.model.arrays import Floats
 from horae.model.cluster import Cluster, Node
 from horae.model.commands import Start
-from horae.model.events import ClusterChanged, Event, JobStarted, LeaseAdopted, Tick
+from horae.model.events import ClusterChanged, Event, JobStarted, JobSubmitted, LeaseAdopted, Tick
 from horae.model.notices import GuaranteeLost
 from horae.model.plans import Lease, Reaction
-from horae.model.setup import Setup
+from horae.model.setup import Cadence, Setup
 from horae.reports.recorder import Recorder
 from horae.reports.run_log import RunLog
 from horae.scheduler import Scheduler
@@ -43,7 +43,10 @@ class Account:
         self._scheduler = scheduler
         self._recorder = Recorder(setup)
         self._waiting: list[str] = []
+        self._events = 0
+        self._log: tuple[int, RunLog] | None = None  # after how many events
         self._waits_since = since
+        self._grace_seconds = 0.0  # the longest of any job
         self._capacity: list[tuple[float, int]] = [(since, _gpus(scheduler))]  # from when on: GPUs
         self._take_over()
 
@@ -66,8 +69,11 @@ class Account:
         return Start(lease.epoch, job_ids or (job_id,), gpus, lease.shape, nothing, tuple(False for _ in job_ids))
 
     def reacted(self, event: Event, reaction: Reaction) -> None:
+        self._events += 1
         self._recorder.reacted(event, reaction)
-        if isinstance(event, JobStarted):
+        if isinstance(event, JobSubmitted):
+            self._grace_seconds = max(self._grace_seconds, event.job.grace_seconds)
+        elif isinstance(event, JobStarted):
             self.started.setdefault(event.job_id, event.at)
         elif isinstance(event, LeaseAdopted):
             self._adopted(event)
@@ -91,7 +97,22 @@ class Account:
         self._waits_since = now
         self._waiting = list(waiting_for_own_cells(self._scheduler))
 
+    def wait_allowed_seconds(self, tenant: str) -> float | None:
+        """How long a job of the tenant may wait for cells of its own: until decisions are made, and others have
+        stopped. None: it reserves none."""
+        for pool in self._scheduler.pools:
+            if pool.spec.reserves and (tenant in pool.spec.tenants or pool.spec.name == tenant):
+                rounds = pool.spec.round_seconds if pool.spec.cadence is Cadence.ROUNDS else 0.0
+                return rounds + self._grace_seconds
+        return None
+
     def log(self) -> RunLog:
+        """What has happened so far."""
+        if self._log is None or self._log[0] != self._events:
+            self._log = self._events, self._made_log()
+        return self._log[1]
+
+    def _made_log(self) -> RunLog:
         refused = [job_id for job_id in self._recorder.live if job_id in self._scheduler.jobs.refused]
         return self._recorder.log(refused)
 
@@ -107,9 +128,7 @@ class Account:
         shared = _overlap(log.leases.started_at, shared_until, self.since, until)
         busy = float(((whole - shared / 2) * log.leases.gpus).sum())
         ends = [at for at, _ in self._capacity[1:]] + [until]
-        there = sum(
-            gpus * max(min(end, until) - at, 0.0) for (at, gpus), end in zip(self._capacity, ends, strict=True)
-        )
+        there = sum(gpus * max(min(end, until) - at, 0.0) for (at, gpus), end in zip(self._capacity, ends, strict=True))
         return busy / there if there else 0.0
 
 

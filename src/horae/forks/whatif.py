@@ -115,9 +115,8 @@ class _Forward:
         )  # fmt: skip
 
     def reacted(self, event: Event, reaction: Reaction) -> None:
-        if isinstance(event, JobEnded) and event.job_id in self._awaited:
-            if event.job_id not in self._scheduler.jobs.live:  # otherwise it runs again
-                self._awaited.discard(event.job_id)
+        if isinstance(event, JobEnded) and event.job_id not in self._scheduler.jobs.live:  # otherwise it runs again
+            self._awaited.discard(event.job_id)
 
     def _is_enough(self) -> bool:
         if self._is_over():

@@ -31,6 +31,7 @@ from horae.service.api.routes import (
     progress,
     tenants,
     terminals,
+    whatif,
 )
 from horae.service.api.services import Services
 from horae.service.api.setup_reader import PresentReader, SetupReader
@@ -75,6 +76,7 @@ def create_app(context: Context) -> FastAPI:
         jobs,
         job_details,
         futures,
+        whatif,
         terminals,
         progress,
         cluster,
