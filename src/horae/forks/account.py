@@ -137,4 +137,5 @@ def _gpus(scheduler: Scheduler) -> int:
 
 
 def _overlap(starts: Floats, ends: Floats, since: float, until: float) -> Floats:
-    return np.maximum(np.minimum(ends, until) - np.maximum(starts, since), 0.0)
+    seconds: Floats = np.maximum(np.minimum(ends, until) - np.maximum(starts, since), 0.0)
+    return seconds
