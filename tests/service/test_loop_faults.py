@@ -27,7 +27,7 @@ from horae.service.api import server
 from horae.service.api.database import LogClock as LogClockOfApi
 from horae.service.api.database import clock as api_clock
 from horae.service.backup import backup, restore
-from horae.service.changes import changes
+from horae.model.setup_changes import changes
 from horae.service.clock import ClockReading, Clocks, LogClock
 from horae.service.loop.job_rows import row_of
 from horae.service.models import JobSpec

@@ -38,6 +38,7 @@ _LIVE = {
     "why": _Lazy("horae.cli.live.why:app", "Tell what blocks a job, and what would unblock it."),
     "eta": _Lazy("horae.cli.live.futures:eta_app", "Estimate when a job starts and ends."),
     "plan": _Lazy("horae.cli.live.futures:plan_app", "Tell what a job would do and delay, if it were submitted."),
+    "whatif": _Lazy("horae.cli.live.whatif:app", "Tell what would have happened under another setup."),
     "logs": _Lazy("horae.cli.live.logs:app", "Print the output of a job."),
     "stop": _Lazy("horae.cli.live.change_jobs:stop_app", "Stop jobs for good."),
     "hold": _Lazy("horae.cli.live.change_jobs:hold_app", "Keep jobs from running until they are released."),

@@ -46,6 +46,7 @@ from horae.service.models import (
     UsageRow,
     Why,
 )
+from horae.service.whatif_models import WhatIfRequest, WhatIfView
 
 TIMEOUT_SECONDS = 30.0
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.1, 2.0
@@ -177,6 +178,11 @@ class Client:
         """What would happen if a job were submitted now, and which jobs it would delay."""
         params = {"seconds": seconds, "draws": draws}
         return self._answers.one(PlanView, self._connection.send("POST", "/plan", to_send(job), params=params))
+
+    def whatif(self, question: WhatIfRequest, *, seconds: float = 30.0) -> WhatIfView:
+        """What would have happened since some past moment under another setup, within a time budget."""
+        answer = self._connection.send("POST", "/whatif", to_send(question), params={"seconds": seconds})
+        return self._answers.one(WhatIfView, answer)
 
     def leases(self, job: Job) -> list[LeaseView]:
         """The leases of a job: when it ran, where, and how each time ended."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from horae.client.user_input import checked
 from horae.model.errors import InputError
@@ -51,6 +51,6 @@ def changed(spec: JobSpec, changes: Mapping[str, object]) -> JobSpec:
     return checked(JobSpec, {**to_send(spec), **changes})
 
 
-def to_send(spec: JobSpec) -> dict[str, object]:
+def to_send(spec: BaseModel) -> dict[str, object]:
     """The fields that were given: the service has its own defaults, and JSON has no infinity."""
     return spec.model_dump(mode="json", exclude_unset=True)

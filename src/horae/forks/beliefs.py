@@ -2,9 +2,13 @@
 
 A job that says how many steps it takes is believed. The length of any other is drawn from past jobs that are like it
 and ran longer than it has so far: of the same user with as many GPUs, of the same user, with as many GPUs, or of all,
-whichever group is the first with enough of them. Where no group has enough, half of all jobs are assumed to run for as
-long again as they have so far (the length has the tail of a Pareto distribution with exponent 1), and at least
-`SHORTEST_SECONDS`. No job is believed to run beyond its time limit.
+whichever group is the first with enough of them; of each group only the latest count, because users repeat what they
+did of late. Where no group has enough, half of all jobs are assumed to run for as long again as they have so far (the
+length has the tail of a Pareto distribution with exponent 1), and at least `SHORTEST_SECONDS`. No job is believed to run
+beyond its time limit.
+
+Jobs that a user submits together are alike: if one is long, so are most of the others. Drawn one by one, long and short
+ones would cancel out, and a range of possible futures would be too narrow.
 
 The jobs that will come are those of a past stretch of time, drawn at random among stretches that began at the same time
 of day, because people work by day.
@@ -22,6 +26,9 @@ from typing import NamedTuple
 from horae.model.jobs import Arrival, Job, Truth
 
 ENOUGH = 10  # past jobs that ran longer, for a group to be used
+RECENT = 100  # past jobs of a group that count
+TOGETHER_SECONDS = 3600.0  # jobs of one user and size that are submitted at most this far apart are a batch
+ALIKE = 0.7  # the share of a batch's jobs that have the same rank among the lengths of past jobs
 SHORTEST_SECONDS = 300.0
 DAY_SECONDS = 86_400.0
 
@@ -39,12 +46,22 @@ class Beliefs:
 
     def truths(self, jobs: Mapping[str, Job], run_seconds: Mapping[str, float], rng: Random) -> dict[str, Truth]:
         """A draw of the length of every job, given how long it has run."""
-        return {job_id: self.truth(job, run_seconds.get(job_id, 0.0), rng) for job_id, job in jobs.items()}
+        found: dict[str, Truth] = {}
+        for batch in _batches(jobs):
+            rank = rng.random()
+            for job_id in batch:
+                own = rank if rng.random() < ALIKE else rng.random()
+                found[job_id] = self._truth(jobs[job_id], run_seconds.get(job_id, 0.0), own)
+        return found
 
     def truth(self, job: Job, run_seconds: float, rng: Random) -> Truth:
+        """A draw of the length of one job."""
+        return self._truth(job, run_seconds, rng.random())
+
+    def _truth(self, job: Job, run_seconds: float, rank: float) -> Truth:
         if job.steps_total is not None:
             return Truth(job.steps_total, job.options)
-        seconds = min(self._length(job, run_seconds, rng), max(job.limit_seconds, run_seconds))
+        seconds = min(self._length(job, run_seconds, rank), max(job.limit_seconds, run_seconds))
         return Truth(max(seconds, 1e-3) * job.options[0].steps_per_second, job.options)
 
     def arrivals(self, now: float, until: float, rng: Random) -> Iterator[Arrival]:
@@ -61,13 +78,14 @@ class Beliefs:
                 yield Arrival(job, Truth(max(each.seconds, 1e-3) * job.options[0].steps_per_second, job.options))
             begins_at += DAY_SECONDS
 
-    def _length(self, job: Job, run_seconds: float, rng: Random) -> float:
+    def _length(self, job: Job, run_seconds: float, rank: float) -> float:
+        """The length that this part of all jobs that are like it and ran longer do not exceed."""
         for key in _groups(job):
             lengths = self._lengths.get(key, ())
             longer = bisect_right(lengths, run_seconds)
             if len(lengths) - longer >= ENOUGH:
-                return lengths[rng.randrange(longer, len(lengths))]
-        return max(run_seconds, SHORTEST_SECONDS) / (1.0 - rng.random())
+                return lengths[longer + int(rank * (len(lengths) - longer))]
+        return max(run_seconds, SHORTEST_SECONDS) / (1.0 - rank)
 
     @cached_property
     def _lengths(self) -> Mapping[tuple[str, int], list[float]]:
@@ -76,9 +94,7 @@ class Beliefs:
         for each in self.past:
             for key in _groups(each.job):
                 found.setdefault(key, []).append(each.seconds)
-        for lengths in found.values():
-            lengths.sort()
-        return found
+        return {key: sorted(lengths[-RECENT:]) for key, lengths in found.items()}
 
     @cached_property
     def _submitted(self) -> list[float]:
@@ -88,3 +104,16 @@ class Beliefs:
 def _groups(job: Job) -> tuple[tuple[str, int], ...]:
     """The groups of a job, the narrowest first; 0 and "" mean any."""
     return (job.owner, job.gpus), (job.owner, 0), ("", job.gpus), ("", 0)
+
+
+def _batches(jobs: Mapping[str, Job]) -> list[list[str]]:
+    """Jobs of one user and size that were submitted together, in order of submission."""
+    found: list[list[str]] = []
+    latest: dict[tuple[str, int], Job] = {}
+    for job_id, job in sorted(jobs.items(), key=lambda item: (item[1].owner, item[1].gpus, item[1].submitted_at)):
+        former = latest.get((job.owner, job.gpus))
+        if former is None or job.submitted_at - former.submitted_at > TOGETHER_SECONDS:
+            found.append([])
+        found[-1].append(job_id)
+        latest[job.owner, job.gpus] = job
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, floor
 from random import Random
 
 from horae.forks.beliefs import Beliefs
@@ -26,9 +26,10 @@ class Moments:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Moments:
-        ordered = sorted(values)
-        median, low, high = (ordered[max(ceil(part * len(ordered)) - 1, 0)] for part in (0.5, LOW, HIGH))
-        return cls(median, low, high)
+        """The truth is one more draw: with n values it lies between the first and the last in n - 1 of n + 1 cases."""
+        ordered, count = sorted(values), len(values)
+        low, high = floor(LOW * (count + 1)), ceil(HIGH * (count + 1))
+        return cls(ordered[ceil(0.5 * count) - 1], ordered[max(low, 1) - 1], ordered[min(high, count) - 1])
 
 
 @dataclass(frozen=True)
@@ -62,20 +63,30 @@ def run_seconds(scheduler: Scheduler) -> dict[str, float]:
 
 
 def draw(
-    scheduler: Scheduler, job_id: str, beliefs: Beliefs, seed: int, is_over: Callable[[], bool] = lambda: False
+    scheduler: Scheduler,
+    job_id: str,
+    beliefs: Beliefs,
+    seed: int,
+    is_over: Callable[[], bool] = lambda: False,
+    *,
+    only_start: bool = False,
 ) -> Draw:
-    """One possible future; the scheduler is changed: give it a copy. `is_over`: whether the time budget is used up."""
+    """One possible future; the scheduler is changed: give it a copy. `is_over`: whether the time budget is used up.
+
+    With `only_start` it is left when the job starts.
+    """
     rng = Random(f"{seed}")
     now = scheduler.now
     until = now + HORIZON_SECONDS
     runs = scheduler.jobs.on_gpus(job_id) is not None
     watch, cut = Watch(), [False]
+    answered = watch.started if only_start else watch.ended
     jobs = live_jobs(scheduler)
     truths = beliefs.truths(jobs, run_seconds(scheduler), rng)
 
     def enough() -> bool:
         cut[0] = is_over()
-        return cut[0] or job_id in watch.ended or scheduler.now >= until
+        return cut[0] or job_id in answered or scheduler.now >= until
 
     run_forward(scheduler, truths, beliefs.arrivals(now, until, rng), [watch], enough)
     is_cut = cut[0] and job_id not in watch.ended

@@ -9,8 +9,10 @@ from math import inf
 from horae.driver import Observer, deliver, run
 from horae.engines.simulated import SimulatedEngine
 from horae.model.commands import Start
+from horae.model.errors import InputError
 from horae.model.events import Ending, Event, JobEnded, JobStarted
 from horae.model.jobs import Arrival, Job, Truth
+from horae.model.notices import ChangeRefused
 from horae.model.plans import Reaction
 from horae.model.shapes import Option
 from horae.model.status import CANCELLING, STARTING, STOPPING
@@ -47,15 +49,32 @@ def run_forward(
     arrivals: Iterable[Arrival] = (),
     observers: Sequence[Observer] = (),
     enough: Callable[[], bool] = lambda: False,
+    *,
+    outside: Iterable[Event] = (),
+    changes: Iterable[Event] = (),
+    strict: bool = False,
 ) -> None:
     """Runs until nothing is left to happen, or `enough` returns true. The scheduler is changed: give it a copy.
 
-    `truths` has the length and the speeds of every live job; `arrivals` are the jobs that come later, in order.
+    `truths` has the length and the speeds of every live job; `arrivals` are the jobs that come later, in order;
+    `outside` are later events of users, operators and hardware. `changes` are made first: one that is refused is an
+    error. With `strict` a policy that fails is one, too.
     """
-    engine = SimulatedEngine(scheduler.setup.cluster, arrivals, sharing=scheduler.setup.sharing)
+    cluster = scheduler.present_setup().cluster if changes else scheduler.setup.cluster
+    engine = SimulatedEngine(cluster, arrivals, outside, sharing=scheduler.setup.sharing)
     events = _take_over(scheduler, engine, truths)
-    deliver(scheduler, engine, events, tuple(observers))
-    run(scheduler, engine, observers, enough=enough)
+    deliver(scheduler, engine, events, tuple(observers), strict=strict)
+    deliver(scheduler, engine, changes, (*observers, _NoRefusals()), strict=strict)
+    run(scheduler, engine, observers, enough=enough, strict=strict)
+
+
+class _NoRefusals:
+    """An observer of changes: one that is refused is an error."""
+
+    def reacted(self, event: Event, reaction: Reaction) -> None:
+        for notice in reaction.notices:
+            if isinstance(notice, ChangeRefused):
+                raise InputError(f"{notice.change} is not possible: {notice.problem}", remedy=notice.remedy)
 
 
 def _take_over(scheduler: Scheduler, engine: SimulatedEngine, truths: Mapping[str, Truth]) -> list[Event]:

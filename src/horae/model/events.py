@@ -45,6 +45,9 @@ class Phase(Enum):
     SAVING = "saving"
 
 
+TIME_IS_UP = "it ran for its maximum of"  # begins the reason of a cancellation at a job's time limit
+
+
 class JobSubmitted(NamedTuple):
     at: float
     job: Job

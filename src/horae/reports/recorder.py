@@ -122,6 +122,15 @@ class Recorder:
     def expect(self, arrival: Arrival) -> None:
         self._expected[arrival.job.id] = arrival.truth
 
+    def admit(self, job: Job) -> None:
+        """Begins with a job that was submitted before this record."""
+        self._submitted(job)
+
+    def resume(self, job_id: str, start: Start, since: float) -> None:
+        """Begins with a job that runs already, on these GPUs since then."""
+        if job_id in self.live:
+            self._started(self.live[job_id], start, since)
+
     def reacted(self, event: Event, reaction: Reaction) -> None:
         self._now = event.at
         kind = type(event)

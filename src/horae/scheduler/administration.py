@@ -142,7 +142,7 @@ class Administration:
                 if change.weight is not None and not 0 < change.weight < np.inf:
                     raise InputError(f"weight is {change.weight}", remedy="give a positive number")
                 if change.cells is not None or change.quota is not None:
-                    specs = _with_change(specs, name, change)
+                    specs = with_tenant_change(specs, name, change)
             layout = self._layout(self._ledger.real_cluster, specs)
         except InputError as error:
             self._tell(ChangeRefused(f"tenants {', '.join(event.tenants)}", error.problem, error.remedy))
@@ -328,7 +328,7 @@ def _with_cadence(spec: PoolSpec, event: PolicyChanged) -> PoolSpec:
     return replace(spec, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 
 
-def _with_change(specs: list[PoolSpec], name: str, change: TenantChange) -> list[PoolSpec]:
+def with_tenant_change(specs: list[PoolSpec], name: str, change: TenantChange) -> list[PoolSpec]:
     """The specs with changed cells or limits for a tenant; a tenant without its own pool gets one."""
     changes: dict[str, Mapping[str, int]] = {}
     if change.cells is not None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import structlog
 
 from horae.model.errors import InputError
-from horae.service.changes import fixed_field
+from horae.model.setup_changes import fixed_field
 from horae.service.config import ServiceConfig
 
 PROBLEM = "config-problem"  # in the state folder, while the configuration file cannot be applied

@@ -148,3 +148,28 @@ def test_the_future_is_told_from_a_copy_of_the_loop(send: Clients, engine: live_
     assert send("ann", "GET", "/v1/jobs").json()["items"][0]["id"] == jobs[-1], "nothing was submitted"
     refused(send("ann", "POST", "/v1/plan", {**body, "gpus": 999}), 422)
     refused(send("ann", "GET", "/v1/jobs/nosuch/eta"), 404)
+
+
+def test_the_past_is_told_under_another_setup(send: Clients, engine: live_world.LiveEngine) -> None:
+    """The process of the question reads the log in the store; tenants see their own jobs only."""
+    body = {"run": "train", "gpus": 8, "gpu_type": "A100", "steps": 100.0, "speed": {"A100": 1.0}}
+    jobs = [send(name, "POST", "/v1/jobs", [body]).json()["ids"][0] for name in ("ann", "bob", "ann")]
+    eventually(state(send, jobs[0]), "running")
+    engine.end(jobs[0])
+    eventually(state(send, jobs[0]), "finished")
+    again = send("olga", "POST", "/v1/whatif", {})
+    assert again.status_code == 200, again.text
+    answer = again.json()
+    assert answer["is_replay"] and answer["is_dated"]
+    assert (answer["jobs"], answer["unchanged"]) == (1, 1)
+    assert abs(answer["until"] - time.time()) < 3600.0
+    other = send("bob", "POST", "/v1/whatif", {"policies": {"*": {"policy": "srtf"}}, "weights": {"nlp": 3.0}})
+    assert other.status_code == 200, other.text
+    found = other.json()
+    assert found["change"] == ["policy srtf", "weight of nlp: 3"]
+    assert [each["tenant"] for each in found["tenants"]] == ["vision"]
+    assert (found["jobs"], found["changed"]["utilisation"]) == (0, None)
+    problem = refused(send("olga", "POST", "/v1/whatif", {"policies": {"*": {"policy": "nothing-such"}}}), 409)
+    assert (problem["field"], problem["detail"]) == ("policy", "there is no policy 'nothing-such'")
+    assert refused(send("olga", "POST", "/v1/whatif", {"since": 1.0}), 409)["field"] == "since"
+    refused(send("olga", "POST", "/v1/whatif", {"policy": "fifo"}), 422)

@@ -32,6 +32,7 @@ from horae.service.api.routes import (
     progress,
     tenants,
     terminals,
+    whatif,
 )
 from horae.service.api.services import Services
 from horae.service.api.setup_reader import PresentReader, SetupReader
@@ -77,6 +78,7 @@ def create_app(context: Context) -> FastAPI:
         jobs,
         job_details,
         futures,
+        whatif,
         terminals,
         progress,
         cluster,

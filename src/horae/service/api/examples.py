@@ -34,6 +34,20 @@ _JOBS: dict[str, Any] = {
     "kind": ["guaranteed"], "gpus": [2], "started_at": [_AT + 12], "rho": [0.9],
 }  # fmt: skip
 _POINT = {"steps": 1200.0, "at": _AT, "loss": 2.1, "steps_per_second": 3.4}
+_SIDE = {"completion_mean_seconds": 5400.0, "completion_median_seconds": 1800.0}
+_WHATIF_SIDE = {**_SIDE, "utilisation": 0.81, "preemptions": 12}
+_WHATIF_TENANT_SIDE = {
+    **_SIDE, "rho_mean": 0.9, "rho_max": 1.4, "gpu_hours": 120.5, "preemptions": 7,
+    "waited_for_own_cells_seconds": 30.0, "guarantee": "kept",
+}  # fmt: skip
+_WHATIF_TENANT = {
+    "tenant": "nlp", "jobs": 40, "sooner": 25, "later": 5, "recorded": _WHATIF_TENANT_SIDE, "same": _WHATIF_TENANT_SIDE,
+    "changed": _WHATIF_TENANT_SIDE,
+}  # fmt: skip
+_WHATIF_JOB = {
+    "job_id": "17", "tenant": "nlp", "seconds": -600.0, "recorded_ends_at": _AT + 1210, "same_ends_at": _AT + 1200,
+    "changed_ends_at": _AT + 600,
+}  # fmt: skip
 
 EXAMPLES: dict[str, Any] = {
     "AppPage": {"items": [_APP], "next": None},
@@ -125,6 +139,18 @@ EXAMPLES: dict[str, Any] = {
     "UsageRow": {
         "month": "2030-12", "tenant": "nlp", "user": "ada", "gpu_type": "A100", "kind": "guaranteed", "gpu_hours": 12.5,
         "jobs": 4, "idle_gpu_hours": 0.5,
+    },
+    "WhatIfJob": _WHATIF_JOB,
+    "WhatIfPolicy": {"policy": "themis", "options": {"lease_seconds": 600}},
+    "WhatIfRequest": {"since": _AT, "policies": {"*": {"policy": "themis"}}, "weights": {"nlp": 2.0}},
+    "WhatIfSide": _WHATIF_SIDE,
+    "WhatIfTenant": _WHATIF_TENANT,
+    "WhatIfTenantSide": _WHATIF_TENANT_SIDE,
+    "WhatIfView": {
+        "since": _AT, "until": _AT + 86400, "is_dated": True, "change": ["policy themis"], "is_replay": False,
+        "jobs": 40, "sooner": 25, "later": 5, "unchanged": 10, "never": 0, "believed": 3, "cut_off_at": None,
+        "recorded": _WHATIF_SIDE, "same": _WHATIF_SIDE, "changed": _WHATIF_SIDE, "tenants": [_WHATIF_TENANT],
+        "sooner_jobs": [_WHATIF_JOB], "later_jobs": [],
     },
     "Why": {
         "job_id": "18", "state": "pending", "reason": "no GPUs are free", "pool": "nlp", "policy": "max-min",

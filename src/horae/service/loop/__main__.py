@@ -27,8 +27,8 @@ from horae.model.cluster import Cluster
 from horae.model.errors import HoraeError, InputError
 from horae.model.serialization import from_plain
 from horae.model.setup import Setup
+from horae.model.setup_changes import changes
 from horae.service.api.tokens import job_token
-from horae.service.changes import changes
 from horae.service.child import end_with_parent
 from horae.service.clock import LogClock
 from horae.service.config import ARCHIVE, ServiceConfig, load_config

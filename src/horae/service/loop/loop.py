@@ -51,8 +51,8 @@ from horae.model.notices import ChangeRefused, FactRejected
 from horae.model.plans import Reaction
 from horae.model.serialization import from_plain, to_plain
 from horae.model.setup import Setup
+from horae.model.setup_changes import changes
 from horae.scheduler import Scheduler
-from horae.service.changes import changes
 from horae.service.clock import ClockReading, LogClock
 from horae.service.loop.futures import Futures, is_about_the_future
 from horae.service.loop.job_rows import JobRow, read_rows, row_of

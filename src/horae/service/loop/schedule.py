@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import inf
 
-from horae.model.events import Event, Health, JobCancelled, NodeChanged
+from horae.model.events import TIME_IS_UP, Event, Health, JobCancelled, NodeChanged
 from horae.service.loop.job_rows import JobRow
 from horae.service.models import JobSpec
 
@@ -28,7 +28,7 @@ class TimeLimits:
 
     def due(self, rows: dict[str, JobRow], now: float) -> list[Event]:
         late = [job_id for job_id in self._limit if self._ends_at(job_id, rows) <= now]
-        return [JobCancelled(now, each, f"it ran for its maximum of {self._limit.pop(each):g} s") for each in late]
+        return [JobCancelled(now, each, f"{TIME_IS_UP} {self._limit.pop(each):g} s") for each in late]
 
     def _ends_at(self, job_id: str, rows: dict[str, JobRow]) -> float:
         row = rows.get(job_id)

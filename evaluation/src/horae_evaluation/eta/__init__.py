@@ -1,0 +1,1 @@
+"""How good `horae eta` and `horae plan` are: at sampled moments of histories, beside what happened next."""
