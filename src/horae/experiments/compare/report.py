@@ -65,14 +65,14 @@ def report(comparison: Comparison, facts: ReportFacts) -> str:
         html.section("The answer", _answer(comparison, found), name="answer"),
         html.section("All numbers", _numbers(comparison, found), name="numbers"),
         html.section("As recorded, and simulated", _recorded(comparison, found), name="recorded"),
-        html.section("How long jobs take and wait", _distributions(comparison, runs), name="times", starts_page=True),
+        html.section("How long jobs take and wait", _distributions(comparison, runs), name="times"),
     ]
     if comparison.by:
         heading = f"By {_group(comparison)}: rho and GPU-hours"
-        parts.append(html.section(heading, _groups(comparison, found), name="teams", starts_page=True))
+        parts.append(html.section(heading, _groups(comparison, found), name="teams"))
     parts += [
-        html.section("Utilisation and queue over time", _over_time(runs), name="time", starts_page=True),
-        html.section("Cluster over time", _gantt(comparison, runs, found), name="gantt"),
+        html.section("Utilisation and queue over time", _over_time(runs), name="time"),
+        html.section("Cluster over time", _gantt(comparison, runs, found, facts), name="gantt"),
         html.section("Assumptions", [html.bullets(_assumptions(comparison, facts))], name="assumptions"),
         html.section("Definitions", [html.terms(_definitions(comparison))], name="definitions"),
         f"<footer>Made by Horae {html.text(__version__)}.</footer>",
@@ -156,7 +156,7 @@ def _numbers(comparison: Comparison, found: Answer) -> Iterator[str]:
         yield _drawn(
             figures.times_figure(comparison),
             "numbers",
-            f"Completion, waiting and makespan of {counted(len(comparison.rows), 'policy run')}, as in the table above.",
+            f"Completion, waiting and makespan of {counted(len(comparison.rows), 'run')}, as in the table above.",
             "Times by policy: less is better.",
         )
 
@@ -184,7 +184,7 @@ def _recorded(comparison: Comparison, found: Answer) -> Iterator[str]:
         ("GPU time in use", "utilisation", ".1%"),
         ("Largest rho", "rho_paper.max", ",.2f"),
     )
-    lines = [[name, *(_value(row.estimate.get(key, nan), text) for row in rows)] for name, key, text in measures]
+    lines = [[name, *_values([row.estimate.get(key, nan) for row in rows], text)] for name, key, text in measures]
     headings = ["", *(row.label if row.label == LABEL else f"{marked(row)}, simulated" for row in rows)]
     yield html.table(html.Table(headings, lines))
     if record.versus is not None:
@@ -194,8 +194,10 @@ def _recorded(comparison: Comparison, found: Answer) -> Iterator[str]:
         )
 
 
-def _value(value: float, text: str) -> str:
-    return "-" if not isfinite(value) else format(value, text) if text else duration(value)
+def _values(values: Sequence[float], text: str) -> list[str]:
+    """Values side by side: times in one unit."""
+    most = max(filter(isfinite, values), default=nan)
+    return [("-" if not isfinite(each) else format(each, text)) if text else duration(each, most) for each in values]
 
 
 def _distributions(comparison: Comparison, runs: PlottedRuns) -> Iterator[str]:
@@ -225,7 +227,7 @@ def _groups(comparison: Comparison, found: Answer) -> Iterator[str]:
         [
             name,
             f"{last.groups[name]['jobs']:,.0f}",
-            *(_cell(row, name, what) for what in _GROUP_COLUMNS for row in rows),
+            *(text for what in _GROUP_COLUMNS for text in _cells(rows, name, what)),
         ]
         for name in names[:GROUPS_MAX]
     ]
@@ -250,9 +252,9 @@ _GROUP_COLUMNS = {
 }
 
 
-def _cell(row: ComparisonRow, name: str, what: str) -> str:
+def _cells(rows: Sequence[ComparisonRow], name: str, what: str) -> list[str]:
     key, text = _GROUP_COLUMNS[what]
-    return _value(row.groups.get(name, {}).get(key, nan), text)
+    return _values([row.groups.get(name, {}).get(key, nan) for row in rows], text)
 
 
 def _group(comparison: Comparison) -> str:
@@ -274,7 +276,7 @@ def _over_time(runs: PlottedRuns) -> Iterator[str]:
     )
 
 
-def _gantt(comparison: Comparison, runs: PlottedRuns, found: Answer) -> Iterator[str]:
+def _gantt(comparison: Comparison, runs: PlottedRuns, found: Answer, facts: ReportFacts) -> Iterator[str]:
     labels = [LABEL, comparison.baseline, *([found.best.label] if found.best else [])]
     logs = {label: comparison.logs[label] for label in labels if label in comparison.logs}
     if not logs or not any(len(log.leases) for log in logs.values()):
@@ -282,11 +284,12 @@ def _gantt(comparison: Comparison, runs: PlottedRuns, found: Answer) -> Iterator
         return
     chosen = PlottedRuns(logs, runs.baseline, runs.recorded, runs.names, runs.origin)
     by = comparison.by or "tenants"
+    nodes = [node.name for node in facts.setup.cluster.nodes]
     yield _drawn(
-        gantt_figure(chosen, by),
+        gantt_figure(chosen, by, nodes),
         "gantt",
         f"Nodes over time, coloured by {by.removesuffix('s')}, for {counted(len(logs), 'run')}.",
-        f"Nodes from top to bottom, coloured by the {by.removesuffix('s')} that held most of their GPU time.",
+        f"Nodes and their GPUs from top to bottom, coloured by the {by.removesuffix('s')} that held most of the time.",
     )
 
 
@@ -302,8 +305,8 @@ def _assumptions(comparison: Comparison, facts: ReportFacts) -> Iterator[str]:
     else:
         yield "No policy here knows run times in advance."
     yield (
-        f"A preempted job resumes from where it was stopped; resuming takes {setup.cluster.restart_seconds:g} s unless the "
-        f"job says otherwise."
+        f"A preempted job resumes from where it was stopped; resuming takes {setup.cluster.restart_seconds:g} s "
+        f"unless the job says otherwise."
     )
     for pool in setup.pools:
         when = f"every {pool.round_seconds:g} s" if pool.cadence.value == "rounds" else "after every event"
@@ -312,15 +315,18 @@ def _assumptions(comparison: Comparison, facts: ReportFacts) -> Iterator[str]:
     if facts.failures.days_between_failures is None:
         yield "No hardware fails, other than what the run records."
     else:
-        yield f"Every node fails once in {facts.failures.days_between_failures:g} days, for {duration(facts.failures.repair_seconds)}."
+        repair = duration(facts.failures.repair_seconds)
+        yield f"Every node fails once in {facts.failures.days_between_failures:g} days on average, for {repair}."
     seeds = len(comparison.rows[0].by_seed)
     if seeds > 1:
         drawn = "whole days of the trace drawn anew" if comparison.is_recorded else "independent draws of the workload"
-        yield f"{seeds:,} seeds: {drawn}. {'Numbers are of the trace as it is.' if comparison.is_recorded else 'Numbers are means.'}"
+        numbers = "Numbers are of the trace as it is" if comparison.is_recorded else "Numbers are means over all"
+        yield f"{seeds:,} seeds: {drawn}. {numbers}; curves and pictures are of the first."
     if facts.rows_broken:
-        yield f"{counted(facts.rows_broken, 'row')} of the trace could not be read as a job and {'is' if facts.rows_broken == 1 else 'are'} left out."
-    for what, rows in (("left out", facts.left_out), ("changed", facts.changed)):
-        for reason, count in rows.items():
+        rows = counted(facts.rows_broken, "row")
+        yield f"Broken and left out: {rows} of the trace that could not be read as a job."
+    for what, counts in (("left out", facts.left_out), ("changed", facts.changed)):
+        for reason, count in counts.items():
             yield f"{counted(count, 'row')} of the trace {what}: {reason}."
     yield from facts.notes
 
@@ -341,8 +347,8 @@ def _definitions(comparison: Comparison) -> Iterator[tuple[str, str]]:
     yield "p99", "99 of 100 jobs are at or below this value"
     yield (
         "interval",
-        "95% confidence: the range in which the difference would lie in 19 of 20 comparisons like this one; a range that "
-        "includes 0 is within noise",
+        "95% confidence: of 20 comparisons like this one, 19 have an interval with the true difference in it; a range "
+        "that includes 0 is within noise",
     )
     yield "lower bound", "what no policy can fall below on these jobs and GPUs"
     if LABEL in {row.label for row in comparison.rows}:

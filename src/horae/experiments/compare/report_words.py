@@ -54,12 +54,12 @@ def recorded_row(comparison: Comparison) -> ComparisonRow | None:
     return next((row for row in comparison.rows if row.label == LABEL), None)
 
 
-def duration(seconds: float) -> str:
-    """A time in the unit in which it is easiest to read."""
+def duration(seconds: float, beside: float | None = None) -> str:
+    """A time in the unit in which it is easiest to read, or in which another one is."""
     if not isfinite(seconds):
         return "-"
     for least, unit, name in ((48 * 3600.0, 86400.0, "days"), (5400.0, 3600.0, "h"), (90.0, 60.0, "min")):
-        if seconds >= least:
+        if (seconds if beside is None else beside) >= least:
             return f"{seconds / unit:,.1f} {name}"
     return f"{seconds:,.0f} s"
 
@@ -92,11 +92,14 @@ def _lead(best: ComparisonRow, base: ComparisonRow) -> str:
         return f"{name} finishes jobs exactly as {base.label} does: no policy is faster."
     if not isfinite(relative.low):
         return (
-            f"{name} finishes jobs {_changed(relative.mean)} on average than {base.label}, but the jobs are too few, or "
-            f"come too close together, to tell that from chance."
+            f"{name} finishes jobs {_changed(relative.mean)} on average than {base.label}, but the jobs are too few, "
+            f"or come too close together, to tell that from chance."
         )
     if relative.is_clear:
-        return f"No policy finishes jobs sooner on average than {base.label}; the next best, {name}, does so {_changed(relative.mean)} ({_range(relative)})."
+        return (
+            f"No policy finishes jobs sooner on average than {base.label}; the next best, {name}, finishes them "
+            f"{_changed(relative.mean)} ({CONFIDENCE:.0%} interval: {_range(relative)})."
+        )
     return (
         f"No policy is clearly faster than {base.label}: {name} finishes jobs {_changed(relative.mean)} on average, "
         f"which is within noise ({CONFIDENCE:.0%} interval: {_range(relative)})."
@@ -136,7 +139,8 @@ def _sooner_and_later(comparison: Comparison, base: ComparisonRow, best: Compari
     )
     if later:
         late = change[change > SAME_SECONDS]
-        line += f" (half of them by up to {duration(float(np.median(late)))}, the most delayed by {duration(float(late.max()))})"
+        half, most = duration(float(np.median(late))), duration(float(late.max()))
+        line += f" (half of them by up to {half}, the most delayed by {most})"
     return [f"{line}; {sooner:,} finish sooner, and {len(change) - sooner - later:,} within a minute of the same time."]
 
 

@@ -54,7 +54,8 @@ def document(title: str, parts: Iterable[str]) -> str:
 def section(heading: str, parts: Iterable[str], *, name: str, starts_page: bool = False) -> str:
     kind = ' class="page"' if starts_page else ""
     body = "\n".join(part for part in parts if part)
-    return f'<section id="{name}"{kind} aria-labelledby="{name}-heading">\n<h2 id="{name}-heading">{text(heading)}</h2>\n{body}\n</section>'
+    title = f'<h2 id="{name}-heading">{text(heading)}</h2>'
+    return f'<section id="{name}"{kind} aria-labelledby="{name}-heading">\n{title}\n{body}\n</section>'
 
 
 def paragraph(words: str, kind: str = "") -> str:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from horae.model.arrays import Floats, Ints
 from horae.reports.plots import style
@@ -15,11 +17,13 @@ from horae.reports.plots.comparison import PlottedRuns
 from horae.reports.plots.legends import Entry, add_legend, add_note, bar_entry
 from horae.reports.plots.style import Look
 from horae.reports.plots.time_axis import TimeAxis
-from horae.reports.run_log import RunLog
+from horae.reports.run_log import ClusterLog, RunLog
 from horae.reports.usage import window
 
 BINS = 280  # of time: about one per half millimetre
-ROWS_MAX = 64  # of nodes; larger clusters have several nodes in a row
+ROWS_MAX = 64  # of GPUs or nodes; larger clusters have several nodes in a row
+NAMED_MAX = 12  # nodes with their names beside them
+NAME_LENGTH = 14  # characters
 
 
 class Owners(NamedTuple):
@@ -29,8 +33,8 @@ class Owners(NamedTuple):
     of_job: Ints
 
 
-def gantt_figure(runs: PlottedRuns, by: str = "tenants") -> Figure:
-    """One panel per run: nodes from top to bottom, time from left to right, coloured by tenant or user.
+def gantt_figure(runs: PlottedRuns, by: str = "tenants", nodes: Sequence[str] = ()) -> Figure:
+    """One panel per run: GPUs or nodes from top to bottom, time from left to right, coloured by tenant or user.
 
     The colour is that of the group with most GPU-seconds there; it is the paler, the more of the GPUs were idle.
     """
@@ -46,15 +50,14 @@ def gantt_figure(runs: PlottedRuns, by: str = "tenants") -> Figure:
             gantt_colours(log, owners(log, by, names), edges),
             aspect="auto",
             interpolation="nearest",
-            extent=(float(positions[0]), float(positions[-1]), _nodes(log), 0),
+            extent=(float(positions[0]), float(positions[-1]), len(log.cluster), 0),
         )
-        axes.grid(visible=False)
-        axes.set_ylabel("node")
+        _name_nodes(axes, log, nodes)
         style.title(axes, style.shown_short([runs.name(label)], style.GRID_TITLE[1])[0])
     time.apply(panels[-1])
     panels[-1].set_xlabel(time.label)
     add_legend(figure, _entries(logs, by, names))
-    add_note(figure, "Pale: part of the GPUs of the node was idle at that time. White: all were.")
+    add_note(figure, "Pale: idle for a part of the time, or some of the GPUs of a row. White: idle.")
     return figure
 
 
@@ -96,10 +99,8 @@ def gantt_colours(log: RunLog, groups: Owners, edges: Floats) -> Floats:
 
 def gantt_shares(log: RunLog, groups: Owners, edges: Floats) -> Floats:
     """By group, row of nodes and bin: the share of the GPU-seconds there that its jobs held."""
-    leases, nodes = log.leases, _nodes(log)
-    rows = min(nodes, ROWS_MAX)
-    row_of_node = np.arange(nodes) * rows // max(nodes, 1)
-    row_of_gpu = row_of_node[log.cluster.node]
+    leases, row_of_gpu = log.leases, rows_of_gpus(log.cluster)
+    rows = int(row_of_gpu.max(initial=-1)) + 1
     lease = np.repeat(np.arange(len(leases)), leases.gpus)
     # One entry per lease and row, with the GPUs that it has there.
     key, count = np.unique(lease * rows + row_of_gpu[leases.gpu], return_counts=True)
@@ -130,5 +131,22 @@ def _levels(slot: Ints, slots: int, starts: Floats, ends: Floats, heights: Float
     return np.maximum(np.diff(reached[:, : bins + 1], axis=1), 0.0)
 
 
-def _nodes(log: RunLog) -> int:
-    return int(log.cluster.node.max()) + 1 if len(log.cluster) else 0
+def rows_of_gpus(cluster: ClusterLog) -> Ints:
+    """The row of each GPU: one per GPU, or per node, or per several nodes, as many as can be told apart."""
+    units = np.arange(len(cluster)) if len(cluster) <= ROWS_MAX else cluster.node
+    count = int(units.max(initial=-1)) + 1
+    return units * min(count, ROWS_MAX) // max(count, 1)
+
+
+def _name_nodes(axes: Axes, log: RunLog, names: Sequence[str]) -> None:
+    """Lines between nodes, with their names, as long as there are few."""
+    axes.grid(visible=False)
+    first = np.flatnonzero(np.diff(log.cluster.node, prepend=-1))
+    if len(first) > NAMED_MAX or len(names) < len(first):
+        axes.set_ylabel("GPU")
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        return
+    bounds = np.append(first, len(log.cluster))
+    axes.set_yticks((bounds[:-1] + bounds[1:]) / 2, style.shown_short(names[: len(first)], NAME_LENGTH))
+    for place in first[1:].tolist():
+        axes.axhline(place, color=style.BLACK, linewidth=0.4)
