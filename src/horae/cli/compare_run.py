@@ -26,7 +26,7 @@ from horae.cli.workload import TraceInput, read_workload
 from horae.experiments.compare.as_recorded import LABEL, recorded_log
 from horae.experiments.compare.formats import as_csv, as_json, as_markdown
 from horae.experiments.compare.job_results import JobResults, check_jobs_file
-from horae.experiments.compare.report_file import check_report_file, natural_groups
+from horae.experiments.compare.report_file import ReportFacts, check_report_file, natural_groups
 from horae.experiments.compare.run import ComparedRun, outcomes
 from horae.experiments.compare.run_spec import Failures, PolicyChoice, RunSpec, run_specs, with_policy
 from horae.experiments.compare.table import Comparison, TableOptions, tabulate
@@ -222,7 +222,7 @@ def _draw(comparison: Comparison, origin: str, folder: Path, tell: Tell) -> None
 
 
 def _report(comparison: Comparison, what: Wanted, path: Path, tell: Tell) -> None:
-    from horae.experiments.compare.report import ReportFacts, report, write_report  # noqa: PLC0415  (matplotlib)
+    from horae.experiments.compare.report import report, write_report  # noqa: PLC0415  (matplotlib: a second)
 
     trace = what.here.trace
     facts = ReportFacts(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from math import isfinite, nan
 from pathlib import Path
@@ -15,12 +14,11 @@ from horae.experiments.compare import figures
 from horae.experiments.compare.as_recorded import LABEL
 from horae.experiments.compare.figures import Measure, plotted_runs
 from horae.experiments.compare.formats import Page, difference_text, marked, page
+from horae.experiments.compare.report_file import ReportFacts
 from horae.experiments.compare.report_words import Answer, answer, base_row, duration, recorded_row
-from horae.experiments.compare.run_spec import NO_FAILURES, Failures
 from horae.experiments.compare.table import Comparison, ComparisonRow
 from horae.model.errors import InputError
 from horae.model.safe_text import counted
-from horae.model.setup import Setup
 from horae.reports.html import page as html
 from horae.reports.html.inline_svg import inline_svg
 from horae.reports.plots import comparison as plots
@@ -31,20 +29,6 @@ from horae.reports.usage import window
 RANK_MAX = 4  # columns of the table that matter less have no room on a sheet of paper
 GROUPS_MAX = 25  # tenants or users in a table: those with the most GPU-hours
 GPU_HOURS = Measure("GPU-hours held", lambda numbers: numbers.get("gpu_hours", nan))
-
-
-@dataclass(frozen=True)
-class ReportFacts:
-    """What a report tells besides the numbers of a comparison."""
-
-    setup: Setup
-    source: str = ""  # where the jobs are from
-    origin: str = ""  # the date and time of second 0, where the trace has dates
-    rows_broken: int = 0
-    left_out: Mapping[str, int] = field(default_factory=dict)  # rows of the trace by reason
-    changed: Mapping[str, int] = field(default_factory=dict)
-    failures: Failures = NO_FAILURES
-    notes: tuple[str, ...] = ()  # further assumptions, each a sentence
 
 
 def write_report(path: Path, text: str) -> None:

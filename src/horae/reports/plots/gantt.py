@@ -142,11 +142,12 @@ def _name_nodes(axes: Axes, log: RunLog, names: Sequence[str]) -> None:
     """Lines between nodes, with their names, as long as there are few."""
     axes.grid(visible=False)
     first = np.flatnonzero(np.diff(log.cluster.node, prepend=-1))
-    if len(first) > NAMED_MAX or len(names) < len(first):
+    if len(first) > NAMED_MAX or len(names) <= int(log.cluster.node.max(initial=0)):
         axes.set_ylabel("GPU")
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         return
+    there = [names[node] for node in log.cluster.node[first].tolist()]
     bounds = np.append(first, len(log.cluster))
-    axes.set_yticks((bounds[:-1] + bounds[1:]) / 2, style.shown_short(names[: len(first)], NAME_LENGTH))
+    axes.set_yticks((bounds[:-1] + bounds[1:]) / 2, style.shown_short(there, NAME_LENGTH))
     for place in first[1:].tolist():
         axes.axhline(place, color=style.BLACK, linewidth=0.4)
