@@ -26,7 +26,7 @@ from horae.reports.plots.comparison import PlottedRuns
 from horae.reports.plots.gantt import gantt_figure
 from horae.reports.usage import window
 
-RANK_MAX = 4  # columns of the table that matter less have no room on a sheet of paper
+RANK_MAX = 3  # columns of the table that matter less have no room on a sheet of paper
 GROUPS_MAX = 25  # tenants or users in a table: those with the most GPU-hours
 GPU_HOURS = Measure("GPU-hours held", lambda numbers: numbers.get("gpu_hours", nan))
 
@@ -78,7 +78,7 @@ def _about(comparison: Comparison, facts: ReportFacts) -> str:
         kinds[node.accelerator] = kinds.get(node.accelerator, 0) + node.gpus
     gpus = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
     where = f"{counted(len(cluster.nodes), 'node')} with {counted(cluster.gpu_count, 'GPU')}"
-    where += f" ({gpus})" if len(kinds) > 1 or next(iter(kinds), "") not in ("", "GPU") else ""
+    where += f" ({gpus})" if len(kinds) > 1 or next(iter(kinds), "").lower() not in ("", "gpu") else ""
     jobs = counted(round(base_row(comparison).estimate["jobs"]), "job")
     return f"{jobs} on {where}{_period(comparison, facts.origin)}."
 

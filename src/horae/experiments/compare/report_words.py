@@ -185,13 +185,19 @@ def _rivals(comparison: Comparison, best: ComparisonRow, usable: Sequence[Compar
 
 def _oracles(known: Sequence[ComparisonRow], best: ComparisonRow, base: ComparisonRow) -> list[str]:
     """Faster policies that a real cluster cannot run, because it does not know run times in advance."""
+    lines = []
+    if base.uses_lengths and not best.uses_lengths:
+        lines.append(
+            f"{base.label} itself knows run times in advance here, because the jobs have no time limits; a real cluster "
+            f"does not, and would be slower."
+        )
     faster = [row for row in known if row.uses_lengths and row is not best and _change(row) < _change(best)]
     if best.uses_lengths:
-        return ["All policies compared know run times in advance, which a real cluster does not."]
+        return [f"{best.label} knows run times in advance, which a real cluster does not; so do all others compared."]
     if not faster:
-        return []
+        return lines
     told = _listed([f"{row.label} ({_percent(_change(row))})" for row in sorted(faster, key=_change)])
-    return [f"Faster still against {base.label}, but only with run times known in advance: {told}."]
+    return [*lines, f"Faster still against {base.label}, but only with run times known in advance: {told}."]
 
 
 def _record(comparison: Comparison, base: ComparisonRow) -> list[str]:

@@ -14,6 +14,9 @@ STYLE = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
+LONG = 34  # characters of a cell that may be broken into lines
+
+
 class Table(NamedTuple):
     headings: Sequence[str]
     lines: Iterable[Sequence[str]]
@@ -96,11 +99,14 @@ def figure(svg: str, caption: str) -> str:
 
 def _row(line: Sequence[str], left: int, is_strong: bool) -> str:
     cells = "".join(
-        f'<th scope="row" class="name">{text(cell)}</th>' if not index else f"<td{_side(index, left)}>{text(cell)}</td>"
+        f'<th scope="row" class="name">{text(cell)}</th>'
+        if not index
+        else f"<td{_side(index, left, cell)}>{text(cell)}</td>"
         for index, cell in enumerate(line)
     )
     return f"<tr{' class=' + chr(34) + 'strong' + chr(34) if is_strong else ''}>{cells}</tr>"
 
 
-def _side(index: int, left: int) -> str:
-    return ' class="name"' if index < left else ""
+def _side(index: int, left: int, cell: str = "") -> str:
+    kind = "name" if index < left else "long" if len(cell) > LONG else ""
+    return f' class="{kind}"' if kind else ""
