@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from horae.experiments.compare.formats import as_columns, as_json, as_markdown
+from horae.experiments.compare.report_file import ReportFacts, check_report_file
 from horae.experiments.compare.run import outcomes
 from horae.experiments.compare.run_spec import NO_FAILURES, Failures, PolicyChoice, run_specs, with_policy
 from horae.experiments.compare.table import Comparison, TableOptions, tabulate
@@ -111,7 +112,12 @@ class ComparisonResult:
     """Several policies on the same jobs."""
 
     comparison: Comparison  # the rows of the table, the differences from the baseline, and the logs
-    origin: str = ""  # the date and time of second 0, where the trace has dates
+    facts: ReportFacts  # what a report tells besides: the cluster, the trace, what was assumed
+
+    @property
+    def origin(self) -> str:
+        """The date and time of second 0, where the trace has dates."""
+        return self.facts.origin
 
     @cached_property
     def frame(self) -> pl.DataFrame:
@@ -138,6 +144,16 @@ class ComparisonResult:
     def save_plots(self, folder: str | Path) -> list[Path]:
         """Write the figures into a folder as PDF, SVG and PNG, as `horae compare --plots` does."""
         return _save_plots(self.plots(), folder)
+
+    def report(self, path: str | Path) -> None:
+        """Write one page with the answer in words, tables and plots, as `horae compare --report` does.
+
+        Tables by tenant or user need `by` of `compare`.
+        """
+        from horae.experiments.compare.report import report, write_report  # noqa: PLC0415  (matplotlib: a second)
+
+        check_report_file(Path(path), "path")
+        write_report(Path(path), report(self.comparison, self.facts))
 
 
 class Journal:
@@ -282,7 +298,16 @@ def compare(
     results = None if store is None else ResultStore(Path(store), print)
     runs = outcomes(run_specs(cluster, chosen, seeds, failures), workload, workers, results)
     options = TableOptions(by, unfair_above, cluster.tenant_weights, has_limits(arrivals))
-    return ComparisonResult(tabulate(runs, list(chosen), first, options, is_recorded=True), _origin(jobs))
+    comparison = tabulate(runs, list(chosen), first, options, is_recorded=True)
+    return ComparisonResult(comparison, _facts(cluster, jobs, failures))
+
+
+def _facts(cluster: Setup, jobs: Jobs | Iterable[Arrival], failures: Failures) -> ReportFacts:
+    if not isinstance(jobs, Jobs):
+        return ReportFacts(cluster, failures=failures)
+    trace = jobs.trace
+    source = Path(trace.source).name
+    return ReportFacts(cluster, source, trace.origin, trace.fault_count, trace.left_out, trace.changed, failures)
 
 
 def _choices(policies: Sequence[PolicyLike]) -> dict[str, PolicyChoice]:

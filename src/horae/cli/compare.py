@@ -69,6 +69,7 @@ class Request:
     unfair_above: float = UNFAIR_ABOVE
     jobs_out: Path | None = None
     plots: Path | None = None
+    report: Path | None = None
     verbose: bool = False
     quiet: bool = False
 
@@ -119,13 +120,16 @@ JobsOut = Annotated[
     Path | None, typer.Option("--jobs-out", help="Write the result of every job here: .csv or .parquet.")
 ]
 Plots = Annotated[Path | None, typer.Option(help="Draw the table and its runs into this folder (PDF, SVG, PNG).")]
+Report = Annotated[
+    Path | None, typer.Option(help="Write one page with the answer in words, tables and plots here: report.html.")
+]
 Verbose = Annotated[bool, typer.Option(help="A line for each finished run.")]
 Quiet = Annotated[bool, typer.Option(help="No notes and no progress, but broken rows and jobs that cannot run.")]
 
 
 @app.command(
     epilog=examples(
-        "horae compare jobs.csv --nodes 6x8 --plots plots",
+        "horae compare jobs.csv --nodes 6x8 --plots plots --report report.html",
         "horae compare sacct.txt --nodes 6x8 --policy fifo --policy las --seeds 5",
     )
 )
@@ -161,6 +165,7 @@ def compare_command(
     unfair_above: UnfairAbove = UNFAIR_ABOVE,
     jobs_out: JobsOut = None,
     plots: Plots = None,
+    report: Report = None,
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
@@ -206,6 +211,7 @@ def compare_command(
             unfair_above=unfair_above,
             jobs_out=jobs_out,
             plots=plots,
+            report=report,
             verbose=verbose,
             quiet=quiet,
         )

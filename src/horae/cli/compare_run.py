@@ -26,6 +26,7 @@ from horae.cli.workload import TraceInput, read_workload
 from horae.experiments.compare.as_recorded import LABEL, recorded_log
 from horae.experiments.compare.formats import as_csv, as_json, as_markdown
 from horae.experiments.compare.job_results import JobResults, check_jobs_file
+from horae.experiments.compare.report_file import ReportFacts, check_report_file, natural_groups
 from horae.experiments.compare.run import ComparedRun, outcomes
 from horae.experiments.compare.run_spec import Failures, PolicyChoice, RunSpec, run_specs, with_policy
 from horae.experiments.compare.table import Comparison, TableOptions, tabulate
@@ -96,6 +97,8 @@ def _compare(request: Request, cache: ResultStore | None, tell: Tell) -> bool:
         _make_folder(request.plots)
     if request.jobs_out is not None:
         check_jobs_file(request.jobs_out)
+    if request.report is not None:
+        check_report_file(request.report)
     what = wanted(request, tell)
     todo = [run_specs(side.setup, side.policies, request.seeds, what.failures) for side in what.sides]
     recorded = _recorded(what.here, request.seeds, tell)
@@ -112,7 +115,8 @@ def _compare(request: Request, cache: ResultStore | None, tell: Tell) -> bool:
         if request.jobs_out is not None:
             runs = results.collect(runs)
         is_recorded = what.here.trace.workload.is_recorded
-        comparison = tabulate(runs, labels, what.baseline, _table_options(request, what), is_recorded=is_recorded)
+        measured = tabulate(runs, labels, what.baseline, _table_options(request, what), is_recorded=is_recorded)
+    comparison = measured if request.by else measured.without_groups()
     _tell_of_record(comparison, tell)
     for side, tasks in zip(what.sides, todo, strict=True):
         tell_refused(comparison, tasks[0], side.trace.workload, _tell)
@@ -123,12 +127,17 @@ def _compare(request: Request, cache: ResultStore | None, tell: Tell) -> bool:
         tell(f"wrote {request.jobs_out}")
     if request.plots is not None:
         _draw(comparison, what.here.trace.origin, request.plots, tell)
+    if request.report is not None:
+        _report(measured, what, request.report, tell)
     return any(row.estimate["refused"] < row.estimate["jobs"] for row in comparison.rows)
 
 
 def _table_options(request: Request, what: Wanted) -> TableOptions:
+    by = f"{request.by.value}s" if request.by else ""
+    if request.report is not None and not by:
+        by = natural_groups(arrival.job for arrival in what.here.trace.workload(0))
     return TableOptions(
-        by=f"{request.by.value}s" if request.by else "",
+        by=by,
         unfair_above=request.unfair_above,
         weights=what.here.setup.tenant_weights,
         has_limits=has_limits(what.here.trace.workload(0)),
@@ -210,6 +219,23 @@ def _draw(comparison: Comparison, origin: str, folder: Path, tell: Tell) -> None
 
     for name, figure in comparison_figures(comparison, origin).items():
         tell(f"drew {', '.join(map(str, save(figure, folder, name)))}")
+
+
+def _report(comparison: Comparison, what: Wanted, path: Path, tell: Tell) -> None:
+    from horae.experiments.compare.report import report, write_report  # noqa: PLC0415  (matplotlib: a second)
+
+    trace = what.here.trace
+    facts = ReportFacts(
+        what.here.setup,
+        source=Path(trace.source).name if Path(trace.source).exists() else trace.source,
+        origin=trace.origin,
+        rows_broken=trace.rows_broken,
+        left_out=trace.left_out,
+        changed=trace.changed,
+        failures=what.failures,
+    )
+    write_report(path, report(comparison, facts))
+    tell(f"wrote {path}")
 
 
 def _print(comparison: Comparison, request: Request, what: Wanted) -> None:

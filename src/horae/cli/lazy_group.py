@@ -105,6 +105,7 @@ COMMANDS = {
     "journal": _Lazy("horae.cli.backup:journal_app", "Write the log of the service as a journal."),
     "simulate": _Lazy("horae.cli.simulate:simulate_app", "Run one or more policies on a cluster and a workload."),
     "compare": _Lazy("horae.cli.compare:app", "Compare policies on a trace, with intervals and plots."),
+    "report": _Lazy("horae.cli.report:app", "Write a page about runs: the answer in words, tables, plots."),
     "demo": _Lazy("horae.cli.simulate:demo_app", "Four policies on the sample cluster and workload."),
     "replay": _Lazy("horae.cli.replay:app", "Decide a journal again, and compare every line."),
     "compile": _Lazy("horae.cli.compile_kernels:app", "Compile the kernels of policies before a run needs them."),

@@ -100,7 +100,9 @@ LIBRARIES = ("numpy", "scipy", "highspy", "numba")
 # Modules that only request runs or show them: a change there does not invalidate results.
 SHOWING = (
     "cli", "reports/plots", "experiments/compare/figures.py", "experiments/compare/formats.py",
-    "experiments/compare/job_results.py", "experiments/compare/table.py", "experiments/compare/terminal.py",
+    "experiments/compare/job_results.py", "experiments/compare/report.py", "experiments/compare/report_file.py",
+    "experiments/compare/report_words.py", "experiments/compare/table.py", "experiments/compare/terminal.py",
+    "reports/html",
 )  # fmt: skip
 _job_fields = attrgetter(*Job.__dataclass_fields__)
 _truth_fields = attrgetter(*Truth.__dataclass_fields__)

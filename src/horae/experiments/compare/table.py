@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from math import nan
 
 import numpy as np
@@ -49,6 +49,11 @@ class Comparison:
     logs: Mapping[str, RunLog]  # of seed 0
     unfair_above: float = UNFAIR_ABOVE
     other_bounds: Mapping[str, Numbers] = field(default_factory=dict)  # by name of another cluster: its lower bound
+
+    def without_groups(self) -> Comparison:
+        """The same without the numbers of tenants or users."""
+        rows = (replace(row, groups={}, groups_by_seed=tuple({} for _ in row.by_seed)) for row in self.rows)
+        return replace(self, by="", rows=tuple(rows))
 
 
 @dataclass(frozen=True)

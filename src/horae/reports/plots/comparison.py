@@ -85,6 +85,25 @@ def completion_figure(runs: PlottedRuns) -> Figure:
     return figure
 
 
+def times_figure(runs: PlottedRuns) -> Figure:
+    """Completion and waiting times side by side."""
+    values = {
+        "completion time (hours)": {label: positive(_completion_hours(log)) for label, log in runs.logs.items()},
+        "waiting time (hours); left edge: up to 1 s": {label: _waiting_hours(log) for label, log in runs.logs.items()},
+    }
+    if len(runs.logs) > SHARE_LINES_MAX:
+        return _share_grid(runs, values, "finished jobs")
+    figure, panels = style.panels(1, 2, style.PAGE_INCHES, 2.5, sharey=True)
+    found = [
+        _share_lines(axes, runs, each, "finished jobs", words)
+        for axes, (words, each) in zip(panels, values.items(), strict=True)
+    ]
+    for axes in panels:
+        axes.label_outer()
+    add_legend(figure, *found[0])
+    return figure
+
+
 def rho_figure(runs: PlottedRuns) -> Figure:
     values: dict[str, Values] = {words: _rhos(runs.logs, name) for name, words in RHOS.items()}
     if len(runs.logs) > SHARE_LINES_MAX:
@@ -136,7 +155,8 @@ def _share_grid(runs: PlottedRuns, values: Mapping[str, Values], what: str, fair
         finish_shares(axes, what, "")
         axes.set_ylabel("")
     units = list(values)
-    figure.supxlabel(units[0] if len(units) == 1 else "rho: shared time / fair time", fontsize=style.LABEL_POINTS)
+    together = "rho: shared time / fair time" if fair else "hours"
+    figure.supxlabel(units[0] if len(units) == 1 else together, fontsize=style.LABEL_POINTS)
     number = f"{counts[0]:,} " if len(set(counts)) == 1 else ""
     named = "" if number else "; their number: in the titles"
     figure.supylabel(f"share of {number}{what} (%){named}", fontsize=style.LABEL_POINTS)
@@ -149,6 +169,12 @@ def _share_grid(runs: PlottedRuns, values: Mapping[str, Values], what: str, fair
 
 def _completion_hours(log: RunLog) -> Floats:
     return (log.jobs.ended_at - log.jobs.submitted_at)[log.finished] / HOUR
+
+
+def _waiting_hours(log: RunLog) -> Floats:
+    """A job that did not wait at all counts as one second: a logarithmic axis has no zero."""
+    waited = (log.jobs.ended_at - log.jobs.submitted_at - log.run_seconds)[log.finished]
+    return np.maximum(waited, 1.0) / HOUR
 
 
 def _rhos(logs: Logs, name: str) -> Values:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -136,8 +138,24 @@ def save(figure: Figure, directory: Path, name: str) -> list[Path]:
     return [save_as(figure, directory / f"{name}.{form}") for form in FORMATS]
 
 
+def svg_text(figure: Figure) -> str:
+    """A figure as the text of an SVG file; the same figure gives the same text."""
+    page = io.StringIO()
+    with mpl.rc_context(_SAVING), _any_script():
+        figure.savefig(page, format="svg", metadata=_METADATA["svg"])
+    return page.getvalue()
+
+
 def save_all(figures: Iterable[tuple[str, Figure]], directory: Path) -> list[Path]:
     return [path for name, figure in figures for path in save(figure, directory, name)]
+
+
+@contextmanager
+def _any_script() -> Iterator[None]:
+    """Names may be of any script: a glyph that the font lacks is a box."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
 
 
 def save_as(figure: Figure, path: Path) -> Path:
@@ -145,8 +163,7 @@ def save_as(figure: Figure, path: Path) -> Path:
     form = path.suffix.removeprefix(".")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with mpl.rc_context(_SAVING), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph .* missing from")  # names may be of any script
+        with mpl.rc_context(_SAVING), _any_script():
             figure.savefig(path, format=form, metadata=_METADATA[form])
     except OSError as error:
         problem = f"cannot be written: {error.strerror}"
