@@ -68,7 +68,7 @@ def test_the_figures_of_a_comparison() -> None:
     fast = (JobTimes("a", 0.0, 0.0, 10.0, 1, 0), JobTimes("b", 5.0, 5.0, 21.0, 1, 0))
     found = Comparison("fifo", (real,), (slow, fast), NONE)
     assert found.completion_mean_seconds == (15.0, 15.0)
-    assert found.completion_deviation == (0.0, pytest.approx(2 / 15))
+    assert found.completion_deviation == pytest.approx((0.0, 2 / 15))
     assert found.job_error_p90 == pytest.approx(0.05 + 0.9 * 0.05)  # 10% and 5%
     assert found.preemptions == (2, 0.5)
     assert found.makespan_seconds == (25.0, 24.0)

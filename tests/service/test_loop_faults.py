@@ -22,12 +22,12 @@ from horae.model.commands import Survey
 from horae.model.errors import InputError
 from horae.model.events import ClusterChanged, Ending, JobHeld, JobReleased, JobSubmitted, Surveyed, TenantsChanged
 from horae.model.setup import PoolSpec, Setup
+from horae.model.setup_changes import changes
 from horae.scheduler import Scheduler
 from horae.service.api import server
 from horae.service.api.database import LogClock as LogClockOfApi
 from horae.service.api.database import clock as api_clock
 from horae.service.backup import backup, restore
-from horae.model.setup_changes import changes
 from horae.service.clock import ClockReading, Clocks, LogClock
 from horae.service.loop.job_rows import row_of
 from horae.service.models import JobSpec

@@ -4,8 +4,8 @@ A job that says how many steps it takes is believed. The length of any other is 
 and ran longer than it has so far: of the same user with as many GPUs, of the same user, with as many GPUs, or of all,
 whichever group is the first with enough of them; of each group only the latest count, because users repeat what they
 did of late. Where no group has enough, half of all jobs are assumed to run for as long again as they have so far (the
-length has the tail of a Pareto distribution with exponent 1), and at least `SHORTEST_SECONDS`. No job is believed to run
-beyond its time limit.
+length has the tail of a Pareto distribution with exponent 1), and at least `SHORTEST_SECONDS`. No job is believed to
+run beyond its time limit.
 
 Jobs that a user submits together are alike: if one is long, so are most of the others. Drawn one by one, long and short
 ones would cancel out, and a range of possible futures would be too narrow.

@@ -41,7 +41,9 @@ def test_requests_for_data_without_a_session_are_refused_not_led_away(send: Clie
     refused(send.request("GET", "/data/queue", headers=HTML), 401)
 
 
-@pytest.mark.parametrize("target", ["//evil.example", "https://evil.example", "/\\evil.example", "evil", "/x\r\nSet-A: b"])
+@pytest.mark.parametrize(
+    "target", ["//evil.example", "https://evil.example", "/\\evil.example", "evil", "/x\r\nSet-A: b"]
+)
 def test_a_login_never_leads_to_another_site(send: Clients, target: str) -> None:
     assert login(send, "ann", next=target).headers["location"] == "/"
 

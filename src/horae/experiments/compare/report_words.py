@@ -188,8 +188,8 @@ def _oracles(known: Sequence[ComparisonRow], best: ComparisonRow, base: Comparis
     lines = []
     if base.uses_lengths and not best.uses_lengths:
         lines.append(
-            f"{base.label} itself knows run times in advance here, because the jobs have no time limits; a real cluster "
-            f"does not, and would be slower."
+            f"{base.label} itself knows run times in advance here, because the jobs have no time limits; a real "
+            f"cluster does not, and would be slower."
         )
     faster = [row for row in known if row.uses_lengths and row is not best and _change(row) < _change(best)]
     if best.uses_lengths:

@@ -83,9 +83,12 @@ def _node_columns(order: Sequence[Node], rows: Mapping[str, Any]) -> NodeColumns
 def _job_columns(rows: Sequence[Any], reserving: frozenset[str], now: LogClock, has_others: bool) -> JobColumns:
     kinds = ["guaranteed" if row.guaranteed else "borrowed" if row.tenant in reserving else "shared" for row in rows]
     other = [""] if has_others else []
+    texts: dict[str, Any] = {
+        name: [getattr(row, name) for row in rows] + other for name in ("name", "tenant", "app", "user", "state")
+    }
     return JobColumns.model_construct(
         id=[row.id for row in rows] + [OTHER for _ in other],
-        **{name: [getattr(row, name) for row in rows] + other for name in ("name", "tenant", "app", "user", "state")},
+        **texts,
         kind=kinds + ["other" for _ in other],
         gpus=[row.held_gpus for row in rows] + [0 for _ in other],
         started_at=[now.unix_or_none(row.started_at) for row in rows] + [None for _ in other],

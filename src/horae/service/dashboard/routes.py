@@ -54,7 +54,7 @@ async def _data(page: Page, request: Request, who: Who, all_: All) -> dict[str, 
 
 def _as_page(page: Page) -> Route:
     async def show(request: Request, who: Who, all_: All) -> Response:
-        frame = {"who": who, "pages": PAGES, "page": page, "url": f"/data{request.url.path}"}
+        frame: dict[str, Any] = {"who": who, "pages": PAGES, "page": page, "url": f"/data{request.url.path}"}
         try:
             return rendered(page.name, data=await _data(page, request, who, all_), **frame)
         except Exception as error:

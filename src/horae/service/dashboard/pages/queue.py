@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from sqlalchemy import Connection, func, select
 
@@ -36,7 +36,7 @@ SHOWN: Mapping[str, Sequence[State] | None] = {
 async def data(view: View) -> dict[str, Any]:
     """One page of jobs; with `ids`, the present values of these, for a page that is open."""
     ids = view.query.get("ids")
-    shown, sort = view.query.get("show", "live"), view.query.get("sort", "number")
+    shown, sort = view.query.get("show", "live"), cast(Sort, view.query.get("sort", "number"))
     if shown not in SHOWN:
         raise Refused(422, "is not known", field="show", remedy=f"use one of {', '.join(SHOWN)}")
     if sort not in get_args(Sort):
