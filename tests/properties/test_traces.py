@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import examples
@@ -46,9 +47,11 @@ def tables(draw: st.DrawFn) -> tuple[list[str], list[list[str]]]:
 
 
 def row_by_row(columns: list[str], rows: list[list[str]]) -> tuple[list[tuple[int, dict[str, Any]]], list[int]]:
-    """Line and fields of each row that is right, and the lines of those that are wrong."""
+    """Line and fields of each row that is right, and the lines of those that are wrong; blank rows are neither."""
     right, wrong = [], []
     for line, cells in enumerate(rows, start=2):
+        if not any(cells):
+            continue
         given = {name: cell.strip() for name, cell in zip(columns, cells, strict=True) if cell.strip()}
         try:
             row = JobRow.model_validate(given)
@@ -72,6 +75,10 @@ def test_reading_by_columns_is_reading_row_by_row(table: tuple[list[str], list[l
     writer.writerows([columns, *rows])
     path = folder() / "jobs.csv"
     path.write_text(text.getvalue(), encoding="utf-8")
+    if not any(map(any, rows)):
+        with pytest.raises(InputError, match="has no jobs"):
+            native.read(path)
+        return
     trace = native.read(path)
     right, wrong = row_by_row(columns, rows)
     found = [
@@ -120,6 +127,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "slowdown": st.sampled_from(["rack=2", "rack=1.5;cluster=2"]),
     "steps": st.floats(1e-9, 1e300),
     "duration": st.floats(1e-9, 1e10),
+    "limit": st.floats(1e-9, 1e10),
     "weight": st.floats(1e-9, 1e300),
     "preemptions_max": st.floats(0, 1e300) | st.just(float("inf")),
     "cpus_per_gpu": st.floats(0, 1e300),

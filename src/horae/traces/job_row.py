@@ -21,6 +21,7 @@
 | pinned         | the pinned cell of its tenant in which it must run                                     |
 | lazy           | it may be made preemptible where it runs, rather than be stopped at once               |
 | start          | when it started where it was recorded; `compare` shows that run beside the others      |
+| start_type     | the GPU type on which it ran where it was recorded, if it could have had others         |
 | limit          | the run time that its user asked for at most; backfilling relies on it                 |
 | weight, priority, deadline, restart, min_runtime, grace, preemptions_max, retries_max, cpus_per_gpu, memory_per_gpu,
   command, workdir | as they say                                                                          |
@@ -125,6 +126,7 @@ class JobRow(BaseModel):
     deadline: Seconds = inf
     limit: Annotated[Seconds, Field(gt=0)] = inf
     start: Seconds | None = None
+    start_type: str = ""
     restart: Seconds | None = None
     min_runtime: Seconds = 0.0
     grace: Seconds = 0.0
