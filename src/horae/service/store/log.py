@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 
-from horae.journal import JournalEntry, count_line, event_of
+from horae.journal import JournalEntry, event_of, packed_entry
 from horae.model.serialization import Plain
 from horae.service.store.database import reading
 from horae.service.store.schema import counters, events, meta, snapshots
@@ -31,15 +31,6 @@ class LogRow(NamedTuple):
 class Snapshot(NamedTuple):
     seq: int
     dump: Plain
-
-
-def pack(lines: Sequence[str]) -> bytes | None:
-    return zlib.compress("".join(lines).encode(), 1) if lines else None
-
-
-def unpack(effects: bytes | None) -> list[str]:
-    # Not splitlines: texts in the lines may contain characters at which it would split, too.
-    return [f"{line}\n" for line in zlib.decompress(effects).decode().split("\n")[:-1]] if effects else []
 
 
 def append(connection: Connection, rows: Sequence[LogRow]) -> None:
@@ -75,9 +66,7 @@ def pack_dump(dump: Plain) -> PackedDump:
 
 
 def entry_of(row: LogRow) -> JournalEntry:
-    lines = unpack(row.effects)
-    counted = (count_line(len(lines)), *lines) if lines else ()
-    return JournalEntry(row.seq, event_of(json.loads(row.payload), "events", row.seq), counted)
+    return packed_entry(row.seq, event_of(json.loads(row.payload), "events", row.seq), row.effects)
 
 
 def save_snapshot(connection: Connection, seq: int, at: float, dump: PackedDump) -> None:
