@@ -310,7 +310,7 @@ class Loop:
         for number in sorted(several):
             self._read(partial(self._tables.searches.load, search=number))
         for request in requests:
-            self._answered.problems[request.id] = self._answer_to(request)
+            self._answered.add(request, self._answer_to(request))
 
     def _answer_to(self, request: Request) -> str:
         """Applies a request. One that fails in a way that was not foreseen is answered, too: it must not be there again

@@ -13,6 +13,7 @@ from horae.journal import JournalEntry, event_of, packed_entry
 from horae.model.serialization import Plain
 from horae.service.store.database import reading
 from horae.service.store.schema import counters, events, meta, snapshots
+from horae.service.store.statements import Statement
 
 SNAPSHOTS_KEPT = 3
 FIRST_SETUP = "first_setup"  # in `meta`: the setup with which the log began
@@ -28,14 +29,16 @@ class LogRow(NamedTuple):
     effects: bytes | None
 
 
+_APPEND = Statement(insert(events).inline(), LogRow._fields)
+
+
 class Snapshot(NamedTuple):
     seq: int
     dump: Plain
 
 
 def append(connection: Connection, rows: Sequence[LogRow]) -> None:
-    if rows:
-        connection.execute(insert(events), [row._asdict() for row in rows])
+    _APPEND.run_all(connection, [row._asdict() for row in rows])
 
 
 def last_seq(connection: Connection) -> int:
