@@ -192,16 +192,29 @@ def test_a_survey_that_finds_nothing_new_writes_no_rows(database: Engine, tmp_pa
 def test_answers_are_forgotten_after_an_hour(database: Engine, tmp_path: Path) -> None:
     engine = LiveEngine(World())
     loop = start_loop(database, engine, SETUP, tmp_path)
+    kept = []
+    for _ in range(3):
+        _send(database, JobHeld(0.0, "unknown"))
+        run_until_quiet(loop)
+        with reading(database) as connection:
+            kept.append(len(connection.execute(select(answers)).all()))
+        engine.world.seconds += 2 * 3600
+    assert kept[0] == 1
+    assert kept[2] < 3
+
+
+def test_the_loop_answers_requests_and_only_wrong_submissions(database: Engine, tmp_path: Path) -> None:
+    """The API has answered a submission before the loop sees it."""
+    loop = start_loop(database, LiveEngine(World()), SETUP, tmp_path)
     submit(database, JobSpec(run="true"))
-    run_until_quiet(loop)
-    engine.world.seconds += 2 * 3600
-    submit(database, JobSpec(run="true"))
-    run_until_quiet(loop)
-    engine.world.seconds += 2 * 3600
-    submit(database, JobSpec(run="true"))
+    _send(database, JobHeld(0.0, "unknown"))
+    with writing(database) as connection:
+        connection.execute(insert(inbox).values(kind="JobSubmitted", payload='{"job":{"id":"no row"}}', wall=0.0))
     run_until_quiet(loop)
     with reading(database) as connection:
-        assert len(connection.execute(select(answers)).all()) < 3
+        found = connection.execute(select(answers).order_by(answers.c.inbox_id)).all()
+        assert connection.execute(select(inbox)).all() == []
+    assert [bool(row.problem) for row in found] == [False, True]
 
 
 def test_lines_of_effects_may_contain_any_character() -> None:
