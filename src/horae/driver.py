@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from horae.engines.engine import Engine
+from horae.journal import EffectsReader, JournalLines, pack, packed_entry
 from horae.model.commands import Survey
-from horae.model.effects import Effects, effects_of
+from horae.model.effects import Effects
 from horae.model.errors import BrokenInvariant, PolicyError
 from horae.model.events import Event, Tick
 from horae.model.notices import DecisionRejected, FactRejected
@@ -30,14 +31,16 @@ class Guarded:
 
     The state is then rebuilt as before the event, from a dump and the effects recorded since, the operator gets a
     notice, and the engine is surveyed. A `Tick` that fails is applied without its decisions: pools keep their last
-    plans.
+    plans. The effects are kept as they are written to a log: a decision about many jobs takes megabytes otherwise.
     """
 
     def __init__(self, scheduler: Scheduler, events_max: float = 1000) -> None:
         self.scheduler = scheduler
+        self.recorded: bytes | None = None  # the effects of the last event, packed
         self._events_max = events_max  # between two dumps
         self._dump = scheduler.dump()
-        self._since: list[tuple[Event, Effects]] = []
+        self._lines = JournalLines()
+        self._since: list[tuple[Event, bytes | None]] = []
 
     @property
     def events_since_dump(self) -> int:
@@ -46,6 +49,7 @@ class Guarded:
     def dump(self) -> Plain:
         """A dump of the present state, from which a later rejection continues."""
         self._dump, self._since = self.scheduler.dump(), []
+        self._lines.forget_decisions()
         return self._dump
 
     @property
@@ -57,15 +61,17 @@ class Guarded:
             reaction = self.scheduler.handle(event)
         except Exception as error:  # a bug of any kind: continuing with half an event applied would be worse
             reaction = self._reject(event, f"{type(error).__name__}: {error}")
-        self._since.append((event, effects_of(reaction)))
+        self.recorded = pack(self._lines.effects(reaction))
+        self._since.append((event, self.recorded))
         if len(self._since) >= self._events_max:
             self.dump()
         return reaction
 
     def _reject(self, event: Event, error: str) -> Reaction:
         self.scheduler = Scheduler.restore(self._dump)
-        for former, effects in self._since:
-            self.scheduler.handle(former, effects)
+        reader = EffectsReader("the events since the last dump")
+        for number, (former, packed) in enumerate(self._since, start=1):
+            self.scheduler.handle(former, reader.read(packed_entry(number, former, packed)))
         notice = FactRejected(type(event).__name__, error)
         if isinstance(event, Tick):
             due = [pool for pool in self.scheduler.pools if min(pool.wake_at, pool.newcomers_at) <= event.at]

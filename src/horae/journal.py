@@ -18,7 +18,8 @@ from them without asking any policy.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from errno import EDQUOT, EFBIG, ENOSPC
 from math import isfinite
@@ -55,25 +56,28 @@ class JournalLines:
 
     def effects(self, reaction: Reaction) -> list[str]:
         lines = [self._round(round_) for round_ in reaction.rounds]
-        lines += [{"command": type(command).__name__, **to_plain(command)} for command in reaction.commands]
-        lines += [{"notice": type(notice).__name__, **to_plain(notice)} for notice in reaction.notices]
-        return [line_of(line) for line in lines]
+        lines += [line_of({"command": type(command).__name__, **to_plain(command)}) for command in reaction.commands]
+        lines += [line_of({"notice": type(notice).__name__, **to_plain(notice)}) for notice in reaction.notices]
+        return lines
 
     def forget_decisions(self) -> None:
         """Makes the next lines readable without those before, as after a snapshot."""
         self._last_decision.clear()
 
-    def _round(self, round_: Round) -> dict[str, Plain]:
+    def _round(self, round_: Round) -> str:
         line = round_to_plain(round_)
-        text = json.dumps(line["decision"])
-        if self._last_decision.get(round_.pool) == text:
-            del line["decision"]
-        self._last_decision[round_.pool] = text
-        return line
+        decision, plan = compact(line.pop("decision")), compact(line.pop("plan"))
+        shown = "" if self._last_decision.get(round_.pool) == decision else f'"decision":{decision},'
+        self._last_decision[round_.pool] = decision
+        return f'{compact(line)[:-1]},{shown}"plan":{plan}}}\n'  # the decision may be long: it is converted once
+
+
+def compact(plain: Plain) -> str:
+    return json.dumps(plain, separators=(",", ":"), ensure_ascii=False)
 
 
 def line_of(line: Mapping[str, Plain]) -> str:
-    return json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n"
+    return compact(line) + "\n"
 
 
 def header_line(setup: Setup, origin: str = "") -> str:
@@ -165,6 +169,18 @@ class JournalEntry(NamedTuple):
         return bool(self.lines) and len(self.lines) == 1 + int(json.loads(self.lines[0]).get("effects", 0))
 
 
+def pack(lines: Sequence[str]) -> bytes | None:
+    """The lines of the effects of an event, compressed; None if it had none."""
+    return zlib.compress("".join(lines).encode(), 1) if lines else None
+
+
+def packed_entry(line: int, event: Event, packed: bytes | None) -> JournalEntry:
+    """An event with the packed lines of its effects."""
+    # Not splitlines: texts in the lines may contain characters at which it would split, too.
+    lines = [f"{each}\n" for each in zlib.decompress(packed).decode().split("\n")[:-1]] if packed else []
+    return JournalEntry(line, event, (count_line(len(lines)), *lines) if lines else ())
+
+
 class EffectsReader:
     """Reads the effects of entries in order: a decision that did not change was written only once."""
 
@@ -190,7 +206,7 @@ class EffectsReader:
     @property
     def last_decisions(self) -> dict[str, str]:
         """By pool: the last decisions, for a writer that continues from here."""
-        return {pool: json.dumps(decision) for pool, decision in self._last_decision.items()}
+        return {pool: compact(decision) for pool, decision in self._last_decision.items()}
 
 
 def _without(plain: Mapping[str, Plain], key: str) -> Plain:

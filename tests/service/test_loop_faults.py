@@ -17,10 +17,19 @@ from builders import cluster
 from live_world import LiveEngine, World, cancel, run_until_quiet, start_loop, states, submit
 from sqlalchemy import Engine, event, insert, select
 
-from horae.journal import JournalLines
+from horae.journal import JournalLines, pack, packed_entry
 from horae.model.commands import Survey
 from horae.model.errors import InputError
-from horae.model.events import ClusterChanged, Ending, JobHeld, JobReleased, JobSubmitted, Surveyed, TenantsChanged
+from horae.model.events import (
+    ClusterChanged,
+    Ending,
+    JobHeld,
+    JobReleased,
+    JobSubmitted,
+    Surveyed,
+    TenantsChanged,
+    Tick,
+)
 from horae.model.setup import PoolSpec, Setup
 from horae.model.setup_changes import changes
 from horae.scheduler import Scheduler
@@ -32,7 +41,6 @@ from horae.service.clock import ClockReading, Clocks, LogClock
 from horae.service.loop.job_rows import row_of
 from horae.service.models import JobSpec
 from horae.service.store.database import open_database, reading, sqlite_url, writing
-from horae.service.store.log import pack, unpack
 from horae.service.store.migrate import migrate
 from horae.service.store.offsets import Stretch
 from horae.service.store.schema import answers, inbox, jobs
@@ -184,22 +192,35 @@ def test_a_survey_that_finds_nothing_new_writes_no_rows(database: Engine, tmp_pa
 def test_answers_are_forgotten_after_an_hour(database: Engine, tmp_path: Path) -> None:
     engine = LiveEngine(World())
     loop = start_loop(database, engine, SETUP, tmp_path)
+    kept = []
+    for _ in range(3):
+        _send(database, JobHeld(0.0, "unknown"))
+        run_until_quiet(loop)
+        with reading(database) as connection:
+            kept.append(len(connection.execute(select(answers)).all()))
+        engine.world.seconds += 2 * 3600
+    assert kept[0] == 1
+    assert kept[2] < 3
+
+
+def test_the_loop_answers_requests_and_only_wrong_submissions(database: Engine, tmp_path: Path) -> None:
+    """The API has answered a submission before the loop sees it."""
+    loop = start_loop(database, LiveEngine(World()), SETUP, tmp_path)
     submit(database, JobSpec(run="true"))
-    run_until_quiet(loop)
-    engine.world.seconds += 2 * 3600
-    submit(database, JobSpec(run="true"))
-    run_until_quiet(loop)
-    engine.world.seconds += 2 * 3600
-    submit(database, JobSpec(run="true"))
+    _send(database, JobHeld(0.0, "unknown"))
+    with writing(database) as connection:
+        connection.execute(insert(inbox).values(kind="JobSubmitted", payload='{"job":{"id":"no row"}}', wall=0.0))
     run_until_quiet(loop)
     with reading(database) as connection:
-        assert len(connection.execute(select(answers)).all()) < 3
+        found = connection.execute(select(answers).order_by(answers.c.inbox_id)).all()
+        assert connection.execute(select(inbox)).all() == []
+    assert [bool(row.problem) for row in found] == [False, True]
 
 
 def test_lines_of_effects_may_contain_any_character() -> None:
     lines = ['{"app":"a\u2028b\x85c"}\n', '{"app":"d"}\n']
-    assert unpack(pack(lines)) == lines
-    assert unpack(pack([])) == []
+    assert packed_entry(1, Tick(0.0), pack(lines)).lines == ('{"effects":2}\n', *lines)
+    assert packed_entry(1, Tick(0.0), pack([])).lines == ()
     with pytest.raises(ValueError, match="pattern"):
         JobSpec(run="x", app="a\u2028b")
 

@@ -11,6 +11,7 @@ from builders import ACCELERATOR, cluster, job
 from horae.engines.simulated import SimulatedEngine
 from horae.model.cluster import Gpu
 from horae.model.commands import Command, Extend, Start, Stop, Survey
+from horae.model.effects import effects_of
 from horae.model.errors import BrokenInvariant
 from horae.model.events import (
     Ending,
@@ -307,3 +308,20 @@ def test_between_rounds_newcomers_start_on_free_gpus_where_the_pool_admits_them(
             assert isinstance(start, Start)
             desk.tell(JobStarted(10.0, "b", start.epoch))
         assert desk.scheduler.next_wakeup_at == 300.0
+
+
+def test_the_record_of_newcomers_names_those_that_start() -> None:
+    """Not all that wait: there may be thousands, and a record is written each time that a job arrives."""
+    pool = PoolSpec("all", "max-min", {}, Cadence.ROUNDS, 300.0, admits_between_rounds=True)
+    scheduler, copy = (Scheduler(Setup(cluster(gpus=2), (pool,))) for _ in range(2))
+    history = [
+        JobSubmitted(0.0, job("a")), Tick(0.0), JobStarted(0.0, "a", 0),
+        JobSubmitted(10.0, job("b")), JobSubmitted(10.0, job("c")), JobSubmitted(10.0, job("d")), Tick(10.0),
+    ]  # fmt: skip
+    for event in history:
+        reaction = scheduler.handle(event)
+        copy.handle(event, effects_of(reaction))
+    (round_,) = reaction.rounds
+    assert round_.job_ids == ("b",)
+    assert round_.plan.blocked, "the record says why the others wait"
+    assert copy.dump() == scheduler.dump()

@@ -114,8 +114,11 @@ def _grants_to_plain(grants: Grants, names: Mapping[int, str]) -> dict[str, Plai
 
 def _by_id(column: NDArray[Any], names: Mapping[int, str]) -> dict[str, Plain]:
     """A column by job id, without the rows that the decision does not name."""
-    values = [array_to_plain(row) for row in column] if column.ndim > 1 else array_to_plain(column)
-    return dict(sorted((names[row], value) for row, value in enumerate(values) if row in names))
+    # All rows at once: one by one they would take most of the time of a decision about many jobs.
+    values = column.tolist()
+    if column.dtype.kind == "f" and not np.isfinite(column).all():
+        values = [array_to_plain(row) for row in column] if column.ndim > 1 else array_to_plain(column)
+    return {names[row]: values[row] for row in sorted(names, key=names.__getitem__)}
 
 
 def _until(stands_until: float) -> dict[str, Plain]:

@@ -255,18 +255,18 @@ class Scheduler:
         """Starts waiting jobs on free GPUs between two rounds; nothing else changes."""
         usable = self.ledger.usable(pool.open_gpus)
         self.placer.spreads = pool.spec.spreads
-        view = self._view(pool, usable)
         if self._recorded is not None:
             if self._recorded.rejects(pool):
                 pool.forget_newcomers()
                 return
-            decision, plan = self._recorded.newcomers(pool)
+            plan = self._recorded.newcomers(pool)
         else:
+            view = self._view(pool, usable)
             decision = longest_waiting_first(view)
             plan = admit(claim(decision, view.jobs), view.jobs, self._ground(pool, usable), self.placer)
             check_plan(plan, pool, self.pools.layout, self.ledger, usable)
         pool.forget_newcomers()
-        self._rounds.append(pool.name_newcomers(view, decision, plan, self.ledger.cluster))
+        self._rounds.append(pool.name_newcomers(plan, self.ledger.cluster, self.now))
         self._execution.carry_out(pool, plan, self.now)
         if self.jobs.lent and not pool.spec.reserves:
             self.loans.offer_next(plan, self.now)

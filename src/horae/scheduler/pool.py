@@ -313,12 +313,15 @@ class Pool:
             shape_turn = np.array(turn)[view.shape_accelerator]
         return Standing(rules, self.spec.round_seconds, view.now - self.shared_at, self.pair_seconds, shape_turn)
 
-    def name_newcomers(self, view: View, decision: Ranking, plan: RoundPlan, cluster: Cluster) -> Round:
-        """Names the rows of a plan made between two rounds; the last decision stays in force."""
-        rows = decision.order
-        job_ids = tuple(map(self.table.ids.__getitem__, rows.tolist()))
-        serials = view.jobs.serial[rows]
-        return Round(view.now, self.spec.name, decision, plan, rows, job_ids, serials, cluster, is_new=False)
+    def name_newcomers(self, plan: RoundPlan, cluster: Cluster, now: float) -> Round:
+        """Names the jobs that start between two rounds; the last decision stays in force.
+
+        Jobs that go on waiting are left out: there may be thousands, each time that a job arrives.
+        """
+        started = [serial for placement in plan.placements for serial in placement.bundle]
+        rows = np.array([self.table.row[serial] for serial in started], dtype=np.int64)
+        job_ids, serials = tuple(self.table.ids[row] for row in rows.tolist()), np.array(started, dtype=np.int64)
+        return Round(now, self.spec.name, Ranking(rows), plan, rows, job_ids, serials, cluster, is_new=False)
 
     def name_round(self, view: View, decision: Decision, plan: RoundPlan, cluster: Cluster) -> Round:
         """Stores a decision and its plan with job ids, while row numbers are still valid."""

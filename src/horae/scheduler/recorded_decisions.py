@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from horae.model.commands import CallForBids
-from horae.model.decisions import Decision, Ranking
+from horae.model.decisions import Decision
 from horae.model.effects import Effects, decision_from_plain, plan_from_plain
 from horae.model.errors import BrokenInvariant
 from horae.model.notices import DecisionRejected
@@ -45,11 +45,8 @@ class Record:
     def rejects(self, pool: Pool) -> bool:
         return pool.spec.name in self._rejected
 
-    def newcomers(self, pool: Pool) -> tuple[Ranking, RoundPlan]:
-        plain = self._next(pool)
-        decision = decision_from_plain(plain["decision"], pool.table)
-        assert isinstance(decision, Ranking)
-        return decision, self._plan(plain, pool)
+    def newcomers(self, pool: Pool) -> RoundPlan:
+        return self._plan(self._next(pool), pool)
 
     def call(self, pool: Pool) -> CallForBids | None:
         return self._calls.get(pool.spec.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
@@ -36,6 +36,7 @@ State = Literal[
     "refused",
 ]
 ENDED: frozenset[str] = frozenset({"finished", "failed", "cancelled", "stopped", "refused"})
+LIVE: tuple[str, ...] = tuple(state for state in get_args(State) if state not in ENDED)
 STOP, RANDOM = "stop", "random"  # keys of a sweep that are no parameters
 TRIAL_REPORTED = "TrialReported"  # a request to the loop: a trial has got to the end of its rung
 Role = Literal["viewer", "user", "tenant-admin", "operator"]

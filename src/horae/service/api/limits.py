@@ -16,11 +16,10 @@ from horae.service.api.context import Context, Limits
 from horae.service.api.identity import Identity
 from horae.service.api.problems import Refused
 from horae.service.job_file import gpu_counts
-from horae.service.models import JobSpec
+from horae.service.models import LIVE, JobSpec
 from horae.service.store.schema import jobs
 
 Owner = tuple[str, str]  # tenant and user
-LIVE = ("submitted", "waiting", "pending", "holding", "starting", "running", "stopping", "cancelling", "suspended")
 INTERACTIVE = "interactive"
 COUNT_SECONDS = 1.0  # a user's jobs are counted at most this often
 USERS_MAX = 10_000  # whose counts are remembered

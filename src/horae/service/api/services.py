@@ -24,10 +24,11 @@ from horae.service.api.setup_reader import PresentReader, SetupReader
 from horae.service.api.writer import Writer, put_in_inbox
 from horae.service.models import Done
 from horae.service.store.schema import answers, audit
+from horae.service.store.statements import Statement
 
 T = TypeVar("T")
 POLL_SECONDS = 0.02
-AUDIT = insert(audit).inline()
+AUDIT = Statement(insert(audit).inline(), ("wall", "user", "role", "action", "target", "detail"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def line(event: Event) -> str:
 
 def record(connection: Connection, who: Identity, action: str, target: str, detail: str = "") -> None:
     """Adds a row to the audit, in the transaction of the change."""
-    connection.execute(AUDIT, audit_row(who, action, target, detail))
+    AUDIT.run_all(connection, [audit_row(who, action, target, detail)])
 
 
 def audit_row(who: Identity, action: str, target: str, detail: str = "") -> dict[str, Any]:

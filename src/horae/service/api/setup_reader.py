@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from sqlalchemy import Connection, select
@@ -70,6 +72,16 @@ class PresentReader:
     def __init__(self, setups: SetupReader) -> None:
         self._setups = setups
         self._last: tuple[float, Present] | None = None
+        self._reading: asyncio.Future[Present] | None = None
+
+    async def fresh(self, in_thread: Callable[[Callable[[Connection], Present]], Awaitable[Present]]) -> Present:
+        """What is kept or, once it is too old, what is read again: by one request for all that come meanwhile."""
+        present = self.if_fresh()
+        if present is not None:
+            return present
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.ensure_future(in_thread(self.read))
+        return await asyncio.shield(self._reading)  # a client that goes away does not take it from the others
 
     def if_fresh(self) -> Present | None:
         last = self._last

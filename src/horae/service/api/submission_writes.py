@@ -21,15 +21,16 @@ from horae.service.api.services import AUDIT, audit_row, compact
 from horae.service.api.submissions import Prepared
 from horae.service.models import ENDED, JobSpec
 from horae.service.store import schema
+from horae.service.store.statements import Statement
 from horae.service.sweeps import trial_rows
 
 SUBMISSION = JobSubmitted.__name__
 _CHUNK = 500  # ids in one query
 
-_JOBS, _INBOX = insert(schema.jobs).inline(), insert(schema.inbox).inline()
-_TAKE = (
+_INBOX = Statement(insert(schema.inbox).inline(), ("kind", "payload", "wall"))
+_TAKE = Statement(
     update(schema.counters)
-    .where(schema.counters.c.name == "jobs")
+    .where(schema.counters.c.name == bindparam("counter"))
     .values(value=schema.counters.c.value + bindparam("count", type_=Integer))
     .returning(schema.counters.c.value)
 )
@@ -163,6 +164,13 @@ _NEW: dict[str, Any] = {
     "rho": None,
     "changed_seq": 0,
 }
+_JOBS = Statement(
+    insert(schema.jobs).inline(),
+    (
+        "id", "number", "name", "app", "tenant", "user", "model", "spec", "gpus", "gpu_type", "submitted_at",
+        "steps_total", "idempotency_key", *_NEW,
+    ),
+)  # fmt: skip
 
 
 def _fingerprints(who: Identity, key: str | None, specs: Sequence[JobSpec]) -> tuple[str, str]:
@@ -219,21 +227,21 @@ def _insert(connection: Connection, accepted: Sequence[tuple[Submission, list[st
             trials += trial_rows(number, ids[len(ids) - len(group) :], group[0].element.spec)
             number += 1
         audited.append(audit_row(submission.who, "submit", _named(ids), submission.groups[0][0].element.spec.name))
-    connection.execute(_JOBS, rows)
+    _JOBS.run_all(connection, rows)
     if trials:
         connection.execute(insert(schema.trials), trials)
-    connection.execute(_INBOX, events)
-    connection.execute(AUDIT, audited)
+    _INBOX.run_all(connection, events)
+    AUDIT.run_all(connection, audited)
 
 
 def _next_numbers(connection: Connection, count: int) -> int:
     """Takes this many numbers from the counter; returns the first."""
-    last = connection.scalar(_TAKE, {"count": count})
+    last = _TAKE.run(connection, {"counter": "jobs", "count": count}).scalar()
     if last is None:
         connection.execute(
             insert_into(connection, schema.counters).values(name="jobs", value=0).on_conflict_do_nothing()
         )
-        last = connection.scalar(_TAKE, {"count": count})
+        last = _TAKE.run(connection, {"counter": "jobs", "count": count}).scalar()
     assert last is not None
     return int(last) - count + 1
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
-from horae.service.models import ENDED
+from horae.service.models import ENDED, LIVE
 from horae.service.store.schema import jobs
+from horae.service.store.statements import Statement
 
 _IDS_AT_A_TIME = 500
 
@@ -67,7 +68,7 @@ MUTABLE = (
     "started_at", "ended_at", "run_seconds", "gpu_seconds", "preemptions", "failures", "steps", "resumable", "rho",
     "changed_seq", "own_wait_seconds",
 )  # fmt: skip
-_UPDATE = (
+_UPDATE = Statement(
     update(jobs).where(jobs.c.id == bindparam("job_id")).values({name: bindparam(f"new_{name}") for name in MUTABLE})
 )
 
@@ -82,14 +83,15 @@ def read_rows(connection: Connection, job_ids: Sequence[str]) -> dict[str, JobRo
 
 
 def read_live(connection: Connection) -> dict[str, JobRow]:
-    rows = connection.execute(select(jobs).where(jobs.c.state.not_in(sorted(ENDED))))
+    rows = connection.execute(select(jobs).where(jobs.c.state.in_(LIVE)))
     return {row.id: JobRow(**row._mapping) for row in rows}
 
 
 def write_rows(connection: Connection, rows: Iterable[JobRow]) -> None:
-    changes = [{"job_id": row.id, **{f"new_{name}": getattr(row, name) for name in MUTABLE}} for row in rows]
-    if changes:
-        connection.execute(_UPDATE, changes)
+    _UPDATE.run_all(
+        connection,
+        [{"job_id": row.id, **{f"new_{name}": getattr(row, name) for name in MUTABLE}} for row in rows],
+    )
 
 
 def insert_rows(connection: Connection, rows: Iterable[JobRow]) -> None:

@@ -67,7 +67,7 @@ from horae.service.loop.waiting import ENDED_AS, WaitingJobs, states_of, unfinis
 from horae.service.models import TRIAL_REPORTED, JobSpec
 from horae.service.store.database import StoreFull, StoreUnavailable, TermEnded, reading, writing
 from horae.service.store.leadership import Leadership, confirm_lead, has_written
-from horae.service.store.log import LogRow, append, pack, pack_dump, save_snapshot, set_meta
+from horae.service.store.log import LogRow, append, pack_dump, save_snapshot, set_meta
 from horae.service.store.offsets import Offsets
 from horae.service.store.schema import nodes, progress
 
@@ -206,7 +206,6 @@ class Loop:
                 save_snapshot(connection, self._seq, self.scheduler.now, dump)
 
         self._patiently(save)
-        self._lines.forget_decisions()
 
     # Events
 
@@ -224,7 +223,7 @@ class Loop:
         rho = self.scheduler.rho(event.job_id) if isinstance(event, JobEnded) else None
         reaction = self._guarded.handle(event)
         self._seq += 1
-        payload, effects = self._lines.event(event), pack(self._lines.effects(reaction))
+        payload, effects = self._lines.event(event), self._guarded.recorded
         kind, wall = type(event).__name__, self._clock.read().wall
         self._log.append(LogRow(self._seq, self._term, event.at, wall, kind, payload, effects))
         self._tables.note(event, reaction, self.scheduler, self._seq, rho)
@@ -311,7 +310,7 @@ class Loop:
         for number in sorted(several):
             self._read(partial(self._tables.searches.load, search=number))
         for request in requests:
-            self._answered.problems[request.id] = self._answer_to(request)
+            self._answered.add(request, self._answer_to(request))
 
     def _answer_to(self, request: Request) -> str:
         """Applies a request. One that fails in a way that was not foreseen is answered, too: it must not be there again

@@ -49,6 +49,7 @@ from horae.service.loop.notices import Notices
 from horae.service.loop.searches import Searches
 from horae.service.store.log import get_meta, set_meta
 from horae.service.store.schema import gpus, leases, nodes, pools, scheduler_notices, tenants, usage
+from horae.service.store.statements import Statement
 
 _STATES = {Status.BORROWING: "running"}
 _CHANGES_SETUP = (ClusterChanged, PolicyChanged, TenantsChanged, NodeChanged, SchedulerRestarted)
@@ -77,7 +78,8 @@ class LeaseRow:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-_UPDATE_LEASE = (
+_INSERT_LEASE = Statement(insert(leases).inline(), LeaseRow.__slots__)
+_UPDATE_LEASE = Statement(
     update(leases)
     .where(leases.c.job_id == bindparam("of_job"), leases.c.epoch == bindparam("of_epoch"))
     .values({name: bindparam(name) for name in LeaseRow.__slots__ if name not in ("job_id", "epoch")})
@@ -330,12 +332,10 @@ class Tables:
 
     def _write_leases(self, connection: Connection) -> None:
         new = [lease.values() for key, lease in self._changed_leases.items() if key not in self._known_leases]
-        if new:
-            connection.execute(insert(leases), new)
+        _INSERT_LEASE.run_all(connection, new)
         changed = [lease.values() for key, lease in self._changed_leases.items() if key in self._known_leases]
-        if changed:
-            values = [{**each, "of_job": each.pop("job_id"), "of_epoch": each.pop("epoch")} for each in changed]
-            connection.execute(_UPDATE_LEASE, values)
+        values = [{**each, "of_job": each.pop("job_id"), "of_epoch": each.pop("epoch")} for each in changed]
+        _UPDATE_LEASE.run_all(connection, values)
 
     def _write_usage(self, connection: Connection) -> None:
         upsert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 
-from horae.journal import JournalEntry, count_line, event_of
+from horae.journal import JournalEntry, event_of, packed_entry
 from horae.model.serialization import Plain
 from horae.service.store.database import reading
 from horae.service.store.schema import counters, events, meta, snapshots
+from horae.service.store.statements import Statement
 
 SNAPSHOTS_KEPT = 3
 FIRST_SETUP = "first_setup"  # in `meta`: the setup with which the log began
@@ -28,23 +29,16 @@ class LogRow(NamedTuple):
     effects: bytes | None
 
 
+_APPEND = Statement(insert(events).inline(), LogRow._fields)
+
+
 class Snapshot(NamedTuple):
     seq: int
     dump: Plain
 
 
-def pack(lines: Sequence[str]) -> bytes | None:
-    return zlib.compress("".join(lines).encode(), 1) if lines else None
-
-
-def unpack(effects: bytes | None) -> list[str]:
-    # Not splitlines: texts in the lines may contain characters at which it would split, too.
-    return [f"{line}\n" for line in zlib.decompress(effects).decode().split("\n")[:-1]] if effects else []
-
-
 def append(connection: Connection, rows: Sequence[LogRow]) -> None:
-    if rows:
-        connection.execute(insert(events), [row._asdict() for row in rows])
+    _APPEND.run_all(connection, [row._asdict() for row in rows])
 
 
 def last_seq(connection: Connection) -> int:
@@ -75,9 +69,7 @@ def pack_dump(dump: Plain) -> PackedDump:
 
 
 def entry_of(row: LogRow) -> JournalEntry:
-    lines = unpack(row.effects)
-    counted = (count_line(len(lines)), *lines) if lines else ()
-    return JournalEntry(row.seq, event_of(json.loads(row.payload), "events", row.seq), counted)
+    return packed_entry(row.seq, event_of(json.loads(row.payload), "events", row.seq), row.effects)
 
 
 def save_snapshot(connection: Connection, seq: int, at: float, dump: PackedDump) -> None:

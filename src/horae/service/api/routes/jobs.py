@@ -101,9 +101,8 @@ async def accept(body: JobSpec | list[JobSpec], who: Identity, all_: Services, k
         raise Refused(422, f"{len(specs):,} jobs in one request", remedy=f"send 1 to {BULK_MAX:,}")
     all_.memory["room"].require(len(specs))
     is_small = len(specs) == 1 and not specs[0].array and not specs[0].sweep
-    present = all_.present.if_fresh() if is_small and not specs[0].model else None
-    if present is not None:  # a thread would take longer than the checks
-        submission = _checked(all_, who, specs, key, present, {})
+    if is_small and not specs[0].model:  # a thread would take longer than the checks
+        submission = _checked(all_, who, specs, key, await all_.present.fresh(all_.read), {})
     else:
         submission = await to_thread.run_sync(_prepared, all_, who, specs, key)
     return await all_.write(submission)
