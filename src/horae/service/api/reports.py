@@ -25,6 +25,8 @@ PROGRESS_SECONDS = 10.0  # saved steps of a job enter the log at most this often
 SPEED_SECONDS = 30.0  # and a model's speed
 SPEEDS_MAX = 1000  # that are kept per tenant
 SPEED_TOLERANCE = 0.1  # a measured speed this close to the believed one is no news
+SPEED_STEPS = 10  # of a lease, before its speed counts: the first ones are the slowest, and no two are alike
+SPEED_REPORTS = 5  # the believed speed is a mean of about so many: jobs of one model differ
 REMEMBERED_MAX = 100_000
 
 
@@ -52,6 +54,7 @@ class Reports:
         self._speed = Throttle(SPEED_SECONDS)
         self._rungs = Throttle(PROGRESS_SECONDS)
         self._told: dict[str, float] = {}  # by job: the saved steps that the log has
+        self._began: dict[str, tuple[int, float]] = {}  # by job: the lease of its latest report, the steps at its first
 
     def take(self, connection: Connection, job_id: str, report: Progress, setup: Setup | None) -> None:
         job = _running_job(connection, job_id, report.epoch)
@@ -77,9 +80,20 @@ class Reports:
             _send(connection, JobResumable(0.0, job_id))
         if saved > max(job.steps, self._told.get(job_id, 0.0)):
             self._saved(connection, job_id, report.epoch, saved)
-        if report.steps_per_second and job.model and setup is not None:
+        enough = self._steps_of_lease(job_id, report) >= SPEED_STEPS
+        if enough and report.steps_per_second and job.model and setup is not None:
             self._measured(connection, job_id, job, report.steps_per_second, setup)
         self._rung(connection, job_id, job, report.steps, loss)
+
+    def _steps_of_lease(self, job_id: str, report: Progress) -> float:
+        """The steps between the first report of this lease and this one."""
+        epoch, steps = self._began.get(job_id, (-1, 0.0))
+        if epoch != report.epoch:
+            if len(self._began) >= REMEMBERED_MAX:
+                self._began.clear()
+            self._began[job_id] = report.epoch, report.steps
+            return 0.0
+        return report.steps - steps
 
     def _rung(self, connection: Connection, job_id: str, job: Any, steps: float, loss: float | None) -> None:
         """Tells the loop that a trial has got to the end of its rung."""
@@ -113,6 +127,8 @@ class Reports:
         table = schema.speeds
         key = {"tenant": job.tenant, "model": job.model, "gpu_type": job.held_type, "gpus": job.held_gpus}
         reports = connection.scalar(select(table.c.reports).filter_by(**key)) or 0
+        if reports:
+            speed = option.steps_per_second + (speed - option.steps_per_second) / min(reports + 1, SPEED_REPORTS)
         upsert(connection, table, {**key, "steps_per_second": speed, "reports": reports + 1, "wall": time.time()})
         if not reports:
             _forget_oldest(connection, job.tenant)

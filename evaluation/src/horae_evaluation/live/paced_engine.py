@@ -1,0 +1,119 @@
+"""The simulated counterpart of `paced_job.py`: jobs that draw the same lengths of steps and start-ups."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from math import inf
+from random import Random
+from typing import NamedTuple
+
+from horae.engines.engine import Moment
+from horae.engines.simulated import SimulatedEngine
+from horae.model.commands import Command, Start, Stop
+from horae.model.events import Event
+from horae.model.jobs import Arrival, Truth
+from horae_evaluation.live.paced_job import startup_seconds, steps_seconds
+from horae_evaluation.live.service_run import Overheads
+from horae_evaluation.live.workload import MODELS, LiveJob
+
+
+class _Lease(NamedTuple):
+    first_at: float  # the beginning of its first step
+    ends_after: Sequence[float]  # of its steps: seconds since then
+
+    def step_ends_at(self, now: float) -> float:
+        """The end of the step that is under way; infinite if it is the last, `now` before the first."""
+        if now <= self.first_at:
+            return now
+        number = bisect_right(self.ends_after, now - self.first_at)
+        return self.first_at + self.ends_after[number] if number < len(self.ends_after) - 1 else inf
+
+
+class PacedEngine:
+    """Gives every start of a job its own truth, and lets a job that is told to stop finish the step that it is in.
+
+    `seed` is that of the real jobs. What the machine adds is drawn anew at every start, around the measured means.
+    """
+
+    def __init__(
+        self,
+        inner: SimulatedEngine,
+        arrivals: Iterable[Arrival],
+        jobs: Mapping[str, LiveJob],
+        seed: object,
+        overheads: Overheads,
+        random: Random,
+    ) -> None:
+        self._inner = inner
+        self._arrivals = {arrival.job.id: arrival for arrival in arrivals}
+        self._jobs = jobs
+        self._seed = seed
+        self._overheads = overheads
+        self._random = random
+        self._steps_seconds = {
+            job_id: steps_seconds(seed, job.name, job.steps) for job_id, job in jobs.items()
+        }  # at one step per second
+        self._starts = dict.fromkeys(jobs, 0)
+        self._leases: dict[str, _Lease] = {}
+        self._stops: list[tuple[float, int, str, Stop]] = []  # a heap: at the end of a step
+
+    def wait(self, until: float) -> Moment | None:
+        moment = self._inner.wait(min(until, self._stops[0][0]) if self._stops else until)
+        if moment is None:
+            return None
+        return Moment(moment.at, [*moment.events, *self._due()])
+
+    def execute(self, commands: Sequence[Command]) -> Sequence[Event]:
+        events: list[Event] = []
+        for command in commands:
+            if isinstance(command, Start):
+                for job_id, done in zip(command.job_ids, command.steps_done, strict=True):
+                    self._begin(job_id, done, command.shape.accelerator)
+            elif isinstance(command, Stop):
+                self._stop(command)
+                continue
+            events += self._inner.execute((command,))
+        return [*events, *self._due()]
+
+    def _stop(self, command: Stop) -> None:
+        at = self._leases[command.job_id].step_ends_at(self._inner.now)
+        if at < inf:  # otherwise it will have finished
+            heapq.heappush(self._stops, (at, command.epoch, command.job_id, command))
+
+    def _due(self) -> list[Event]:
+        """Tells those to stop that have come to the end of their step."""
+        events: list[Event] = []
+        while self._stops and self._stops[0][0] <= self._inner.now:
+            events += self._inner.execute((heapq.heappop(self._stops)[-1],))
+        return events
+
+    def _begin(self, job_id: str, done: float, accelerator: str) -> None:
+        job, arrival = self._jobs[job_id], self._arrivals[job_id]
+        startup = self._about(self._overheads.starting_seconds)
+        startup += startup_seconds(self._seed, job.name, self._starts[job_id], resumes=done > 0)
+        self._starts[job_id] += 1
+        mean = MODELS[job.model][accelerator]
+        left = [seconds / mean for seconds in self._steps_seconds[job_id][round(done) :]]
+        speed = (job.steps - done) / sum(left)
+        options = tuple(
+            option._replace(steps_per_second=speed) if option.shape.accelerator == accelerator else option
+            for option in arrival.truth.options
+        )
+        truth = Truth(
+            job.steps,
+            options,
+            leaving_seconds=self._about(self._overheads.leaving_seconds),
+            startup_seconds=startup,
+            resume_seconds=startup,
+            closing_seconds=self._about(self._overheads.closing_seconds),
+        )
+        self._leases[job_id] = _Lease(self._inner.now + startup, tuple(accumulate(left)))
+        self._inner.expect(replace(arrival, truth=truth))
+
+    def _about(self, mean_seconds: float) -> float:
+        return self._random.uniform(0.5, 1.5) * mean_seconds
+
