@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from math import inf
 from random import Random
 from typing import NamedTuple
 
@@ -25,12 +24,8 @@ class _Lease(NamedTuple):
     first_at: float  # the beginning of its first step
     ends_after: Sequence[float]  # of its steps: seconds since then
 
-    def step_ends_at(self, now: float) -> float:
-        """The end of the step that is under way; infinite if it is the last, `now` before the first."""
-        if now <= self.first_at:
-            return now
-        number = bisect_right(self.ends_after, now - self.first_at)
-        return self.first_at + self.ends_after[number] if number < len(self.ends_after) - 1 else inf
+    def steps_begun(self, now: float) -> int:
+        return bisect_right(self.ends_after, now - self.first_at) + 1 if now > self.first_at else 0
 
 
 class PacedEngine:
@@ -57,6 +52,7 @@ class PacedEngine:
         self._steps_seconds = {
             job_id: steps_seconds(seed, job.name, job.steps) for job_id, job in jobs.items()
         }  # at one step per second
+        self._steps_done = dict.fromkeys(jobs, 0)  # and saved, in whole steps
         self._starts = dict.fromkeys(jobs, 0)
         self._leases: dict[str, _Lease] = {}
         self._stops: list[tuple[float, int, str, Stop]] = []  # a heap: at the end of a step
@@ -80,9 +76,12 @@ class PacedEngine:
         return [*events, *self._due()]
 
     def _stop(self, command: Stop) -> None:
-        at = self._leases[command.job_id].step_ends_at(self._inner.now)
-        if at < inf:  # otherwise it will have finished
-            heapq.heappush(self._stops, (at, command.epoch, command.job_id, command))
+        job_id, lease = command.job_id, self._leases[command.job_id]
+        begun = lease.steps_begun(self._inner.now)
+        if begun < len(lease.ends_after):  # in its last step it finishes
+            at = lease.first_at + lease.ends_after[begun - 1] if begun else self._inner.now
+            self._steps_done[job_id] += begun
+            heapq.heappush(self._stops, (at, command.epoch, job_id, command))
 
     def _due(self) -> list[Event]:
         """Tells those to stop that have come to the end of their step."""
@@ -94,10 +93,11 @@ class PacedEngine:
     def _begin(self, job_id: str, done: float, accelerator: str) -> None:
         job, arrival = self._jobs[job_id], self._arrivals[job_id]
         startup = self._about(self._overheads.starting_seconds)
-        startup += startup_seconds(self._seed, job.name, self._starts[job_id], resumes=done > 0)
+        startup += startup_seconds(self._seed, job.name, self._starts[job_id], resumes=self._steps_done[job_id] > 0)
         self._starts[job_id] += 1
         mean = MODELS[job.model][accelerator]
-        left = [seconds / mean for seconds in self._steps_seconds[job_id][round(done) :]]
+        left = [seconds / mean for seconds in self._steps_seconds[job_id][self._steps_done[job_id] :]]
+        # The inner engine has fractions of steps: its job ends when this one does.
         speed = (job.steps - done) / sum(left)
         options = tuple(
             option._replace(steps_per_second=speed) if option.shape.accelerator == accelerator else option
