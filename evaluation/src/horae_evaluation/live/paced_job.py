@@ -62,7 +62,7 @@ def steps_seconds(seed: object, name: str, steps_total: int) -> list[float]:
 
 def _note_start(times: Path, epoch: str) -> int:
     """Notes a start, and returns how often the job was started before."""
-    own = f"start {epoch.split()[0]} "
+    own = f"start {epoch.split(maxsplit=1)[0]} "
     before = sum(line.startswith(own) for line in times.read_text().splitlines()) if times.exists() else 0
     _append(times, f"start {epoch}\n")
     return before

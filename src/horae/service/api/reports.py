@@ -79,7 +79,7 @@ class Reports:
         if report.resumable and not was_resumable:
             _send(connection, JobResumable(0.0, job_id))
         if saved > max(job.steps, self._told.get(job_id, 0.0)):
-            self._saved(connection, job_id, report.epoch, saved)
+            self._saved(connection, job_id, report, saved)
         enough = self._steps_of_lease(job_id, report) >= SPEED_STEPS
         if enough and report.steps_per_second and job.model and setup is not None:
             self._measured(connection, job_id, job, report.steps_per_second, setup)
@@ -108,9 +108,9 @@ class Reports:
             put_in_inbox(connection, TRIAL_REPORTED, payload, time.time())
             self._rungs.note(name)
 
-    def _saved(self, connection: Connection, job_id: str, epoch: int, saved: float) -> None:
+    def _saved(self, connection: Connection, job_id: str, report: Progress, saved: float) -> None:
         if self._progress.is_due(job_id):
-            _send(connection, JobProgressed(0.0, job_id, epoch, saved))
+            _send(connection, JobProgressed(0.0, job_id, report.epoch, saved, report.steps))
             self._progress.note(job_id)
             if len(self._told) >= REMEMBERED_MAX:
                 self._told.clear()
