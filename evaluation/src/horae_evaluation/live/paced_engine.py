@@ -14,19 +14,25 @@ from typing import NamedTuple
 from horae.engines.engine import Moment
 from horae.engines.simulated import SimulatedEngine
 from horae.model.commands import Command, Start, Stop
-from horae.model.events import Event, JobProgressed
+from horae.model.events import Event, JobProgressed, SpeedRevised
+from horae.model.job_table import NONE
 from horae.model.jobs import Arrival, Truth
-from horae.service.api.reports import PROGRESS_SECONDS
+from horae.model.shapes import Shape
+from horae.service.api.reports import PROGRESS_SECONDS, SPEED_SECONDS, SPEED_STEPS, revised_speed
 from horae_evaluation.live.paced_job import REPORT_SECONDS, startup_seconds, steps_seconds
 from horae_evaluation.live.service_run import Overheads
 from horae_evaluation.live.workload import MODELS, LiveJob
 
+SPEED_WINDOW_SECONDS = 30.0  # of `horae_sdk`
+
 
 class _Lease(NamedTuple):
     epoch: int
+    shape: Shape
     steps_before: int
     first_at: float  # the beginning of its first step
     ends_after: Sequence[float]  # of its steps: seconds since then
+    saves_at: float  # when it saves without being told to; infinite: never
 
     def steps_begun(self, now: float) -> int:
         return self.steps_ended(now) + 1 if now > self.first_at else 0
@@ -34,14 +40,11 @@ class _Lease(NamedTuple):
     def steps_ended(self, now: float) -> int:
         return bisect_right(self.ends_after, now - self.first_at)
 
-
-class _Report(NamedTuple):
-    """Of a job that has saved, which it does once in a lease."""
-
-    at: float
-    epoch: int
-    job_id: str
-    saved: int
+    def steps_per_second(self, ended: int) -> float:
+        """As the SDK measures it."""
+        now = self.ends_after[ended - 1]
+        before = bisect_right(self.ends_after, now - SPEED_WINDOW_SECONDS)
+        return (ended - before) / (now - (self.ends_after[before - 1] if before else 0.0))
 
 
 class PacedEngine:
@@ -72,8 +75,11 @@ class PacedEngine:
         self._starts = dict.fromkeys(jobs, 0)
         self._leases: dict[str, _Lease] = {}
         self._stops: list[tuple[float, int, str, Stop]] = []  # a heap: at the end of a step
-        self._reports: list[_Report] = []  # a heap
-        self._reported_at = dict.fromkeys(jobs, -inf)
+        self._reports: list[tuple[float, int, str]] = []  # a heap: of an epoch
+        self._saved = dict.fromkeys(jobs, 0)  # as it was reported
+        self._saved_reported_at = dict.fromkeys(jobs, -inf)
+        self._speeds: dict[tuple[str, Shape], tuple[float, int]] = {}  # measured, and how often
+        self._speed_reported_at: dict[str, float] = {}  # by model
 
     def wait(self, until: float) -> Moment | None:
         due_at = min([until, *(each[0][0] for each in (self._stops, self._reports) if each)])
@@ -105,14 +111,37 @@ class PacedEngine:
     def _due(self) -> list[Event]:
         """Reports, and the ends of jobs that were told to stop and have come to the end of their step."""
         events: list[Event] = []
-        while self._reports and self._reports[0].at <= self._inner.now:
-            _, epoch, job_id, saved = heapq.heappop(self._reports)
-            lease = self._leases[job_id]
-            if lease.epoch == epoch:
-                done = lease.steps_before + lease.steps_ended(self._inner.now)
-                events.append(JobProgressed(self._inner.now, job_id, epoch, saved, done))
+        while self._reports and self._reports[0][0] <= self._inner.now:
+            _, epoch, job_id = heapq.heappop(self._reports)
+            if self._leases[job_id].epoch == epoch:
+                events += self._report(job_id, self._leases[job_id])
         while self._stops and self._stops[0][0] <= self._inner.now:
-            events += self._inner.execute((heapq.heappop(self._stops)[-1],))
+            _, _, job_id, command = heapq.heappop(self._stops)
+            self._leases[job_id] = self._leases[job_id]._replace(epoch=NONE)  # it reports no more
+            events += self._inner.execute((command,))
+        return events
+
+    def _report(self, job_id: str, lease: _Lease) -> list[Event]:
+        """What the service makes of a report of a job, by the rules of `horae.service.api.reports`."""
+        now, ended = self._inner.now, lease.steps_ended(self._inner.now)
+        if ended >= len(lease.ends_after):
+            return []
+        heapq.heappush(self._reports, (now + REPORT_SECONDS, lease.epoch, job_id))
+        events: list[Event] = []
+        saved = lease.steps_before + lease.steps_ended(lease.saves_at)
+        if lease.saves_at <= now and saved > self._saved[job_id]:
+            if now >= self._saved_reported_at[job_id] + PROGRESS_SECONDS:
+                self._saved[job_id], self._saved_reported_at[job_id] = saved, now
+                events.append(JobProgressed(now, job_id, lease.epoch, saved, lease.steps_before + ended))
+        job, model = self._arrivals[job_id].job, self._jobs[job_id].model
+        if ended >= SPEED_STEPS and now >= self._speed_reported_at.get(model, -inf) + SPEED_SECONDS:
+            (option,) = (each for each in job.options if each.shape.accelerator == lease.shape.accelerator)
+            believed, reports = self._speeds.get((model, option.shape), (option.steps_per_second, 0))
+            revised = revised_speed(believed, lease.steps_per_second(ended), reports)
+            if revised is not None:
+                self._speeds[model, option.shape] = revised, reports + 1
+                self._speed_reported_at[model] = now
+                events.append(SpeedRevised(now, model, option.shape, revised, job.tenant))
         return events
 
     def _begin(self, job_id: str, done: float, command: Start) -> None:
@@ -137,23 +166,17 @@ class PacedEngine:
             closing_seconds=self._about(self._overheads.closing_seconds),
         )
         first_at = self._inner.now + startup
-        lease = self._leases[job_id] = _Lease(
-            command.epoch, self._steps_done[job_id], first_at, tuple(accumulate(left))
-        )
+        lease = _Lease(command.epoch, command.shape, self._steps_done[job_id], first_at, tuple(accumulate(left)), inf)
         if command.lease_until > self._inner.now:
-            self._expect_report(job_id, command, lease)
+            # In the middle of a short lease, at the end of a step.
+            due = lease.steps_ended((self._inner.now + command.lease_until) / 2)
+            if due < len(left) - 1:
+                lease = lease._replace(saves_at=first_at + lease.ends_after[due])
+        self._leases[job_id] = lease
+        # The first report is sent when the process begins, the second with the first step, but not too soon after that.
+        at = max(first_at + left[0], self._inner.now + REPORT_SECONDS)
+        heapq.heappush(self._reports, (at, command.epoch, job_id))
         self._inner.expect(replace(arrival, truth=truth))
-
-    def _expect_report(self, job_id: str, command: Start, lease: _Lease) -> None:
-        """A job saves in the middle of a short lease, reports that with its next report, and not too often."""
-        half_at = (self._inner.now + command.lease_until) / 2
-        steps = max(lease.steps_ended(half_at) + 1, 1)
-        if steps >= len(lease.ends_after):
-            return
-        saved_at = lease.first_at + lease.ends_after[steps - 1]
-        at = max(saved_at, self._reported_at[job_id] + PROGRESS_SECONDS) + self._random.uniform(0.0, REPORT_SECONDS)
-        self._reported_at[job_id] = at
-        heapq.heappush(self._reports, _Report(at, command.epoch, job_id, lease.steps_before + steps))
 
     def _about(self, mean_seconds: float) -> float:
         return self._random.uniform(0.5, 1.5) * mean_seconds

@@ -122,18 +122,24 @@ class Reports:
         if not self._speed.is_due(name):
             return
         option = _believed(connection, job_id, job, setup)
-        if option is None or abs(speed - option.steps_per_second) <= SPEED_TOLERANCE * option.steps_per_second:
-            return
         table = schema.speeds
         key = {"tenant": job.tenant, "model": job.model, "gpu_type": job.held_type, "gpus": job.held_gpus}
         reports = connection.scalar(select(table.c.reports).filter_by(**key)) or 0
-        if reports:
-            speed = option.steps_per_second + (speed - option.steps_per_second) / min(reports + 1, SPEED_REPORTS)
-        upsert(connection, table, {**key, "steps_per_second": speed, "reports": reports + 1, "wall": time.time()})
+        revised = None if option is None else revised_speed(option.steps_per_second, speed, reports)
+        if option is None or revised is None:
+            return
+        upsert(connection, table, {**key, "steps_per_second": revised, "reports": reports + 1, "wall": time.time()})
         if not reports:
             _forget_oldest(connection, job.tenant)
-        _send(connection, SpeedRevised(0.0, job.model, option.shape, speed, job.tenant))
+        _send(connection, SpeedRevised(0.0, job.model, option.shape, revised, job.tenant))
         self._speed.note(name)
+
+
+def revised_speed(believed: float, measured: float, reports: int) -> float | None:
+    """What to believe after so many reports and this one; None where it is no news."""
+    if abs(measured - believed) <= SPEED_TOLERANCE * believed:
+        return None
+    return believed + (measured - believed) / min(reports + 1, SPEED_REPORTS)
 
 
 def _forget_oldest(connection: Connection, tenant: str) -> None:
