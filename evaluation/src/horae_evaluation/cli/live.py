@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -20,6 +21,8 @@ from horae.model.errors import InputError
 from horae_evaluation.live.comparison import OTHER_DRAWS, SIMULATIONS, TOLERANCE, Comparison, compare
 from horae_evaluation.live.service_run import ServiceRun, run_service
 from horae_evaluation.live.workload import POLICIES, cluster_file, draw_jobs
+
+STAGGER_SECONDS = 3.7  # between two runs, which would otherwise start the same jobs at the same moments
 
 
 def live_command(
@@ -52,11 +55,14 @@ def live_command(
 def _run(policy: str, jobs: int, runs: int, seed: int, *, quiet: bool) -> Comparison:
     """The jobs spend their time sleeping, so that several services run beside each other on few processors."""
     with ProcessPoolExecutor(runs, get_context("spawn")) as pool:
-        tasks = [pool.submit(_run_once, policy, jobs, seed, seed + number, quiet=quiet) for number in range(runs)]
+        tasks = [pool.submit(_run_once, policy, jobs, seed, number, quiet=quiet) for number in range(runs)]
         return compare(policy, [task.result() for task in tasks])
 
 
-def _run_once(policy: str, jobs: int, seed: int, noise: int, *, quiet: bool) -> ServiceRun:
+def _run_once(policy: str, jobs: int, seed: int, number: int, *, quiet: bool) -> ServiceRun:
+    noise = seed + number
+    time.sleep(number * STAGGER_SECONDS)
+
     def tell(text: str) -> None:
         if not quiet:
             load = os.getloadavg()[0]
@@ -99,9 +105,8 @@ def _print(found: Sequence[Comparison]) -> None:
         "simulations with other speeds and start-ups. ±: the standard deviation of a single one."
     )
     for each in found:
-        means = each.overheads
+        starting, leaving, closing = each.overheads.means
         print(
             f"{each.policy}: simulations of the same run vary by ± {each.chance[0]:.1%}; the machine added "
-            f"{means.starting_seconds:.2f} s to a start, {means.leaving_seconds:.2f} s to a stop and "
-            f"{means.closing_seconds:.2f} s to an end"
+            f"{starting:.2f} s to a start, {leaving:.2f} s to a stop and {closing:.2f} s to an end"
         )

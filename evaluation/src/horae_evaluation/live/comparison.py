@@ -111,7 +111,7 @@ class Comparison:
             "other_draws_mean_seconds": self.other_draws_mean_seconds,
             "preemptions": _two(self.preemptions),
             "makespan_seconds": _two(self.makespan_seconds),
-            "overheads": asdict(self.overheads),
+            "delays_mean_seconds": dict(zip(("starting", "leaving", "closing"), self.overheads.means, strict=True)),
             "real": [_plain(jobs) for jobs in self.real],
             "simulated": [[_plain(jobs) for jobs in simulations] for simulations in self.simulated],
         }
@@ -121,7 +121,7 @@ def compare(
     policy: str, runs: Sequence[ServiceRun], simulations: int = SIMULATIONS, other_draws: int = OTHER_DRAWS
 ) -> Comparison:
     """Simulates what was run, with the moments of submission of the real jobs."""
-    overheads = Overheads.mean([run.overheads for run in runs])
+    overheads = Overheads.all(run.overheads for run in runs)
     simulated = [
         tuple(_simulation(run, run.overheads, run.seed, chance) for chance in range(simulations)) for run in runs
     ]

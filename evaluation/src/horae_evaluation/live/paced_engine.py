@@ -50,7 +50,7 @@ class _Lease(NamedTuple):
 class PacedEngine:
     """Gives every start of a job its own truth, and lets a job that is told to stop finish the step that it is in.
 
-    `seed` is that of the real jobs. What the machine adds is drawn anew at every start, around the measured means.
+    `seed` is that of the real jobs. What the machine adds is drawn anew at every start, from what was measured.
     """
 
     def __init__(
@@ -129,10 +129,10 @@ class PacedEngine:
         heapq.heappush(self._reports, (now + REPORT_SECONDS, lease.epoch, job_id))
         events: list[Event] = []
         saved = lease.steps_before + lease.steps_ended(lease.saves_at)
-        if lease.saves_at <= now and saved > self._saved[job_id]:
-            if now >= self._saved_reported_at[job_id] + PROGRESS_SECONDS:
-                self._saved[job_id], self._saved_reported_at[job_id] = saved, now
-                events.append(JobProgressed(now, job_id, lease.epoch, saved, lease.steps_before + ended))
+        is_news = lease.saves_at <= now and saved > self._saved[job_id]
+        if is_news and now >= self._saved_reported_at[job_id] + PROGRESS_SECONDS:
+            self._saved[job_id], self._saved_reported_at[job_id] = saved, now
+            events.append(JobProgressed(now, job_id, lease.epoch, saved, lease.steps_before + ended))
         job, model = self._arrivals[job_id].job, self._jobs[job_id].model
         if ended >= SPEED_STEPS and now >= self._speed_reported_at.get(model, -inf) + SPEED_SECONDS:
             (option,) = (each for each in job.options if each.shape.accelerator == lease.shape.accelerator)
@@ -146,7 +146,7 @@ class PacedEngine:
 
     def _begin(self, job_id: str, done: float, command: Start) -> None:
         job, arrival, accelerator = self._jobs[job_id], self._arrivals[job_id], command.shape.accelerator
-        startup = self._about(self._overheads.starting_seconds)
+        startup = self._one_of(self._overheads.starting_seconds)
         startup += startup_seconds(self._seed, job.name, self._starts[job_id], resumes=self._steps_done[job_id] > 0)
         self._starts[job_id] += 1
         mean = MODELS[job.model][accelerator]
@@ -160,10 +160,10 @@ class PacedEngine:
         truth = Truth(
             job.steps,
             options,
-            leaving_seconds=self._about(self._overheads.leaving_seconds),
+            leaving_seconds=self._one_of(self._overheads.leaving_seconds),
             startup_seconds=startup,
             resume_seconds=startup,
-            closing_seconds=self._about(self._overheads.closing_seconds),
+            closing_seconds=self._one_of(self._overheads.closing_seconds),
         )
         first_at = self._inner.now + startup
         lease = _Lease(command.epoch, command.shape, self._steps_done[job_id], first_at, tuple(accumulate(left)), inf)
@@ -178,5 +178,5 @@ class PacedEngine:
         heapq.heappush(self._reports, (at, command.epoch, job_id))
         self._inner.expect(replace(arrival, truth=truth))
 
-    def _about(self, mean_seconds: float) -> float:
-        return self._random.uniform(0.5, 1.5) * mean_seconds
+    def _one_of(self, measured: Sequence[float]) -> float:
+        return self._random.choice(measured) if measured else 0.0

@@ -9,9 +9,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +51,19 @@ class JobTimes:
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """What the machine adds to what the jobs do, in seconds: means over a run."""
+    """What the machine adds to what the jobs do, in seconds, as it was measured."""
 
-    starting_seconds: float  # of a start, beyond the start-up that the job has drawn
-    leaving_seconds: float  # from the last step to the end, of leases that were stopped
-    closing_seconds: float  # likewise of leases that finished
+    starting_seconds: tuple[float, ...]  # of starts, beyond the start-ups that the jobs have drawn
+    leaving_seconds: tuple[float, ...]  # from the last step to the end, of leases that were stopped
+    closing_seconds: tuple[float, ...]  # likewise of leases that finished
 
     @classmethod
-    def mean(cls, found: Sequence[Overheads]) -> Overheads:
-        return cls(*map(_mean, zip(*map(astuple, found), strict=True)))
+    def all(cls, found: Iterable[Overheads]) -> Overheads:
+        return cls(*(tuple(chain.from_iterable(lists)) for lists in zip(*map(astuple, found), strict=True)))
+
+    @property
+    def means(self) -> tuple[float, float, float]:
+        return _mean(self.starting_seconds), _mean(self.leaving_seconds), _mean(self.closing_seconds)
 
 
 @dataclass(frozen=True)
@@ -173,7 +178,7 @@ class _Records:
                 ends[lease.ending].append(lease.ended_at - (last_at - self._log_began_at))
                 resumes.add(job)
             starts[lease.job_id] += 1
-        return Overheads(*map(_mean, (starting, ends["stopped"], ends["finished"])))
+        return Overheads(tuple(starting), tuple(ends["stopped"]), tuple(ends["finished"]))
 
 
 def _noted(file: Path) -> dict[tuple[str, int], tuple[float, float]]:
