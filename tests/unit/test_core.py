@@ -327,6 +327,26 @@ def test_reported_progress_never_goes_back() -> None:
     assert isinstance(start, Start) and start.steps_done == (7.0,)
 
 
+def test_saved_steps_do_not_hide_those_done_since() -> None:
+    scheduler = Scheduler(lab())
+    submit(scheduler, job("a", steps_total=100.0))
+
+    def done(at: float) -> float:
+        (pool,) = scheduler.pools
+        return float(pool.table.view(at).steps_done[0])
+
+    tell(scheduler, JobProgressed(10.0, "a", 0, 0.0))
+    assert done(11.0) == 11.0, "that nothing was saved yet is no news"
+    tell(scheduler, JobProgressed(20.0, "a", 0, 5.0, 12.0))
+    assert done(21.0) == 13.0, "what was done counts, saved or not"
+    tell(scheduler, JobProgressed(30.0, "a", 0, 5.0))
+    assert done(31.0) == 23.0
+    tell(scheduler, JobProgressed(40.0, "a", 0, 8.0))
+    assert done(41.0) == 9.0, "saved steps are taken for those done where nothing else is told"
+    (start,) = tell(scheduler, JobEnded(50.0, "a", 0, Ending.LOST, 0.0))
+    assert isinstance(start, Start) and start.steps_done == (8.0,)
+
+
 def test_a_policy_can_be_changed_while_jobs_run() -> None:
     scheduler = full_house("fifo")
     assert tell(scheduler, JobSubmitted(100.0, job("c", at=100.0))) == []

@@ -99,7 +99,7 @@ EVENTS: dict[type, st.SearchStrategy[Any]] = {
     JobReleased: st.builds(JobReleased, times, names),
     JobStarted: st.builds(JobStarted, times, names, counts),
     JobPhase: st.builds(JobPhase, times, names, counts, st.sampled_from(Phase)),
-    JobProgressed: st.builds(JobProgressed, times, names, counts, amounts),
+    JobProgressed: st.builds(JobProgressed, times, names, counts, amounts, st.none() | amounts),
     JobEnded: st.builds(JobEnded, times, names, counts, st.sampled_from(Ending), amounts, st.text(max_size=8)),
     NodeChanged: st.builds(NodeChanged, times, names, st.sampled_from(Health)),
     PolicyChanged: st.builds(PolicyChanged, times, names, names, options, round_seconds=st.none() | amounts),

@@ -97,7 +97,8 @@ class JobProgressed(NamedTuple):
     at: float
     job_id: str
     epoch: int
-    steps: float
+    steps: float  # saved
+    done: float | None = None  # done by then, saved or not; None: not known
 
 
 class JobEnded(NamedTuple):

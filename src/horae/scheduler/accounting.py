@@ -79,9 +79,16 @@ def left_alone(pool: Pool, serial: int, now: float) -> int:
     return int(table.demand[row])
 
 
-def report(pool: Pool, serial: int, steps: float, at: float) -> None:
-    """Applies a progress report; reported progress never decreases, and invalid numbers are ignored."""
+def report(pool: Pool, serial: int, steps: float, at: float, done: float | None = None) -> None:
+    """Applies a progress report; saved progress never decreases, and invalid numbers are ignored.
+
+    Where it is not told how many steps are done, those saved are taken for it, unless their number is no news: a job
+    that has saved nothing since has done more nevertheless.
+    """
     table, row = pool.table, pool.table.row[serial]
-    if isfinite(steps) and steps >= table.steps_base[row]:
-        table.steps_base[row], table.steps_ahead[row] = steps, 0.0
+    is_told = done is not None and isfinite(done)
+    base = table.steps_base[row]
+    if isfinite(steps) and (steps > base or (steps == base and is_told)):
+        table.steps_base[row] = steps
+        table.steps_ahead[row] = max(done - steps, 0.0) if done is not None and is_told else 0.0
         table.productive_at[row] = max(table.productive_at[row], at)

@@ -103,7 +103,7 @@ class EngineEvents:
             return False
         self.on_started(event, now)
         pool, serial = found
-        accounting.report(pool, serial, event.steps, event.at)
+        accounting.report(pool, serial, event.steps, event.at, event.done)
         if is_loan(serial):
             self._loans.sync(serial)
         return True

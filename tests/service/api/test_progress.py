@@ -10,7 +10,7 @@ import httpx
 import pytest
 from service.api.harness import Clients, World, refused
 
-from horae.service.api.reports import POINTS_MAX, SPEEDS_MAX
+from horae.service.api.reports import POINTS_MAX, SPEED_STEPS, SPEED_TOLERANCE, SPEEDS_MAX, Throttle
 from horae.service.api.tokens import job_token
 from horae.service.store import schema
 
@@ -57,10 +57,11 @@ def test_only_the_token_of_this_job_and_lease_is_taken(world: World, send: Clien
 
 
 def test_a_measured_speed_that_differs_is_believed(world: World, send: Clients, job: str) -> None:
-    report(send, job, steps_per_second=4.2)
+    report(send, job, steps=0.0)
+    report(send, job, steps=20.0, steps_per_second=4.2)
     assert world.inbox() == []
-    report(send, job, steps_per_second=2.0)
-    report(send, job, steps_per_second=1.0)
+    report(send, job, steps=30.0, steps_per_second=2.0)
+    report(send, job, steps=40.0, steps_per_second=1.0)
     ((kind, event),) = world.inbox()
     assert kind == "SpeedRevised"
     assert (event["model"], event["steps_per_second"]) == ("bert", 2.0)
@@ -68,6 +69,34 @@ def test_a_measured_speed_that_differs_is_believed(world: World, send: Clients, 
     assert event["tenant"] == "nlp"
     (row,) = world.rows(schema.speeds)
     assert (row.tenant, row.model, row.gpu_type, row.gpus, row.steps_per_second) == ("nlp", "bert", "A100", 2, 2.0)
+
+
+def test_a_few_steps_are_no_measurement(world: World, send: Clients, job: str) -> None:
+    """The first step of a lease may take long, and a resumed job has done many steps before."""
+    report(send, job, steps=500.0)
+    report(send, job, steps=500.0 + SPEED_STEPS - 1, steps_per_second=1.0)
+    assert world.inbox() == []
+    report(send, job, steps=500.0 + SPEED_STEPS, steps_per_second=2.0)
+    assert [(kind, event["steps_per_second"]) for kind, event in world.inbox()] == [("SpeedRevised", 2.0)]
+    with world.engine.begin() as connection:
+        connection.execute(schema.jobs.update().values(epoch=6, model="other"))
+    report(send, job, epoch=6, steps=520.0, steps_per_second=1.0)
+    assert len(world.inbox()) == 1, "a new lease begins anew"
+
+
+def test_the_believed_speed_is_a_mean_of_the_last_reports(
+    world: World, send: Clients, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Throttle, "is_due", lambda self, name: True)
+    report(send, job, steps=0.0)
+    for speed in (2.0, 1.0, 3.0):
+        report(send, job, steps=20.0, steps_per_second=speed)
+    believed = [event["steps_per_second"] for _, event in world.inbox()]
+    assert believed == pytest.approx([2.0, 1.5, 2.0])
+    for _ in range(20):
+        report(send, job, steps=20.0, steps_per_second=8.0)
+    (row,) = world.rows(schema.speeds)
+    assert row.steps_per_second == pytest.approx(8.0, rel=SPEED_TOLERANCE), "a model that has become faster is followed"
 
 
 def test_a_tenant_keeps_a_bounded_number_of_speeds_the_latest(world: World, send: Clients, job: str) -> None:
@@ -78,7 +107,8 @@ def test_a_tenant_keeps_a_bounded_number_of_speeds_the_latest(world: World, send
     ]  # fmt: skip
     with world.engine.begin() as connection:
         connection.execute(schema.speeds.insert(), rows)
-    report(send, job, steps_per_second=2.0)
+    report(send, job, steps=0.0)
+    report(send, job, steps=20.0, steps_per_second=2.0)
     kept = Counter(row.tenant for row in world.rows(schema.speeds))
     assert kept == {"nlp": SPEEDS_MAX, "vision": SPEEDS_MAX}
     assert "m0" not in {row.model for row in world.rows(schema.speeds) if row.tenant == "nlp"}

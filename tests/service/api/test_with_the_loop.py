@@ -99,7 +99,8 @@ def test_a_report_reaches_the_scheduler(world: World, send: Clients, engine: liv
         secret = str(meta_value(connection, SECRET))
     token = {"Authorization": f"Bearer {job_token(secret, job, epoch)}"}
     report = {"epoch": epoch, "steps": 20.0, "saved": 10.0, "resumable": True, "steps_per_second": 2.0}
-    assert send.request("POST", f"/v1/jobs/{job}/progress", json=report, headers=token).status_code == 204
+    for body in ({"epoch": epoch, "steps": 0.0}, report):
+        assert send.request("POST", f"/v1/jobs/{job}/progress", json=body, headers=token).status_code == 204
 
     def kinds() -> set[str]:
         return {event["kind"] for event in send("olga", "GET", "/v1/events?since=0").json()["items"]}

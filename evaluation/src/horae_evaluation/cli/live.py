@@ -6,9 +6,9 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated
@@ -18,9 +18,11 @@ from rich.table import Table
 
 from horae.cli.output import Output, OutputFormat, console, right
 from horae.model.errors import InputError
-from horae_evaluation.live.comparison import SIMULATIONS, TOLERANCE, Comparison, compare
+from horae_evaluation.live.comparison import OTHER_DRAWS, SIMULATIONS, TOLERANCE, Comparison, compare
 from horae_evaluation.live.service_run import ServiceRun, run_service
 from horae_evaluation.live.workload import POLICIES, cluster_file, draw_jobs
+
+STAGGER_SECONDS = 3.7  # between two runs, which would otherwise start the same jobs at the same moments
 
 
 def live_command(
@@ -53,11 +55,14 @@ def live_command(
 def _run(policy: str, jobs: int, runs: int, seed: int, *, quiet: bool) -> Comparison:
     """The jobs spend their time sleeping, so that several services run beside each other on few processors."""
     with ProcessPoolExecutor(runs, get_context("spawn")) as pool:
-        tasks = [pool.submit(_run_once, policy, jobs, seed, seed + number, quiet=quiet) for number in range(runs)]
+        tasks = [pool.submit(_run_once, policy, jobs, seed, number, quiet=quiet) for number in range(runs)]
         return compare(policy, [task.result() for task in tasks])
 
 
-def _run_once(policy: str, jobs: int, seed: int, noise: int, *, quiet: bool) -> ServiceRun:
+def _run_once(policy: str, jobs: int, seed: int, number: int, *, quiet: bool) -> ServiceRun:
+    noise = seed + number
+    time.sleep(number * STAGGER_SECONDS)
+
     def tell(text: str) -> None:
         if not quiet:
             load = os.getloadavg()[0]
@@ -68,30 +73,40 @@ def _run_once(policy: str, jobs: int, seed: int, noise: int, *, quiet: bool) -> 
 
 
 def _print(found: Sequence[Comparison]) -> None:
-    headings = ("runs", "jobs", "mean completion (s)", "", "simulated", "", "difference", "90% of jobs within")
-    more = ("preemptions", "simulated", "makespan (s)", "simulated")
+    headings = (
+        "runs",
+        "jobs",
+        "mean completion (s)",
+        "simulated",
+        "difference",
+        "of single runs",
+        "90% of jobs within",
+    )
+    more = ("preemptions", "simulated", "makespan (s)", "simulated", "other draws (s)")
     table = Table("policy", *right(*headings, *more), "")
     for each in found:
+        single = sorted(each.run_differences)
         table.add_row(
             each.policy,
             str(len(each.real)),
             str(len(each.real[0])),
-            *chain.from_iterable(
-                (f"{seconds:,.1f}", f"± {deviation:.1%}")
-                for seconds, deviation in zip(each.completion_mean_seconds, each.completion_deviation, strict=True)
-            ),
+            *(f"{seconds:,.1f}" for seconds in each.completion_mean_seconds),
             f"{each.completion_difference:+.1%}",
+            f"{single[0]:+.0%} to {single[-1]:+.0%}",
             f"{each.job_error_p90:.0%}",
             *(f"{count:.0f}" for count in each.preemptions),
             *(f"{seconds:,.0f}" for seconds in each.makespan_seconds),
+            f"{each.other_draws_mean_seconds:,.1f} ± {each.chance[1]:.0%}",
             f"within {TOLERANCE:.0%}" if each.holds else "DIFFERS",
         )
     console().print(table)
-    print(f"Simulated: the mean of {SIMULATIONS} simulations. ±: the standard deviation between runs of either kind.")
+    print(
+        f"Simulated: {SIMULATIONS} simulations of each run, with its speeds and start-ups. Other draws: {OTHER_DRAWS} "
+        "simulations with other speeds and start-ups. ±: the standard deviation of a single one."
+    )
     for each in found:
-        means = each.overheads
+        starting, leaving, closing = each.overheads.means
         print(
-            f"{each.policy}: mean seconds of a lease without steps: first start {means.startup_seconds:.2f}, "
-            f"resumption {means.resume_seconds:.2f}, leaving {means.leaving_seconds:.2f}, "
-            f"finishing {means.closing_seconds:.2f}"
+            f"{each.policy}: simulations of the same run vary by ± {each.chance[0]:.1%}; the machine added "
+            f"{starting:.2f} s to a start, {leaving:.2f} s to a stop and {closing:.2f} s to an end"
         )

@@ -8,9 +8,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from horae.service.store.database import open_database, reading
 from horae.service.store.schema import jobs as job_table
 from horae.service.store.schema import leader
 from horae.service.store.schema import leases as lease_table
+from horae_evaluation.live.paced_job import startup_seconds
 from horae_evaluation.live.workload import LiveJob
 
 POLL_SECONDS = 1.0
@@ -48,21 +51,25 @@ class JobTimes:
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """Seconds of a lease without steps: means over a run."""
+    """What the machine adds to what the jobs do, in seconds, as it was measured."""
 
-    startup_seconds: float  # from a first start to the first step
-    resume_seconds: float  # likewise from a later start
-    leaving_seconds: float  # from the last step to the end, of leases that were stopped
-    closing_seconds: float  # likewise of leases that finished
+    starting_seconds: tuple[float, ...]  # of starts, beyond the start-ups that the jobs have drawn
+    leaving_seconds: tuple[float, ...]  # from the last step to the end, of leases that were stopped
+    closing_seconds: tuple[float, ...]  # likewise of leases that finished
 
     @classmethod
-    def mean(cls, found: Sequence[Overheads]) -> Overheads:
-        return cls(*map(_mean, zip(*map(astuple, found), strict=True)))
+    def all(cls, found: Iterable[Overheads]) -> Overheads:
+        return cls(*(tuple(chain.from_iterable(lists)) for lists in zip(*map(astuple, found), strict=True)))
+
+    @property
+    def means(self) -> tuple[float, float, float]:
+        return _mean(self.starting_seconds), _mean(self.leaving_seconds), _mean(self.closing_seconds)
 
 
 @dataclass(frozen=True)
 class ServiceRun:
     config: ServiceConfig
+    seed: int  # of speeds and start-ups
     jobs: dict[str, LiveJob]  # by job id, in the order of submission
     times: dict[str, JobTimes]
     overheads: Overheads
@@ -84,7 +91,8 @@ def run_service(cluster_yaml: str, jobs: Sequence[LiveJob], seed: int, folder: P
         )
     records.check_finished()
     own = dict(zip(submitted, jobs, strict=True))
-    return ServiceRun(config, own, {each: records.times(each) for each in own}, records.overheads(folder / "times"))
+    times = {each: records.times(each) for each in own}
+    return ServiceRun(config, seed, own, times, records.overheads(folder / "times", seed))
 
 
 def _free_port() -> int:
@@ -154,23 +162,29 @@ class _Records:
         stopped = sum(lease.ending == "stopped" for lease in own)
         return JobTimes(job.name, job.submitted_at, job.first_started_at, job.ended_at, len(own), stopped)
 
-    def overheads(self, file: Path) -> Overheads:
+    def overheads(self, file: Path, seed: int) -> Overheads:
         """From the times that the jobs have noted; leases that ended before their first step do not count."""
-        noted = {(job_id, int(epoch)): (float(first), float(last)) for job_id, epoch, first, last in _lines(file)}
-        starts: dict[bool, list[float]] = {False: [], True: []}  # by whether it resumes
+        noted = _noted(file)
+        starting: list[float] = []
         ends: dict[str, list[float]] = {"stopped": [], "finished": []}  # by the ending
-        seen: set[str] = set()
+        starts: Counter[str] = Counter()  # by job
+        resumes: set[str] = set()
         for lease in self._leases:
-            first_at, last_at = (each - self._log_began_at for each in noted[lease.job_id, lease.epoch])
+            first_at, last_at = noted.get((lease.job_id, lease.epoch), (0.0, 0.0))
             if last_at > first_at:
-                starts[lease.job_id in seen].append(first_at - lease.granted_at)
-                ends[lease.ending].append(lease.ended_at - last_at)
-            seen.add(lease.job_id)
-        return Overheads(*map(_mean, (starts[False], starts[True], ends["stopped"], ends["finished"])))
+                job = lease.job_id
+                drawn = startup_seconds(seed, self._jobs[job].name, starts[job], resumes=job in resumes)
+                starting.append(first_at - self._log_began_at - lease.granted_at - drawn)
+                ends[lease.ending].append(lease.ended_at - (last_at - self._log_began_at))
+                resumes.add(job)
+            starts[lease.job_id] += 1
+        return Overheads(tuple(starting), tuple(ends["stopped"]), tuple(ends["finished"]))
 
 
-def _lines(file: Path) -> Iterator[list[str]]:
-    return (line.split() for line in file.read_text().splitlines())
+def _noted(file: Path) -> dict[tuple[str, int], tuple[float, float]]:
+    """By job id and epoch: when the first step began and the last one ended."""
+    lines = (line.split() for line in file.read_text().splitlines() if line.startswith("steps "))
+    return {(job_id, int(epoch)): (float(first), float(last)) for _, job_id, epoch, first, last in lines}
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -63,7 +63,8 @@ def environment(
     common = _inherited(place.user) | dict(launch.environment) | _meeting_point()
     common |= _lease(command, launch, place, steps_done) | _checkpoints(command, place)
     if isfinite(ends_in_seconds):
-        common["HORAE_LEASE_ENDS_AT"] = f"{time.time() + ends_in_seconds:.0f}"
+        # Rounded to seconds, a lease that ends at once would seem to last.
+        common["HORAE_LEASE_ENDS_AT"] = f"{time.time() + ends_in_seconds:.3f}"
     common |= contact
     return _encoded(common)
 

@@ -25,6 +25,8 @@ PROGRESS_SECONDS = 10.0  # saved steps of a job enter the log at most this often
 SPEED_SECONDS = 30.0  # and a model's speed
 SPEEDS_MAX = 1000  # that are kept per tenant
 SPEED_TOLERANCE = 0.1  # a measured speed this close to the believed one is no news
+SPEED_STEPS = 10  # of a lease, before its speed counts: the first ones are the slowest, and no two are alike
+SPEED_REPORTS = 5  # the believed speed is a mean of about so many: jobs of one model differ
 REMEMBERED_MAX = 100_000
 
 
@@ -52,6 +54,7 @@ class Reports:
         self._speed = Throttle(SPEED_SECONDS)
         self._rungs = Throttle(PROGRESS_SECONDS)
         self._told: dict[str, float] = {}  # by job: the saved steps that the log has
+        self._began: dict[str, tuple[int, float]] = {}  # by job: the lease of its latest report, the steps at its first
 
     def take(self, connection: Connection, job_id: str, report: Progress, setup: Setup | None) -> None:
         job = _running_job(connection, job_id, report.epoch)
@@ -76,10 +79,21 @@ class Reports:
         if report.resumable and not was_resumable:
             _send(connection, JobResumable(0.0, job_id))
         if saved > max(job.steps, self._told.get(job_id, 0.0)):
-            self._saved(connection, job_id, report.epoch, saved)
-        if report.steps_per_second and job.model and setup is not None:
+            self._saved(connection, job_id, report, saved)
+        enough = self._steps_of_lease(job_id, report) >= SPEED_STEPS
+        if enough and report.steps_per_second and job.model and setup is not None:
             self._measured(connection, job_id, job, report.steps_per_second, setup)
         self._rung(connection, job_id, job, report.steps, loss)
+
+    def _steps_of_lease(self, job_id: str, report: Progress) -> float:
+        """The steps between the first report of this lease and this one."""
+        epoch, steps = self._began.get(job_id, (-1, 0.0))
+        if epoch != report.epoch:
+            if len(self._began) >= REMEMBERED_MAX:
+                self._began.clear()
+            self._began[job_id] = report.epoch, report.steps
+            return 0.0
+        return report.steps - steps
 
     def _rung(self, connection: Connection, job_id: str, job: Any, steps: float, loss: float | None) -> None:
         """Tells the loop that a trial has got to the end of its rung."""
@@ -94,9 +108,9 @@ class Reports:
             put_in_inbox(connection, TRIAL_REPORTED, payload, time.time())
             self._rungs.note(name)
 
-    def _saved(self, connection: Connection, job_id: str, epoch: int, saved: float) -> None:
+    def _saved(self, connection: Connection, job_id: str, report: Progress, saved: float) -> None:
         if self._progress.is_due(job_id):
-            _send(connection, JobProgressed(0.0, job_id, epoch, saved))
+            _send(connection, JobProgressed(0.0, job_id, report.epoch, saved, report.steps))
             self._progress.note(job_id)
             if len(self._told) >= REMEMBERED_MAX:
                 self._told.clear()
@@ -108,16 +122,24 @@ class Reports:
         if not self._speed.is_due(name):
             return
         option = _believed(connection, job_id, job, setup)
-        if option is None or abs(speed - option.steps_per_second) <= SPEED_TOLERANCE * option.steps_per_second:
-            return
         table = schema.speeds
         key = {"tenant": job.tenant, "model": job.model, "gpu_type": job.held_type, "gpus": job.held_gpus}
         reports = connection.scalar(select(table.c.reports).filter_by(**key)) or 0
-        upsert(connection, table, {**key, "steps_per_second": speed, "reports": reports + 1, "wall": time.time()})
+        revised = None if option is None else revised_speed(option.steps_per_second, speed, reports)
+        if option is None or revised is None:
+            return
+        upsert(connection, table, {**key, "steps_per_second": revised, "reports": reports + 1, "wall": time.time()})
         if not reports:
             _forget_oldest(connection, job.tenant)
-        _send(connection, SpeedRevised(0.0, job.model, option.shape, speed, job.tenant))
+        _send(connection, SpeedRevised(0.0, job.model, option.shape, revised, job.tenant))
         self._speed.note(name)
+
+
+def revised_speed(believed: float, measured: float, reports: int) -> float | None:
+    """What to believe after so many reports and this one; None where it is no news."""
+    if abs(measured - believed) <= SPEED_TOLERANCE * believed:
+        return None
+    return believed + (measured - believed) / min(reports + 1, SPEED_REPORTS)
 
 
 def _forget_oldest(connection: Connection, tenant: str) -> None:
