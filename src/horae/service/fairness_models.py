@@ -71,6 +71,8 @@ class TypeUse(BaseModel):
     gpus: int
     held: int
     unusable: int
+    running_jobs: int  # that the requester may see
+    steps_per_second: float | None  # of these, in all; None: none reports it
 
 
 class SpeedRow(BaseModel):

@@ -41,7 +41,9 @@ _JOB_USED: dict[str, Any] = {
     **_TENANT_USED, "job_id": "17", "name": "bert", "user": "ada", "state": "running", "gpu_type": "A100",
     "steps_per_second": 3.4,
 }  # fmt: skip
-_TYPE_USE = {"gpu_type": "A100", "gpus": 8, "held": 6, "unusable": 1}
+_TYPE_USE = {
+    "gpu_type": "A100", "gpus": 8, "held": 6, "unusable": 1, "running_jobs": 3, "steps_per_second": 12.5,
+}  # fmt: skip
 _SPEED = {
     "tenant": "nlp", "model": "bert-base", "gpu_type": "A100", "gpus": 2, "steps_per_second": 3.4, "reports": 120,
 }  # fmt: skip

@@ -99,7 +99,7 @@ def efficiency(connection: Connection, who: Identity, since: float, limit: int, 
     query = _used_jobs(held).where(recent).order_by(held.desc(), jobs.c.number).limit(limit)
     found = [_used_job(row) for row in connection.execute(query)]
     return Efficiency(
-        types=_types(connection),
+        types=_types(connection, its),
         tenants=_tenants(connection, held, recent),
         jobs=found,
         more_jobs=count - len(found),
@@ -162,8 +162,12 @@ def _tenants(connection: Connection, held: ColumnElement[float], recent: ColumnE
     ]
 
 
-def _types(connection: Connection) -> list[TypeUse]:
+def _types(connection: Connection, its: ColumnElement[bool]) -> list[TypeUse]:
     """The GPUs of each type: two jobs on one GPU hold it once; GPUs in use are not counted as unusable."""
+    speed = func.sum(progress.c.steps_per_second)
+    reporting = jobs.outerjoin(progress, and_(progress.c.job_id == jobs.c.id, progress.c.epoch == jobs.c.epoch))
+    count = select(jobs.c.held_type, func.count(), speed).select_from(reporting).group_by(jobs.c.held_type)
+    running = {row[0]: row[1:] for row in connection.execute(count.where(its, jobs.c.held_gpus > 0))}
     holding = select(jobs.c.places).where(jobs.c.state.in_(ON_GPUS), jobs.c.held_gpus > 0)
     used = {place for places in connection.scalars(holding) for place in places.split()}
     broken = set(connection.scalars(select(gpus.c.gpu))) - used
@@ -174,7 +178,17 @@ def _types(connection: Connection) -> list[TypeUse]:
         held[node.gpu_type] += used_on[node.name]
         out = broken_on[node.name] if node.health == "healthy" else node.gpus - used_on[node.name]
         unusable[node.gpu_type] += out
-    return [TypeUse(gpu_type=each, gpus=total[each], held=held[each], unusable=unusable[each]) for each in total]
+    return [
+        TypeUse(
+            gpu_type=each,
+            gpus=total[each],
+            held=held[each],
+            unusable=unusable[each],
+            running_jobs=running.get(each, (0, None))[0],
+            steps_per_second=running.get(each, (0, None))[1],
+        )
+        for each in total
+    ]
 
 
 def _speeds(connection: Connection, who: Identity) -> list[SpeedRow]:

@@ -21,6 +21,7 @@ from horae.model.status import Status
 from horae.scheduler import Scheduler
 from horae.scheduler.jobs import home_of
 from horae.scheduler.pool import Pool
+from horae.service.loop.fairness_rows import live_rho
 from horae.service.unix_socket import short_address
 
 _BYTES_MAX = 4 << 20
@@ -126,7 +127,8 @@ def about_jobs(scheduler: Scheduler, question: dict[str, Any]) -> dict[str, Any]
         wanted = {str(each) for each in question["positions"]}
         return {"positions": {job_id: place for job_id, place in positions(scheduler).items() if job_id in wanted}}
     if "rho" in question:
-        return {"rho": {str(each): scheduler.rho(str(each)) for each in question["rho"]}}
+        known = live_rho(scheduler, scheduler.now)
+        return {"rho": {str(each): known.get(str(each)) for each in question["rho"]}}
     if "prices" in question:
         return {"prices": [_prices(pool, scheduler) for pool in scheduler.pools]}
     return {}
