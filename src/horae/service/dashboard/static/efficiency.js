@@ -26,7 +26,7 @@ const types = new DataTable(place("types"), [
   { key: "now", label: "Utilisation now", align: "right", isQuiet: true, value: (row) => part(row.held, row.gpus - row.unusable), cell: (row) => percent(part(row.held, row.gpus - row.unusable)) },
   { key: "window", label: "In the window", align: "right", isQuiet: true, value: (row) => overWindow(row.gpu_type).used, cell: (row) => percent(overWindow(row.gpu_type).used) },
   { key: "idle", label: "Idle GPU-hours", align: "right", isQuiet: true, value: (row) => overWindow(row.gpu_type).idle, cell: (row) => number(overWindow(row.gpu_type).idle) },
-  { key: "running", label: "Your running jobs", align: "right", value: (row) => row.running_jobs, cell: (row) => whole(row.running_jobs) },
+  { key: "running", label: "Running jobs", align: "right", value: (row) => row.running_jobs, cell: (row) => whole(row.running_jobs) },
   { key: "speed", label: "Their steps/s", align: "right", isQuiet: true, value: (row) => row.steps_per_second, cell: (row) => (row.steps_per_second === null ? "not reported" : number(row.steps_per_second)) },
 ], { caption: "GPU types: utilisation and throughput", rowKey: (row) => row.gpu_type, isMain: false, empty: "There are no GPUs." });
 

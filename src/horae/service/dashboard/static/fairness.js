@@ -1,6 +1,6 @@
 // Rho of tenants and apps, GPU-hours against weights, auctions.
 import { clock, duration, element, embedded, fill, fixed, live, moment, number, percent, Problem, read, say, whole } from "/static/horae.js";
-import { barChart, lineChart } from "/static/charts.js";
+import { barChart, lineChart, ticks } from "/static/charts.js";
 import { DataTable } from "/static/table.js";
 import { parameter, seldom, timeline } from "/static/timelines.js";
 
@@ -44,7 +44,7 @@ const apps = new DataTable(place("apps"), [
   { key: "name", label: "App", class: "name", value: (row) => row.name, cell: (row) => element("a", { href: `/queue?show=all&text=${encodeURIComponent(row.name)}` }, row.name) },
   { key: "tenant", label: "Tenant", class: "name", value: (row) => row.tenant, cell: (row) => row.tenant },
   ...rhos, ...counts, gpuHours,
-], { caption: "Apps, the worst off first", rowKey: (row) => `${row.tenant} ${row.name}`, empty: "No app has had a job in this window.", sort: { key: "rho_max", descending: true } })
+], { caption: "Apps: how they are treated", rowKey: (row) => `${row.tenant} ${row.name}`, empty: "No app has had a job in this window.", sort: { key: "rho_max", descending: true } })
   .filterBy(place("filter"));
 
 // ---- Over time
@@ -65,7 +65,7 @@ function charts() {
   timeline(place("rho"), lines((point) => point.rho_mean, names),
     { label: `Mean ρ of ${what} over time`, y: fixed, from: 0, lines: [{ y: 1, name: "its fair share" }], empty, legend: true });
   const steps = lines((point) => point.gpus, names).map((each) => ({ ...each, steps: true }));
-  timeline(place("gpus"), steps, { label: `GPUs held by ${what} over time`, y: whole, from: 0, empty, legend: true });
+  timeline(place("gpus"), steps, { label: `GPUs held by ${what} over time`, y: number, from: 0, empty, legend: true });
 }
 
 function bars() {
@@ -82,7 +82,7 @@ function bars() {
 
 const auctions = new DataTable(place("auctions"), [
   { key: "auction", label: "Auction", value: (each) => each.auction, cell: (each) =>
-    element("button", { type: "button", class: "quiet", "data-auction": each.auction, "aria-label": `Show auction ${each.auction}` }, `${each.auction}`) },
+    element("button", { type: "button", class: "quiet small", "data-auction": each.auction, "aria-label": `Show auction ${each.auction}` }, `${each.auction}`) },
   { key: "called_at", label: "Called", value: (each) => each.called_at, cell: (each) => moment(each.called_at) },
   { key: "pool", label: "Pool", value: (each) => each.pool, cell: (each) => each.pool },
   { key: "apps", label: "Apps", align: "right", value: (each) => each.parts.length, cell: (each) => whole(each.parts.length) },
@@ -117,7 +117,8 @@ function auction() {
     name: part.app,
     points: (part.bid ?? part.offer).gpus.map((gpus, index) => [gpus, (part.bid ?? part.offer).rho[index]]),
     dashed: part.bid === null,
-  })), { label: `Bids of auction ${found.auction}: ρ by number of GPUs won; dashed: estimated by the scheduler`, x: whole, y: fixed, from: 0, legend: true });
+  })), { label: `Bids of auction ${found.auction}: ρ by number of GPUs won; dashed: estimated by the scheduler`, x: whole, y: fixed, from: 0, legend: true,
+    xTicks: (low, high, count) => ticks(low, high, count).filter(Number.isInteger) });
   new DataTable(table, [
     { key: "app", label: "App", class: "name", value: (part) => part.app, cell: (part) => part.app },
     { key: "tenant", label: "Tenant", class: "name", value: (part) => part.tenant, cell: (part) => part.tenant },
@@ -153,14 +154,13 @@ function show(isFirst = false) {
   tenants[isFirst ? "show" : "update"](page.tenants);
   apps[isFirst ? "show" : "update"](page.apps);
   auctions.show(page.auctions);
-  auctions.table.hidden = page.auctions.length === 0;
-  auctions.nothing.hidden = true;
+  auctions.nothing.hidden = true; // what stands above says more
   place("more-apps").hidden = page.more_apps === 0;
   place("more-apps").textContent = `${whole(page.more_apps)} more apps are not listed: they are better off.`;
   charts();
   bars();
   auctionsEmpty();
-  if (chosen === null && page.auctions.length) chosen = page.auctions[0].auction;
+  if (chosen === null && page.auctions.length) chosen = (page.auctions.find(wonCount) ?? page.auctions[0]).auction;
   auction();
 }
 

@@ -22,13 +22,19 @@ function tick(unix) {
   return `${two(date.getHours())}:${two(date.getMinutes())}${date.getSeconds() ? `:${two(date.getSeconds())}` : ""}`;
 }
 
+/** From the first to the last time, at least ten minutes. */
+function spanOf(series) {
+  const times = series.flatMap((each) => each.points.map(([at]) => at)).sort((a, b) => a - b);
+  return [Math.min(times[0], times.at(-1) - 600), times.at(-1)];
+}
+
 /** A line chart with times as x, as `lineChart`, with a table of the same values below, made when it is opened. */
 export function timeline(place, series, options) {
   const known = place.querySelector(":scope > details");
   const chart = place.querySelector(":scope > .plot") ?? element("div", { class: "plot" });
   if (!known) place.replaceChildren(chart);
   const latest = series.map((each) => `${each.name} ${options.y(each.points.at(-1)?.[1])}`);
-  lineChart(chart, series, { x: tick, xTicks: timeTicks, ...options, label: `${options.label}; at the end: ${latest.join(", ") || "no data"}` });
+  lineChart(chart, series, { x: tick, xTicks: timeTicks, xs: spanOf(series), ...options, label: `${options.label}; at the end: ${latest.join(", ") || "no data"}` });
   const details = known ?? details_(options.label);
   details.series = series;
   details.format = options.y;
