@@ -33,14 +33,15 @@ def fairness_points(
     connection: Connection, who: Identity, tenant: str | None, since: float, clock: LogClock
 ) -> list[FairnessPoint]:
     """The points since a time of the log, thinned: of all tenants, or of one tenant and its apps."""
-    step = max(clock.now - since, 0.0) / POINTS
     conditions = [fairness.c.at > since]
     conditions += [] if who.sees_all else [fairness.c.tenant == who.tenant]
     conditions += [fairness.c.app == ""] if tenant is None else [fairness.c.tenant == tenant]
     kept: dict[tuple[str, str], FairnessPoint] = {}
     waited: Counter[tuple[str, str]] = Counter()  # by points that are left out
     found = []
-    for row in connection.execute(select(fairness).where(*conditions).order_by(fairness.c.at)):
+    rows = connection.execute(select(fairness).where(*conditions).order_by(fairness.c.at, fairness.c.app)).all()
+    step = (rows[-1].at - rows[0].at) / POINTS if rows else 0.0
+    for row in rows:
         key, at = (row.tenant, row.app), clock.unix(row.at)
         last = kept.get(key)
         waited[key] += row.own_wait_seconds

@@ -17,6 +17,7 @@ from horae.service.models import Efficiency, FairnessPoint, GpuHoursRow, PoolPri
 router = APIRouter(tags=["accounts"])
 DAY, WEEK = 86_400.0, 7 * 86_400.0
 JOBS_MAX = 1000
+PRICES_SECONDS = 1.0  # how long the scheduler may take to tell them
 
 
 def _log_time(unix: float | None, default_seconds: float, now: LogClock) -> float:
@@ -50,7 +51,7 @@ async def prices(who: Who, all_: All) -> list[PoolPrices]:
     """By pool: what one more GPU of each type would add to the value of its policy's program; none if unknown."""
     known = await all_.read(all_.setups.read)
     visible = [pool.name for pool in visible_pools(known.setup.pools, who)]
-    answer: dict[str, Any] = await all_.loop.ask_if_quick({"prices": True})
+    answer: dict[str, Any] = await all_.loop.ask_if_quick({"prices": True}, PRICES_SECONDS)
     told = answer.get("prices")
     now = await all_.read(clock)
     return pool_prices(told if isinstance(told, list) else (), visible, now)

@@ -33,9 +33,7 @@ def may_ask(who: Identity) -> bool:
 
 
 @router.post("/whatif")
-async def whatif(
-    body: WhatIfRequest, who: Who, all_: All, request: Request, seconds: Budget = SECONDS
-) -> WhatIfView:
+async def whatif(body: WhatIfRequest, who: Who, all_: All, request: Request, seconds: Budget = SECONDS) -> WhatIfView:
     """What would have happened since some past moment under another policy, cluster, reservations or weights.
 
     The jobs of the log come again, as long as they really were. Requesters of one tenant see its jobs and figures only.

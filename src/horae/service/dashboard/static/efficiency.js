@@ -59,7 +59,7 @@ function prices() {
   const withPrices = page.prices.filter((pool) => pool.objective);
   if (withPrices.length === 0) {
     const policies = [...new Set(page.prices.map((pool) => pool.policy))].join(", ");
-    const why = page.prices.length ? `No pool has prices now: its policy (${policies}) solves no program by shares, or has not decided yet.` : "The scheduler did not answer.";
+    const why = page.prices.length ? `No pool has prices now: its policy (${policies}) solves no program by shares, or has not decided yet.` : "The scheduler did not answer in time; it is asked again.";
     fill("prices", element("p", { class: "empty" }, why));
     return;
   }
@@ -165,7 +165,8 @@ async function renew() {
 }
 
 async function refresh() {
-  page = await read();
+  const fresh = await read();
+  page = { ...fresh, prices: fresh.prices.length ? fresh.prices : page.prices }; // the scheduler may be busy
   show();
 }
 

@@ -127,7 +127,7 @@ function auction() {
     { key: "won", label: "Won GPUs", align: "right", value: (part) => part.won_gpus, cell: (part) => whole(part.won_gpus) },
     { key: "before", label: "ρ without", align: "right", value: (part) => part.rho_before, cell: (part) => fixed(part.rho_before) },
     { key: "after", label: "ρ with", align: "right", value: (part) => part.rho_after, cell: (part) => fixed(part.rho_after) },
-    { key: "gain", label: "Gain", align: "right", value: (part) => part.gain, cell: (part) => gainText(part.gain) },
+    { key: "gain", label: "Gain", align: "right", value: (part) => part.gain, cell: (part) => gainText(part.won_gpus ? part.gain : null) },
     { key: "lease", label: "Lease", align: "right", value: (part) => part.lease_seconds, cell: (part) => (part.lease_seconds ? duration(part.lease_seconds) : "–") },
     { key: "payment", label: "Paid", align: "right", value: (part) => part.payment, cell: (part) => percent(part.payment, 1) },
   ], { caption: `Apps in auction ${found.auction}`, rowKey: (part) => part.app, isMain: false }).show(found.parts);

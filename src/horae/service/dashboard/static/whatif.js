@@ -164,13 +164,14 @@ const signed = (seconds) => `${seconds < 0 ? "" : "+"}${seconds < 0 ? "−" : ""
 function answer(found) {
   const shown = place("answer");
   shown.hidden = false;
+  const has = found.jobs > 0; // otherwise all figures would be of schedules that cannot be compared
   const tenants = element("div"), rho = element("div"), sooner = element("div"), later = element("div");
   fill(shown,
     element("section", { class: "panel", "aria-labelledby": "answer-title" },
       element("h2", { id: "answer-title" }, found.is_replay ? "The recorded events, decided again" : `With ${found.change.join("; ")}`),
-      element("p", {}, summary(found)), notes(found).map((note) => element("p", { class: "notice warn" }, note)), figures(found), sides(found)),
-    element("section", { class: "panel", "aria-labelledby": "by-tenant" }, element("h2", { id: "by-tenant" }, "By tenant"), tenants, rho),
-    element("div", { class: "panels" },
+      element("p", {}, summary(found)), notes(found).map((note) => element("p", { class: "notice warn" }, note)), has && figures(found), has && sides(found)),
+    has && element("section", { class: "panel", "aria-labelledby": "by-tenant" }, element("h2", { id: "by-tenant" }, "By tenant"), tenants, rho),
+    has && element("div", { class: "panels" },
       element("section", { class: "panel", "aria-labelledby": "sooner" }, element("h2", { id: "sooner" }, "Jobs that would have ended sooner"), sooner),
       element("section", { class: "panel", "aria-labelledby": "later" }, element("h2", { id: "later" }, "Jobs that would have ended later"), later)));
   tenantTable(tenants, found);
