@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def test_a_tenant_has_one_row_per_minute_and_none_while_nothing_changes(database
     minutes(loop, engine, 3)
     whole = [row for row in rows(database) if (row.tenant, row.app) == ("vision", "")]
     assert len(whole) >= 3
-    assert all(later.at - earlier.at >= 60.0 for earlier, later in zip(whole, whole[1:], strict=False))
+    assert all(later.at - earlier.at >= 60.0 for earlier, later in pairwise(whole))
     last = whole[-1]
     assert (last.gpus, last.guaranteed_gpus, last.waiting_jobs) == (8, 0, 1)
     known = live_rho(loop.scheduler, last.at).values()

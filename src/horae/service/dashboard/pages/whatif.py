@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from horae.service.api.database import clock
-from horae.service.api.routes.cluster import list_pools, list_policies
+from horae.service.api.routes.cluster import list_policies, list_pools
 from horae.service.api.routes.tenants import list_tenants
 from horae.service.api.routes.whatif import SECONDS, SECONDS_MAX, may_ask
 from horae.service.dashboard.page import View
