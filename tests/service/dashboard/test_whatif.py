@@ -33,6 +33,8 @@ def test_the_form_offers_the_setup_that_the_requester_sees(world: World, send: C
     ]
     assert {each["name"] for each in found["pools"]} == {"nlp", "spare"}
     assert {"fifo", "max-min", "themis"} <= {each["name"] for each in found["policies"]}
+    (themis,) = [each for each in found["policies"] if each["name"] == "themis"]
+    assert themis["summary"].startswith("Themis (NSDI'20)") and themis["options"]["f"] == 0.8
     text = send("ann", "GET", "/whatif").text
     assert 'data-weight="nlp"' in text and 'placeholder="A100.node=1 "' in text
     assert CANARY not in text

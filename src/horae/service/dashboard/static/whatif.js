@@ -192,7 +192,7 @@ function summary(found) {
 function notes(found) {
   return [
     found.cut_off_at !== null && `The time budget ended the simulation at ${time(found, found.cut_off_at)}: jobs after that are not compared. Allow more seconds, or begin later.`,
-    found.never > 0 && `${whole(found.never)} jobs ended, and would not have under this setup.`,
+    found.cut_off_at === null && found.never > 0 && `${whole(found.never)} jobs ended, and would not have under this setup.`,
     found.believed > 0 && `${whole(found.believed)} jobs had not ended by themselves: their lengths are drawn from those of others, and they are not compared.`,
   ].filter(Boolean);
 }
@@ -268,7 +268,8 @@ function jobTable(where, found, rows, how) {
 
 function showSummary() {
   const policy = page.policies.find((each) => each.name === place("policy").value);
-  const defaults = policy && Object.keys(policy.options).length ? ` Its options, with their defaults: ${JSON.stringify(policy.options)}` : "";
+  const options = Object.entries(policy?.options ?? {}).map(([name, value]) => `${name} ${JSON.stringify(value)}`);
+  const defaults = options.length ? ` Its options, with their defaults: ${options.join(", ")}.` : "";
   place("summary").textContent = policy ? policy.summary + defaults : "";
 }
 
