@@ -165,7 +165,7 @@ def test_a_real_service_is_upgraded_with_its_jobs_running(tmp_path: Path) -> Non
         database = open_database(sqlite_url(running.state / "store.db"))
         with reading(database) as connection:
             again = [tuple(row) for row in connection.execute(select(events).order_by(events.c.seq))]
-            assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == "0002"
+            assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == "0005"
         assert again[: len(log)] == log
         assert [states(database)[job] for job in accepted] == ["running", "running", "pending", "pending"]
         assert not (work / "violations").exists(), (work / "violations").read_text()

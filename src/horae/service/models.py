@@ -6,6 +6,16 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
+from horae.service.fairness_models import (  # noqa: F401  given by the API, too
+    Efficiency,
+    FairnessPoint,
+    GpuHoursRow,
+    PoolPrices,
+    SpeedRow,
+    TypePrice,
+    TypeUse,
+    UsedRow,
+)
 from horae.service.gpu_map_models import GpuMap, JobColumns, NodeColumns  # noqa: F401  given by the API, too
 from horae.traces.units import memory_bytes, seconds
 

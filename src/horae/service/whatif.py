@@ -31,6 +31,7 @@ from horae.service.store.schema import events
 
 NICE = 19
 DAY_SECONDS = 86_400.0
+EARLY_SECONDS = 1.0  # a moment so close to the beginning of the log means it: its Unix time is not exact
 LATE_SECONDS = 60.0  # after its time budget, the process is ended by its own alarm
 
 
@@ -55,9 +56,9 @@ def _since(unix: float | None, times: LogClock, last: float) -> float | None:
     if unix is None:
         return last - DAY_SECONDS if last > DAY_SECONDS else None
     since = times.log(unix)
-    if since < 0:
+    if since < -EARLY_SECONDS:
         raise InputError("is before the first event", field="since", remedy="name a later moment, or none")
-    return since
+    return since if since > EARLY_SECONDS else None
 
 
 def main() -> None:

@@ -139,6 +139,11 @@ def secret(world: World, request: pytest.FixtureRequest) -> Iterator[World]:  # 
     world.add_event(6, "GpuChanged", gpu="a0/7", state="foreign", note=CANARY)
     row = {"month": "2001-09", "tenant": "nlp", "user": f"user-{CANARY}", "gpu_type": "A100", "kind": "shared"}
     world.insert(schema.usage, **row, gpu_seconds=1.0, jobs=1)
+    treated = {"rho": 1.0, "rho_max": 1.0, "gpus": 1, "guaranteed_gpus": 0, "waiting_jobs": 1, "own_wait_seconds": 0.0}
+    world.insert(schema.fairness, at=1.0, tenant="nlp", app=f"nlp/app-{CANARY}", is_hourly=True, **treated)
+    world.insert(schema.gpu_hours, at=0.0, gpu_type="A100", held=1.0, idle=1.0, unusable=0.0, unused=1.0)
+    speed = {"gpu_type": "A100", "gpus": 1, "steps_per_second": 1.0, "reports": 1, "wall": 1.0}
+    world.insert(schema.speeds, tenant="nlp", model=f"model-{CANARY}", **speed)
     world.insert(schema.audit, wall=1.0, user=CANARY, role="user", action="submit", target=SECRET_ID, detail=CANARY)
     world.insert(schema.scheduler_notices, seq=1, at=1.0, kind="x", text=CANARY)
     world.insert(schema.notices, at=1.0, tenant="nlp", job=SECRET_ID, kind=CANARY, payload=CANARY, last_error=CANARY)
@@ -167,6 +172,8 @@ def secret(world: World, request: pytest.FixtureRequest) -> Iterator[World]:  # 
         asked = {"asked_at": 1.0, "starts": moment, "ends": moment, "draws": 2, "cut_off": 0}
         loop.answers["eta"] = {"eta": {"job_id": "8", **asked}}
         loop.answers["plan"] = {"plan": {**asked, "delays": [{"job_id": SECRET_ID, "seconds": 99.0}]}}
+        pool = {"policy": "max-min", "objective": CANARY, "value": 1.0, "bound": 1.0, "prices": [], "decided_at": 1.0}
+        loop.answers["prices"] = {"prices": [{"pool": "nlp", **pool}]}
         loop.answers["reasons"] = {"reasons": {"8": str(reason)}}
         yield world
 
@@ -207,6 +214,8 @@ def test_the_canaries_are_there_for_those_who_may_see_them(secret: World) -> Non
             f"/v1/jobs/{SECRET_ID}/logs",
             "/v1/events?since=0",
             "/v1/usage",
+            "/v1/share/history?since=0&tenant=nlp",
+            "/v1/efficiency?since=0",
             "/v1/apps",
             "/v1/audit",
         ):

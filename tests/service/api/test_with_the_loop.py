@@ -170,6 +170,8 @@ def test_the_past_is_told_under_another_setup(send: Clients, engine: live_world.
     assert found["change"] == ["policy srtf", "weight of nlp: 3"]
     assert [each["tenant"] for each in found["tenants"]] == ["vision"]
     assert (found["jobs"], found["changed"]["utilisation"]) == (0, None)
+    begin = send("olga", "GET", "/data/whatif").json()["log_begins_at"]
+    assert send("olga", "POST", "/v1/whatif", {"since": begin}).json()["jobs"] == 1, "as its page asks"
     problem = refused(send("olga", "POST", "/v1/whatif", {"policies": {"*": {"policy": "nothing-such"}}}), 409)
     assert (problem["field"], problem["detail"]) == ("policy", "there is no policy 'nothing-such'")
     assert refused(send("olga", "POST", "/v1/whatif", {"since": 1.0}), 409)["field"] == "since"

@@ -154,7 +154,7 @@ class LocalEngine:
         self._starter.cluster = cluster
 
     def take_idle(self) -> Mapping[Gpu, float]:
-        """For how many seconds GPUs computed nothing since the last call, as far as the driver tells."""
+        """By GPU of which the driver tells it: for how many seconds it computed nothing since the last call."""
         return {} if self._watch is None else self._watch.take_idle()
 
     def repair(self, node: str) -> None:

@@ -59,7 +59,7 @@ class GpuWatch:
         return forgiven
 
     def take_idle(self) -> dict[Gpu, float]:
-        """By GPU: for how many seconds it computed nothing, since the last call."""
+        """By GPU that was measured since the last call: for how many seconds it computed nothing."""
         idle, self._idle = self._idle, {}
         return idle
 
@@ -68,8 +68,10 @@ class GpuWatch:
         seconds, self._measured_at = began_at - self._measured_at, began_at
         idle, counted = self._idle, {}
         for index, gpu in enumerate(self._gpus):
-            if self._nvml.utilization(index) == 0:
-                counted[gpu] = idle.get(gpu, 0.0) + min(seconds, 2 * self._look_seconds)
+            percent = self._nvml.utilization(index)
+            if percent is not None:
+                unused = min(seconds, 2 * self._look_seconds) if percent == 0 else 0.0
+                counted[gpu] = idle.get(gpu, 0.0) + unused
         self._idle = {**idle, **counted}
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ from horae.service.api.routes import (
     auctions,
     cluster,
     events,
+    fairness,
     futures,
     gpu_map,
     health,
@@ -87,6 +88,7 @@ def create_app(context: Context) -> FastAPI:
         auctions,
         events,
         accounts,
+        fairness,
         access,
         health,
     ):

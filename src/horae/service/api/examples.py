@@ -33,6 +33,21 @@ _JOBS: dict[str, Any] = {
     "id": ["17"], "name": ["bert"], "tenant": ["nlp"], "app": ["17"], "user": ["ada"], "state": ["running"],
     "kind": ["guaranteed"], "gpus": [2], "started_at": [_AT + 12], "rho": [0.9],
 }  # fmt: skip
+_TENANT_USED: dict[str, Any] = {
+    "job_id": "", "name": "nlp", "tenant": "nlp", "user": "", "state": "", "gpu_type": "", "held_gpus": 2,
+    "gpu_hours": 41.5, "measured_gpu_hours": 40.0, "used_gpu_hours": 32.5, "steps_per_second": None,
+}  # fmt: skip
+_JOB_USED: dict[str, Any] = {
+    **_TENANT_USED, "job_id": "17", "name": "bert", "user": "ada", "state": "running", "gpu_type": "A100",
+    "steps_per_second": 3.4,
+}  # fmt: skip
+_TYPE_USE = {
+    "gpu_type": "A100", "gpus": 8, "held": 6, "unusable": 1, "running_jobs": 3, "steps_per_second": 12.5,
+}  # fmt: skip
+_SPEED = {
+    "tenant": "nlp", "model": "bert-base", "gpu_type": "A100", "gpus": 2, "steps_per_second": 3.4, "reports": 120,
+}  # fmt: skip
+_TYPE_PRICE = {"gpu_type": "A100", "price": 0.02, "is_full": True}
 _POINT = {"steps": 1200.0, "at": _AT, "loss": 2.1, "steps_per_second": 3.4}
 _SIDE = {"completion_mean_seconds": 5400.0, "completion_median_seconds": 1800.0}
 _WHATIF_SIDE = {**_SIDE, "utilisation": 0.81, "preemptions": 12}
@@ -66,11 +81,19 @@ EXAMPLES: dict[str, Any] = {
     "DelayView": {"job_id": "12", "seconds": 340.0},
     "Done": {"applied": True},
     "Drain": {"reason": "new fan", "at": "2030-12-01T08:00"},
+    "Efficiency": {
+        "types": [_TYPE_USE], "tenants": [_TENANT_USED], "jobs": [_JOB_USED], "more_jobs": 0, "speeds": [_SPEED],
+    },
     "EtaView": {
         "job_id": "18", "asked_at": _AT, "starts": _MOMENT, "ends": _MOMENT, "draws": 20, "cut_off": 0,
     },
     "EventPage": {"items": [_EVENT], "next": 81},
     "EventView": _EVENT,
+    "FairnessPoint": {
+        "at": _AT, "tenant": "nlp", "app": "", "rho_mean": 0.9, "rho_max": 1.1, "gpus": 6, "guaranteed_gpus": 4,
+        "waiting_jobs": 3, "waited_for_own_cells_seconds": 0.0,
+    },
+    "GpuHoursRow": {"at": _AT, "gpu_type": "A100", "held": 6.5, "idle": 1.0, "unusable": 0.5, "unused": 0.25},
     "GpuMap": {
         "cluster": "lab", "nodes": _NODES, "jobs": _JOBS, "holder": [0, 0, -1, -1], "second": {},
         "unusable": {"3": "failed"},
@@ -104,6 +127,10 @@ EXAMPLES: dict[str, Any] = {
         "name": "spare", "policy": "max-min", "options": {}, "cadence": "rounds", "round_seconds": 300.0,
         "tenants": ["nlp"],
     },
+    "PoolPrices": {
+        "pool": "spare", "policy": "max-min", "decided_at": _AT, "objective": "least normalised throughput",
+        "value": 0.5, "bound": 0.5, "types": [_TYPE_PRICE],
+    },
     "Problem": {
         "type": "about:blank", "title": "Invalid request", "status": 422, "detail": "is missing", "field": "run",
         "remedy": "add it",
@@ -120,6 +147,7 @@ EXAMPLES: dict[str, Any] = {
         "weight_share": 0.5, "rho_mean": 0.9, "rho_max": 1.1, "guaranteed_gpu_hours": 30.0,
         "waited_for_own_cells_seconds": 0.0,
     },
+    "SpeedRow": _SPEED,
     "Submitted": {"ids": ["17"]},
     "TenantChange": {"weight": 2.0, "cells": {"A100.node": 1}},
     "TenantView": {
@@ -136,10 +164,13 @@ EXAMPLES: dict[str, Any] = {
         "reason": "its loss was not among the best 2 of 4", "parameters": {"lr": 0.1}, "steps": 100.0,
         "steps_total": 1000.0, "loss": 2.3, "rung": 0, "bracket": 0, "gpu_hours": 0.2,
     },
+    "TypePrice": _TYPE_PRICE,
+    "TypeUse": _TYPE_USE,
     "UsageRow": {
         "month": "2030-12", "tenant": "nlp", "user": "ada", "gpu_type": "A100", "kind": "guaranteed", "gpu_hours": 12.5,
         "jobs": 4, "idle_gpu_hours": 0.5,
     },
+    "UsedRow": _JOB_USED,
     "WhatIfJob": _WHATIF_JOB,
     "WhatIfPolicy": {"policy": "themis", "options": {"lease_seconds": 600}},
     "WhatIfRequest": {"since": _AT, "policies": {"*": {"policy": "themis"}}, "weights": {"nlp": 2.0}},

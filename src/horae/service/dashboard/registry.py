@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from horae.service.dashboard.page import Page
-from horae.service.dashboard.pages import cluster, events, queue
+from horae.service.dashboard.pages import cluster, efficiency, events, fairness, queue, whatif
 
 PAGES = (
     Page("cluster", "/cluster", "Cluster", cluster.data),
     Page("queue", "/queue", "Queue", queue.data),
+    Page("fairness", "/fairness", "Fairness", fairness.data),
+    Page("efficiency", "/efficiency", "Efficiency", efficiency.data),
+    Page("whatif", "/whatif", "What if", whatif.data),
     Page("events", "/events", "Events", events.data),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +17,15 @@ from horae.service.loop.job_rows import JobRow
 SAMPLE_SECONDS = 10.0
 _WAITING = ("pending", "holding")
 
-FreeGpus = dict[tuple[str, str], float]  # by GPU type and "idle" or "unusable": GPU-seconds
+HELD = "held"
+
+
+class Sample(NamedTuple):
+    """What has accrued since the last sample."""
+
+    seconds: float
+    gpu_seconds: dict[tuple[str, str], float]  # by GPU type and "held", "idle" or "unusable"
+    waited: list[JobRow]  # jobs whose waiting time has grown
 
 
 class IdleUsage:
@@ -24,35 +33,33 @@ class IdleUsage:
 
     def __init__(self) -> None:
         self._at: float | None = None
-        self._free: Counter[tuple[str, str]] = Counter()
+        self._gpus: Counter[tuple[str, str]] = Counter()
         self._waiting: list[str] = []
 
     def is_due(self, now: float) -> bool:
         return self._at is None or now >= self._at + SAMPLE_SECONDS
 
-    def sample(self, scheduler: Scheduler, rows: dict[str, JobRow], now: float) -> tuple[FreeGpus, list[JobRow]]:
-        """The GPU-seconds that no job held since the last sample, and the jobs whose waiting time has grown."""
+    def sample(self, scheduler: Scheduler, rows: dict[str, JobRow], now: float) -> Sample:
         seconds = 0.0 if self._at is None else max(now - self._at, 0.0)
-        free = {key: count * seconds for key, count in self._free.items()} if seconds else {}
+        gpu_seconds = {key: count * seconds for key, count in self._gpus.items()} if seconds else {}
         waited = [rows[job_id] for job_id in self._waiting if job_id in rows] if seconds else []
         for row in waited:
             row.own_wait_seconds += seconds
         self._at = now
-        self._free = _free_gpus(scheduler, rows.values())
+        self._gpus = _gpus(scheduler, rows.values())
         self._waiting = list(_waiting_for_own_cells(scheduler, rows))
-        return free, waited
+        return Sample(seconds, gpu_seconds, waited)
 
 
-def _free_gpus(scheduler: Scheduler, rows: Iterable[JobRow]) -> Counter[tuple[str, str]]:
+def _gpus(scheduler: Scheduler, rows: Iterable[JobRow]) -> Counter[tuple[str, str]]:
     held = {place for row in rows if row.held_gpus for place in row.places.split()}
     ledger, found = scheduler.ledger, Counter[tuple[str, str]]()
     for node in ledger.real_cluster.nodes:
         is_open = ledger.health_of(node.name) is Health.HEALTHY
         for number in range(node.gpus):
             gpu = Gpu(node.name, number)
-            if str(gpu) not in held:
-                is_usable = is_open and gpu not in ledger.gpu_states
-                found[node.accelerator, "idle" if is_usable else "unusable"] += 1
+            is_usable = is_open and gpu not in ledger.gpu_states
+            found[node.accelerator, HELD if str(gpu) in held else "idle" if is_usable else "unusable"] += 1
     return found
 
 

@@ -51,6 +51,7 @@ class JobRow:
     idempotency_key: str | None
     changed_seq: int
     own_wait_seconds: float = 0.0  # records of older versions lack it
+    unused_gpu_seconds: float | None = None  # likewise
 
     @property
     def has_ended(self) -> bool:
@@ -66,7 +67,7 @@ def row_of(values: Mapping[str, Any]) -> JobRow:
 MUTABLE = (
     "state", "reason", "held_gpus", "held_type", "places", "guaranteed", "epoch", "submitted_at", "first_started_at",
     "started_at", "ended_at", "run_seconds", "gpu_seconds", "preemptions", "failures", "steps", "resumable", "rho",
-    "changed_seq", "own_wait_seconds",
+    "changed_seq", "own_wait_seconds", "unused_gpu_seconds",
 )  # fmt: skip
 _UPDATE = Statement(
     update(jobs).where(jobs.c.id == bindparam("job_id")).values({name: bindparam(f"new_{name}") for name in MUTABLE})

@@ -29,7 +29,7 @@ class LiveEngine(Engine, Protocol):
         ...
 
     def take_idle(self) -> Mapping[Gpu, float]:
-        """For how many seconds GPUs were not used since the last call, where the engine measures it."""
+        """For how many seconds GPUs were not used since the last call, of those that the engine has measured."""
         ...
 
     def repair(self, node: str) -> None:

@@ -11,13 +11,17 @@ import selectors
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from horae.model.decisions import Shares
 from horae.model.serialization import to_plain
 from horae.model.status import Status
 from horae.scheduler import Scheduler
 from horae.scheduler.jobs import home_of
+from horae.scheduler.pool import Pool
+from horae.service.loop.fairness_rows import live_rho
 from horae.service.unix_socket import short_address
 
 _BYTES_MAX = 4 << 20
@@ -123,8 +127,29 @@ def about_jobs(scheduler: Scheduler, question: dict[str, Any]) -> dict[str, Any]
         wanted = {str(each) for each in question["positions"]}
         return {"positions": {job_id: place for job_id, place in positions(scheduler).items() if job_id in wanted}}
     if "rho" in question:
-        return {"rho": {str(each): scheduler.rho(str(each)) for each in question["rho"]}}
+        known = live_rho(scheduler, scheduler.now)
+        return {"rho": {str(each): known.get(str(each)) for each in question["rho"]}}
+    if "prices" in question:
+        return {"prices": [_prices(pool, scheduler) for pool in scheduler.pools]}
     return {}
+
+
+def _prices(pool: Pool, scheduler: Scheduler) -> dict[str, Any]:
+    """Value and prices of the program behind a pool's shares; without `value` if there is none."""
+    decision = pool.decision
+    evidence = decision.evidence if isinstance(decision, Shares) else None
+    found = {"pool": pool.spec.name, "policy": pool.spec.policy}
+    if evidence is None:
+        return found
+    names = scheduler.ledger.cluster.accelerators
+    columns = zip(names, evidence.prices.tolist(), evidence.is_full.tolist(), pool.capacity.tolist(), strict=True)
+    prices = [[name, _finite(price), is_full] for name, price, is_full, gpus in columns if gpus]
+    values = {"objective": evidence.objective, "value": _finite(evidence.value), "bound": _finite(evidence.bound)}
+    return {**found, **values, "prices": prices, "decided_at": pool.shared_at}
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
 
 
 def positions(scheduler: Scheduler) -> dict[str, int]:

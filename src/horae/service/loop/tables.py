@@ -43,7 +43,9 @@ from horae.model.serialization import to_plain
 from horae.model.status import FINAL, Status
 from horae.scheduler import Scheduler
 from horae.service.loop.auction_rows import AuctionRows
-from horae.service.loop.idle_usage import IdleUsage
+from horae.service.loop.fairness_rows import FairnessRows
+from horae.service.loop.gpu_hours import GpuHours
+from horae.service.loop.idle_usage import HELD, IdleUsage
 from horae.service.loop.job_rows import MUTABLE, JobRow, insert_rows, read_live, write_rows
 from horae.service.loop.notices import Notices
 from horae.service.loop.searches import Searches
@@ -109,6 +111,7 @@ class Tables:
         self._known_leases = set(self.leases)
         self._used: dict[tuple[str, str, str, str, str], _Used] = {}
         self._idle = IdleUsage()
+        self._gpu_hours, self._fairness = GpuHours(), FairnessRows()
         self._notices: list[dict[str, Any]] = []
         self._gpus: list[GpuChanged] = []
         self._setup_changed = False
@@ -287,14 +290,26 @@ class Tables:
             for gpu, seconds in idle_seconds.items():
                 row = holders.get(str(gpu))
                 if row is not None:
-                    used = _Used(idle_seconds=seconds)
-                    self._add_usage(row.tenant, row.user, row.held_type, self._kind(row), used)
+                    self._note_unused(row, seconds, now)
         if self._idle.is_due(now):
-            free, waited = self._idle.sample(scheduler, self.rows, now)
-            for (gpu_type, kind), seconds in free.items():
-                self._add_usage("", "", gpu_type, kind, _Used(seconds, 0, seconds if kind == "idle" else 0.0))
-            for row in waited:
+            found = self._idle.sample(scheduler, self.rows, now)
+            self._gpu_hours.add(now, found.gpu_seconds)
+            for (gpu_type, kind), seconds in found.gpu_seconds.items():
+                if kind != HELD:
+                    self._add_usage("", "", gpu_type, kind, _Used(seconds, 0, seconds if kind == "idle" else 0.0))
+            self._fairness.waited(found.waited, found.seconds)
+            for row in found.waited:
                 self.touch(row)
+        if self._fairness.is_due(now):
+            self._fairness.sample(scheduler, self.rows, now)
+
+    def _note_unused(self, row: JobRow, seconds: float, now: float) -> None:
+        self._gpu_hours.add_unused(now, row.held_type, seconds)
+        if seconds or row.unused_gpu_seconds is None:  # most GPUs are in use at most times: their rows do not change
+            row.unused_gpu_seconds = (row.unused_gpu_seconds or 0.0) + seconds
+            self.touch(row)
+        if seconds:
+            self._add_usage(row.tenant, row.user, row.held_type, self._kind(row), _Used(idle_seconds=seconds))
 
     # Writing
 
@@ -306,6 +321,8 @@ class Tables:
         self._write_usage(connection)
         self.searches.write(connection)
         self._auctions.write(connection)
+        self._fairness.write(connection)
+        self._gpu_hours.write(connection)
         self._webhooks.write(connection)
         if self._notices:
             connection.execute(insert(scheduler_notices), self._notices)
@@ -328,6 +345,8 @@ class Tables:
         self._used, self._notices, self._gpus, self._setup_changed = {}, [], [], False
         self.searches.written()
         self._auctions.written()
+        self._fairness.written()
+        self._gpu_hours.written()
         self._webhooks.written()
 
     def _write_leases(self, connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""The tables of the store, schema 4. Times are seconds of the log (`horae.service.clock`) unless named `wall`.
+"""The tables of the store, schema 5. Times are seconds of the log (`horae.service.clock`) unless named `wall`.
 
 `events` is the truth. The tables that the API reads (jobs, leases, nodes, ...) change in the same transactions, and can
 be rebuilt from it.
@@ -120,6 +120,7 @@ jobs = Table(
     Column("changed_seq", _Big, nullable=False),
     # How long it waited while cells of its own tenant were free or lent to others.
     Column("own_wait_seconds", Float, nullable=False, server_default="0"),
+    Column("unused_gpu_seconds", Float, nullable=True),  # held and not used; none: the engine has not measured it
 )
 Index("jobs_by_state", jobs.c.state, jobs.c.number)
 Index("jobs_by_tenant", jobs.c.tenant, jobs.c.number)
@@ -243,6 +244,35 @@ usage = Table(
     Column("gpu_seconds", Float, nullable=False),
     Column("jobs", Integer, nullable=False),
     Column("idle_seconds", Float, nullable=False, server_default="0"),  # of these, held and not used, as far as known
+)
+
+# How tenants were treated over time, and some apps of each: at most one row per minute, and only where it has changed.
+fairness = Table(
+    "fairness",
+    metadata,
+    Column("at", Float, primary_key=True),
+    Column("tenant", String, primary_key=True),
+    Column("app", String, primary_key=True),  # "": the tenant as a whole
+    Column("rho", Float, nullable=True),  # if its live jobs ended now: the mean over apps; none: not defined
+    Column("rho_max", Float, nullable=True),
+    Column("gpus", Integer, nullable=False),  # held
+    Column("guaranteed_gpus", Integer, nullable=False),  # of these, in cells of the tenant
+    Column("waiting_jobs", Integer, nullable=False),
+    Column("own_wait_seconds", Float, nullable=False),  # of all its jobs since the last row, beside cells of their own
+    Column("is_hourly", Boolean, nullable=False),  # the first of its hour, which is kept for longer
+)
+Index("fairness_by_tenant", fairness.c.tenant, fairness.c.at)
+
+# GPU-seconds by hour and type.
+gpu_hours = Table(
+    "gpu_hours",
+    metadata,
+    Column("at", Float, primary_key=True),  # the beginning of the hour
+    Column("gpu_type", String, primary_key=True),
+    Column("held", Float, nullable=False),
+    Column("idle", Float, nullable=False),  # held by no job
+    Column("unusable", Float, nullable=False),
+    Column("unused", Float, nullable=True),  # held, and not used; none: the engine has not measured it
 )
 
 # What the scheduler told its operators.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -215,7 +216,10 @@ def _policies() -> list[PolicyView]:
 
     made = []
     for name, kind in sorted(POLICIES.items()):
-        summary = (kind.__doc__ or "").strip().partition("\n")[0]
+        described = kind.__doc__ or ""
+        if described.startswith(f"{kind.__name__}("):  # a signature, which a dataclass without a description has
+            described = sys.modules[kind.__module__].__doc__ or ""
+        summary = described.strip().partition("\n")[0]
         options = {key: to_plain(value) for key, value in option_defaults(kind).items()}
         made.append(PolicyView(name=name, summary=summary, options=options))
     return made

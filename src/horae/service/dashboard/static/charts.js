@@ -19,7 +19,7 @@ export function ticks(low, high, count = 5) {
 
 /**
  * Lines in one chart. series: [{ name, points: [[x, y], ...], steps (drawn as stairs), dashed }]. options: label (for
- * readers of screens), x and y (formats), from (lowest y; otherwise of the data), lines: [{ y, name }], height.
+ * readers of screens), x and y (formats), from (lowest y; otherwise of the data), lines: [{ y, name }], height, xs (the extent of x).
  * A y of null leaves a gap.
  */
 export function lineChart(place, series, options = {}) {
@@ -31,7 +31,7 @@ export function lineChart(place, series, options = {}) {
   const width = Math.max(320, place.clientWidth || 640), height = options.height ?? 220;
   const format = { x: options.x ?? number, y: options.y ?? number };
   const marked = (options.lines ?? []).map((line) => line.y);
-  const xs = extent(all.map(([x]) => x));
+  const xs = options.xs ?? extent(all.map(([x]) => x));
   const ys = extent([...all.map(([, y]) => y), ...marked, ...(options.from === undefined ? [] : [options.from])]);
   const toX = (x) => LEFT + ((x - xs[0]) / (xs[1] - xs[0])) * (width - LEFT - RIGHT);
   const toY = (y) => height - BOTTOM - ((y - ys[0]) / (ys[1] - ys[0])) * (height - TOP - BOTTOM);
@@ -67,6 +67,7 @@ function extent(values) {
     low = Math.min(low, value);
     high = Math.max(high, value);
   }
+  if (low === 0 && high === 0) return [0, 1];
   return low === high ? [low - (Math.abs(low) || 1) * 0.05, high + (Math.abs(high) || 1) * 0.05] : [low, high];
 }
 

@@ -10,6 +10,7 @@ export class Problem extends Error {
   constructor(problem) {
     super([problem.field, problem.detail, problem.remedy && `(${problem.remedy})`].filter(Boolean).join(" "));
     this.status = problem.status;
+    this.problem = problem;
   }
 }
 
@@ -31,9 +32,9 @@ export const read = async (url = pageUrl(), options = {}) => (await request(url,
 export const readText = async (url, options = {}) => request(url, options);
 
 /** Requests a change. The header shows that this module sends it, and no other site. */
-export async function send(method, url, body) {
+export async function send(method, url, body, signal) {
   const headers = { "X-Horae-Dashboard": "1", ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
-  const answer = await request(url, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+  const answer = await request(url, { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) });
   return answer.status === 204 ? null : answer.json();
 }
 
