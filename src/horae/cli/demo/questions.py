@@ -14,8 +14,8 @@ from horae.model.errors import ServiceError
 from horae.service.models import EtaView, JobView, Why
 
 FIRST_SECONDS, EVERY_SECONDS = 4.0, 8.0
-BUDGET_SECONDS, DRAWS = 1.0, 10  # the demo's machine has jobs to run, too
-WHY_LINES_MAX = 4
+BUDGET_SECONDS, DRAWS = 4.0, 5  # the processors have jobs to run, too
+WHY_LINES = ("why", "unblocks", "share")  # of the answer; all of it is on the page of the job
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class Asked:
 
     def why_lines(self) -> list[str]:
         first, *others = describe(self.why)
-        return [f"{first} ({self.job.name})", *(line.strip() for line in others[: WHY_LINES_MAX - 1])]
+        shown = [line.strip() for line in others if line.strip().startswith(WHY_LINES)]
+        return [f"{self.job.name}, job {first}", *shown]
 
 
 class Questions:
@@ -80,15 +81,6 @@ class Outcome:
     watched: float  # how long that was
 
     @property
-    def is_inside(self) -> bool | None:
-        """Whether the job ended in the range given; None where that is not known."""
-        if self.low is None or self.high is None:
-            return None
-        if self.happened is None:
-            return False if self.watched > self.high else None
-        return self.low <= self.happened <= self.high
-
-    @property
     def error(self) -> float | None:
         return None if self.predicted is None or self.happened is None else abs(self.predicted - self.happened)
 
@@ -106,5 +98,5 @@ def outcomes(answers: Sequence[Asked], jobs: Mapping[str, JobView], now: float) 
 
 
 def example(found: Sequence[Outcome]) -> Outcome | None:
-    """The one to show: the first whose job has ended, else the first."""
-    return next((each for each in found if each.happened is not None), found[0] if found else None)
+    """The one to show: the first with an estimate whose job has ended, else the first."""
+    return next((each for each in found if each.error is not None), found[0] if found else None)

@@ -14,9 +14,9 @@ from rich.live import Live
 
 from horae.cli.demo.closing import closing
 from horae.cli.demo.questions import Questions, outcomes
-from horae.cli.demo.screen import EVENTS_SHOWN, line, page
+from horae.cli.demo.screen import line, page
 from horae.cli.demo.service import DemoService, demo_service
-from horae.cli.demo.snapshot import Snapshot, take
+from horae.cli.demo.snapshot import Snapshot, take, used_seconds
 from horae.cli.demo.workload import CLUSTER, DemoJob, draw_jobs
 from horae.client import Client
 from horae.client.connection import NOT_ANSWERED
@@ -33,7 +33,7 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def run(seconds: float, console: Console) -> None:
     """Runs the demo for so long, or until it is told to end."""
     with _told_to_end() as is_ended, demo_service(CLUSTER) as service:
-        console.print(f"Starting `horae up` in {service.folder} on emulated GPUs of three types ...")
+        console.print(f"Starting `horae up` in {service.folder} on emulated GPUs ...", soft_wrap=True)
         if not service.wait_until_ready(is_ended):
             console.print("Ended before it has begun.")
             return
@@ -46,7 +46,9 @@ def run(seconds: float, console: Console) -> None:
             finally:
                 demo.close()
         console.print("Ending the service and its jobs ...")
-    console.print("Nothing is left of it. Your own cluster: `horae up`; in virtual time: `horae demo --simulated`.")
+    console.print(
+        "Nothing of it is left. Next: `horae up` on your own GPUs, or `horae demo --simulated`.", soft_wrap=True
+    )
 
 
 @contextmanager
@@ -95,17 +97,17 @@ class Demo:
         """Submits jobs and shows the state, until the time is over."""
         told_at = -LINE_SECONDS
         with Live(console=self._console, auto_refresh=False, transient=True) as live:
-            while not is_ended() and self._elapsed < self._seconds:
+            while True:
                 looked_at = time.monotonic()
                 now = self._look()
-                if now is None:
-                    pass
-                elif self._console.is_terminal:
+                if now is not None and self._console.is_terminal:
                     live.update(page(now, self._seconds, self._events), refresh=True)
-                elif now.seconds >= told_at + LINE_SECONDS:
+                elif now is not None and now.seconds >= told_at + LINE_SECONDS:
                     self._console.print(line(now), soft_wrap=True, highlight=False)
                     told_at = now.seconds
                 self._pause(looked_at + LOOK_SECONDS, is_ended)
+                if is_ended() or self._elapsed >= self._seconds:
+                    return
 
     def tell(self) -> None:
         """The closing table."""
@@ -116,7 +118,8 @@ class Demo:
             return
         jobs = {job.id: job for job in last.jobs}
         found = outcomes(self._questions.answers, jobs, time.time())
-        self._console.print(closing(last, self._questions.answers, found), highlight=False)
+        used = used_seconds(self._client)
+        self._console.print(closing(last, used, self._questions.answers, found), highlight=False)
 
     def close(self) -> None:
         self._questions.close()

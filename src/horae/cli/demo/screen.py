@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from horae.cli.demo.snapshot import Completion, Snapshot
+from horae.cli.demo.snapshot import Snapshot, mean_completion
 from horae.cli.live.times import NONE, duration
-from horae.model.safe_text import printable
+from horae.model.safe_text import counted, printable
 from horae.service.models import EventView, NodeView
 
 COLOURS = ("cyan", "magenta", "yellow", "green")
@@ -31,15 +31,16 @@ def line(now: Snapshot) -> str:
     """The state in one line."""
     rho = ", ".join(f"{name} {number(row.rho_mean)}" for name, row in now.shares.items())
     return (
-        f"{clock(now.seconds)}  {now.held_gpus} of {now.gpus} GPUs in use, {len(now.running)} jobs run, "
-        f"{len(now.waiting)} wait, {len(now.finished)} finished, {now.preemptions} preemptions; rho {rho or NONE}"
+        f"{clock(now.seconds)}  {now.held_gpus} of {now.gpus} GPUs in use, {counted(len(now.running), 'job')} run, "
+        f"{len(now.waiting)} wait, {len(now.finished)} finished, {counted(now.preemptions, 'preemption')}; rho {rho or NONE}"
     )
 
 
 def page(now: Snapshot, seconds: float, events: Sequence[EventView]) -> RenderableType:
     """The whole page; `seconds` is how long the demo lasts."""
     heading = Text(f"{clock(now.seconds)} of {clock(seconds)}, Ctrl-C ends it sooner", style="bold")
-    return Group(heading, Text(), _map(now), Text(), _tenants(now), Text(), _events(now, events))
+    legend = Text("a letter per GPU in use: A in the tenant's reserved cells, a where it is borrowed", style="dim")
+    return Group(heading, Text(), _map(now), legend, Text(), _tenants(now), Text(), _events(now, events))
 
 
 def colours(now: Snapshot) -> dict[str, str]:
@@ -54,8 +55,6 @@ def _map(now: Snapshot) -> Table:
         by_type.setdefault(node.gpu_type, []).append(node)
     for gpu_type, nodes in by_type.items():
         found.add_row(gpu_type, *(_node(now, node) for node in nodes))
-    found.caption = "a letter per GPU: tenant, capital where the GPU is in its reserved cells, small where borrowed"
-    found.caption_justify = "left"
     return found
 
 
@@ -83,7 +82,7 @@ def _tenants(now: Snapshot) -> Table:
     shades = colours(now)
     for tenant in now.tenants:
         jobs, share = now.of(tenant.name), now.shares.get(tenant.name)
-        completion = Completion.of(jobs).mean
+        completion = mean_completion(jobs)
         found.add_row(
             Text(tenant.name, style=shades[tenant.name]),
             tenant.policy,
@@ -102,5 +101,10 @@ def _tenants(now: Snapshot) -> Table:
 def _events(now: Snapshot, events: Sequence[EventView]) -> Text:
     names = {job.id: job.name for job in now.jobs}
     shown = [event for event in events if event.kind not in HIDDEN][-EVENTS_SHOWN:]
-    lines = [printable(f"{names.get(event.job_id or '', event.job_id or '')} {event.text}") for event in shown]
-    return Text("\n".join(lines), style="dim", overflow="ellipsis", no_wrap=True)
+    lines = [f"{names.get(event.job_id or '', event.job_id or '')} {_words(event)}" for event in shown]
+    return Text("\n".join(map(printable, lines)), style="dim", overflow="ellipsis", no_wrap=True)
+
+
+def _words(event: EventView) -> str:
+    """The text of an event without the number of the lease, of which each start of a service has others."""
+    return event.text.partition(", lease ")[0]

@@ -42,7 +42,7 @@ class DemoService:
                 stderr=output,
                 cwd=folder,
                 start_new_session=True,
-                preexec_fn=lambda: end_with(parent),
+                preexec_fn=lambda: end_with(parent),  # noqa: PLW1509  (there is no other thread yet)
             )
 
     def wait_until_ready(self, is_ended: Callable[[], bool]) -> bool:
@@ -91,9 +91,9 @@ class DemoService:
         mine = f"\0{MARKER}={self.folder}/".encode()
         for pid in processes.all_pids():
             process = processes.identify(pid)
-            if process is not None and processes.is_running(process):
-                if mine in processes.environment_of(pid) or any(map(self._is_here, _open_files(pid))):
-                    yield process
+            is_mine = mine in processes.environment_of(pid) or any(map(self._is_here, _open_files(pid)))
+            if is_mine and process is not None and processes.is_running(process):
+                yield process
 
     def _is_here(self, path: Path) -> bool:
         return path.is_relative_to(self.folder)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import mean, median
+from statistics import mean
 
 from horae.client import Client
 from horae.service.models import JobView, NodeView, ShareRow, TenantView
+
+HOUR = 3600.0
+NO_JOB = ("idle", "unusable")  # kinds of GPU-hours
 
 
 @dataclass(frozen=True)
@@ -68,14 +71,16 @@ def take(client: Client, seconds: float) -> Snapshot:
     )
 
 
-@dataclass(frozen=True)
-class Completion:
+def used_seconds(client: Client) -> dict[str, float]:
+    """GPU-seconds that jobs have had, by GPU type."""
+    found: dict[str, float] = {}
+    for row in client.usage(by=["gpu_type", "kind"]):
+        if row.kind not in NO_JOB:
+            found[row.gpu_type] = found.get(row.gpu_type, 0.0) + row.gpu_hours * HOUR
+    return found
+
+
+def mean_completion(jobs: Sequence[JobView]) -> float | None:
     """Seconds from submission to end, of jobs that have finished."""
-
-    mean: float | None
-    median: float | None
-
-    @classmethod
-    def of(cls, jobs: Sequence[JobView]) -> Completion:
-        seconds = [job.ended_at - job.submitted_at for job in jobs if job.state == "finished" and job.ended_at]
-        return cls(mean(seconds), median(seconds)) if seconds else cls(None, None)
+    seconds = [job.ended_at - job.submitted_at for job in jobs if job.state == "finished" and job.ended_at]
+    return mean(seconds) if seconds else None

@@ -73,8 +73,8 @@ def draw_jobs(seed: int = 0) -> Iterator[DemoJob]:
     least, mean, most = WORK_SECONDS
     at = 0.0
     while True:
-        # All tenants have jobs among the first ones.
-        tenant = min(counts, key=counts.__getitem__) if not all(counts.values()) else random.choice(sorted(MODELS))
+        # About as many jobs of each tenant, all of which are among the first ones.
+        tenant = random.choice([name for name, count in counts.items() if count <= min(counts.values()) + 1])
         counts[tenant] += 1
         model = random.choice(MODELS[tenant])
         seconds = min(least + random.expovariate(1 / (mean - least)), most)
