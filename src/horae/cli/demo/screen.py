@@ -32,7 +32,8 @@ def line(now: Snapshot) -> str:
     rho = ", ".join(f"{name} {number(row.rho_mean)}" for name, row in now.shares.items())
     return (
         f"{clock(now.seconds)}  {now.held_gpus} of {now.gpus} GPUs in use, {counted(len(now.running), 'job')} run, "
-        f"{len(now.waiting)} wait, {len(now.finished)} finished, {counted(now.preemptions, 'preemption')}; rho {rho or NONE}"
+        f"{len(now.waiting)} wait, {len(now.finished)} finished, {counted(now.preemptions, 'preemption')}; "
+        f"rho {rho or NONE}"
     )
 
 
