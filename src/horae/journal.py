@@ -282,7 +282,7 @@ def parse_journal(lines: Iterable[str], name: str = "journal") -> JournalFile:
     if first and not first.startswith("{"):
         raise JournalError("is no journal", file=name, line=1, remedy=_NAME_ONE)
     if not first:
-        raise JournalError("the journal is empty", file=name, line=1, remedy=_NAME_ONE)
+        raise JournalError("the journal has no complete line", file=name, line=1, remedy=_NAME_ONE)
     header = _load(first, name, 1)
     if header.get("journal") != VERSION or "setup" not in header:
         raise _other_version(header.get("journal"), name)

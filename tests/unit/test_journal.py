@@ -294,7 +294,7 @@ def broken(index: int, line: str | bytes) -> bytes:
 KNOWN_POLICIES = [*POLICIES, *(point.name for point in installed())]
 DAMAGED = "the journal is damaged here: take a whole copy of it"
 WRONG: dict[str, tuple[Callable[[], bytes], str]] = {
-    "the file is empty": (lambda: b"", ":1: the journal is empty; name a file made with --journal"),
+    "the file is empty": (lambda: b"", ":1: the journal has no complete line; name a file made with --journal"),
     "the file is something else": (lambda: b"id,submit\n", ":1: is no journal; name a file made with --journal"),
     "the version is another": (
         lambda: broken(0, '{"journal":99,"setup":{}}\n'),
@@ -418,7 +418,7 @@ def test_a_cut_at_any_byte_loses_no_complete_line_and_destroys_nothing(tmp_path:
     for cut in range(len(content) + 1):
         path.write_bytes(content[:cut])
         if cut < header:
-            with pytest.raises(JournalError, match=r":1: not a JSON object; "):
+            with pytest.raises(JournalError, match=r":1: the journal has no complete line; "):
                 recover(path)
             assert path.read_bytes() == content[:cut], f"cut at byte {cut}"
             continue
