@@ -27,7 +27,7 @@ class RunningDemo:
     def __init__(self, folder: Path, seconds: str, terminal: bool = False) -> None:
         self.folder = folder
         self._output = folder.with_name("said.txt")
-        settings = {"TMPDIR": str(folder), "DEMO_SECONDS": seconds, "COLUMNS": "120", "LINES": "40", "TERM": "xterm"}
+        settings = {"TMPDIR": str(folder), "DEMO_SECONDS": seconds, "COLUMNS": "80", "LINES": "40", "TERM": "xterm"}
         folder.mkdir()
         output = self._output.open("wb")
         ours, theirs = pty.openpty() if terminal else (None, output.fileno())
@@ -136,7 +136,8 @@ def test_on_a_terminal_it_draws_the_cluster_and_ends_in_its_time(demo: Callable[
     running = demo("3", terminal=True)
     assert running.end() == 0, running.said
     assert "of 0:03, Ctrl-C ends it sooner" in running.said
-    assert "a letter per GPU in use" in running.said
+    assert "A letter per GPU in use" in running.said
+    assert "…" not in running.said  # eighty columns cut nothing
     assert re.search(r"After \d+:\d\d", running.said)
     assert running.left() == []
 

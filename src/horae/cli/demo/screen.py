@@ -40,7 +40,7 @@ def line(now: Snapshot) -> str:
 def page(now: Snapshot, seconds: float, events: Sequence[EventView]) -> RenderableType:
     """The whole page; `seconds` is how long the demo lasts."""
     heading = Text(f"{clock(now.seconds)} of {clock(seconds)}, Ctrl-C ends it sooner", style="bold")
-    legend = Text("a letter per GPU in use: A in the tenant's reserved cells, a where it is borrowed", style="dim")
+    legend = Text("A letter per GPU in use: large in its tenant's own cells, small if borrowed", style="dim")
     return Group(heading, Text(), _map(now), legend, Text(), _tenants(now), Text(), _events(now, events))
 
 
@@ -75,10 +75,10 @@ def _node(now: Snapshot, node: NodeView) -> Text:
 
 
 def _tenants(now: Snapshot) -> Table:
-    found = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    found = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for heading in ("tenant", "policy", "reserved cells"):
         found.add_column(heading, no_wrap=True)
-    for heading in ("run", "wait", "done", "own GPUs", "borrowed", "rho", "completion"):
+    for heading in ("run", "wait", "done", "GPUs", "rho", "completion"):
         found.add_column(heading, justify="right", no_wrap=True)
     shades = colours(now)
     for tenant in now.tenants:
@@ -91,8 +91,7 @@ def _tenants(now: Snapshot) -> Table:
             str(sum(job.held_gpus > 0 for job in jobs)),
             str(sum(job.tenant == tenant.name for job in now.waiting)),
             str(sum(job.state == "finished" for job in jobs)),
-            str(tenant.guaranteed_gpus),
-            str(tenant.running_gpus - tenant.guaranteed_gpus),
+            f"{tenant.guaranteed_gpus}+{tenant.running_gpus - tenant.guaranteed_gpus}",
             number(share.rho_mean if share else None),
             NONE if completion is None else duration(completion),
         )
