@@ -36,7 +36,7 @@ def _seconds(arguments: tuple[str, ...]) -> float:
 
 CASES: dict[str, Callable[[], Result]] = {
     "first minutes, help": partial(_command, 1, "--help", runs=5),
-    "first minutes, demo": partial(_command, SAMPLE_JOBS, "demo"),
+    "first minutes, simulated demo": partial(_command, SAMPLE_JOBS, "demo", "--simulated"),
     "first minutes, two jobs, max-min, no kernels": partial(
         _command, 2, "simulate", "--jobs", "few.csv", "--policy", "max-min", runs=3
     ),

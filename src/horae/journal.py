@@ -37,6 +37,7 @@ from horae.model.serialization import Plain, from_plain, to_plain
 from horae.model.setup import Setup
 
 VERSION = 2
+_NAME_ONE = "name a file made with --journal"
 _DAMAGED = "the journal is damaged here: take a whole copy of it"
 _FULL = (ENOSPC, EDQUOT, EFBIG)
 _EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
@@ -295,14 +296,21 @@ def parse_journal(lines: Iterable[str], name: str = "journal") -> JournalFile:
     numbered = enumerate(_whole(lines), start=1)
     _, first = next(numbered, (0, ""))
     if first and not first.startswith("{"):
-        raise JournalError("is no journal", file=name, line=1, remedy="name a file made with --journal")
+        raise JournalError("is no journal", file=name, line=1, remedy=_NAME_ONE)
+    if not first:
+        raise JournalError("the journal has no complete line", file=name, line=1, remedy=_NAME_ONE)
     header = _load(first, name, 1)
     if header.get("journal") != VERSION or "setup" not in header:
-        raise JournalError(
-            f"not a journal of version {VERSION}", file=name, line=1, remedy="name a file made with --journal"
-        )
+        raise _other_version(header.get("journal"), name)
     origin = str(header.get("origin", ""))
     return JournalFile(_decode(Setup, header["setup"], name, 1), _entries(numbered, name), origin)
+
+
+def _other_version(version: Plain, name: str) -> JournalError:
+    if isinstance(version, int) and version != VERSION:
+        problem = f"a journal of version {version}, and not a journal of version {VERSION}"
+        return JournalError(problem, file=name, line=1, remedy="run it again with this version of Horae")
+    return JournalError(f"not a journal of version {VERSION}", file=name, line=1, remedy=_NAME_ONE)
 
 
 def _entries(numbered: Iterator[tuple[int, str]], name: str) -> Iterator[JournalEntry]:

@@ -76,8 +76,8 @@ def test_cluster_show_says_who_owns_what(tmp_path: Path) -> None:
     assert outcome.out.splitlines()[-2:] == ["pool nlp: las, 3 nodes of its own", "pool spare: fifo, all other nodes"]
 
 
-def test_demo_compares_four_policies() -> None:
-    outcome = horae("demo")
+def test_the_simulated_demo_compares_four_policies() -> None:
+    outcome = horae("demo", "--simulated")
     assert (outcome.code, outcome.err) == (0, "")
     table = rows(outcome.out)
     assert [row[0] for row in table] == ["fifo", "sjf *", "las", "tiresias"]

@@ -186,7 +186,7 @@ def test_preemption_costs_something_unless_it_is_said_otherwise_and_the_table_sa
 # One table for every command
 
 
-@pytest.mark.parametrize("command", [("demo",), ("simulate", "--policy", "fifo", "--policy", "tiresias")])
+@pytest.mark.parametrize("command", [("demo", "--simulated"), ("simulate", "--policy", "fifo", "--policy", "tiresias")])
 def test_eighty_columns_cut_no_number(command: tuple[str, ...]) -> None:
     outcome = horae_process(*command, COLUMNS="80", FORCE_COLOR="1", NO_COLOR="1", TERM="dumb", TTY_COMPATIBLE="1")
     lines = [line for line in outcome.out.splitlines() if "│" in line or "┃" in line]

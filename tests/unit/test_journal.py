@@ -294,11 +294,11 @@ def broken(index: int, line: str | bytes) -> bytes:
 KNOWN_POLICIES = [*POLICIES, *(point.name for point in installed())]
 DAMAGED = "the journal is damaged here: take a whole copy of it"
 WRONG: dict[str, tuple[Callable[[], bytes], str]] = {
-    "the file is empty": (lambda: b"", f":1: not a JSON object; {DAMAGED}"),
+    "the file is empty": (lambda: b"", ":1: the journal has no complete line; name a file made with --journal"),
     "the file is something else": (lambda: b"id,submit\n", ":1: is no journal; name a file made with --journal"),
     "the version is another": (
         lambda: broken(0, '{"journal":99,"setup":{}}\n'),
-        f":1: not a journal of version {VERSION}; name a file made with --journal",
+        f":1: a journal of version 99, and not a journal of version {VERSION}; run it again with this version of Horae",
     ),
     "there is no setup": (
         lambda: broken(0, '{"journal":2}\n'),
@@ -418,7 +418,7 @@ def test_a_cut_at_any_byte_loses_no_complete_line_and_destroys_nothing(tmp_path:
     for cut in range(len(content) + 1):
         path.write_bytes(content[:cut])
         if cut < header:
-            with pytest.raises(JournalError, match=r":1: not a JSON object; "):
+            with pytest.raises(JournalError, match=r":1: the journal has no complete line; "):
                 recover(path)
             assert path.read_bytes() == content[:cut], f"cut at byte {cut}"
             continue

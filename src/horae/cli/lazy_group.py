@@ -106,7 +106,7 @@ COMMANDS = {
     "simulate": _Lazy("horae.cli.simulate:simulate_app", "Run one or more policies on a cluster and a workload."),
     "compare": _Lazy("horae.cli.compare:app", "Compare policies on a trace, with intervals and plots."),
     "report": _Lazy("horae.cli.report:app", "Write a page about runs: the answer in words, tables, plots."),
-    "demo": _Lazy("horae.cli.simulate:demo_app", "Four policies on the sample cluster and workload."),
+    "demo": _Lazy("horae.cli.demo.command:app", "Two minutes of the service on an emulated cluster."),
     "replay": _Lazy("horae.cli.replay:app", "Decide a journal again, and compare every line."),
     "compile": _Lazy("horae.cli.compile_kernels:app", "Compile the kernels of policies before a run needs them."),
     "trace": _Lazy("horae.cli.trace:app", "Look at a workload, convert it, generate one, plot it.", is_group=True),

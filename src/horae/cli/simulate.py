@@ -1,4 +1,4 @@
-"""`horae simulate` and `horae demo`: one workload through the scheduler, in virtual time."""
+"""`horae simulate` and `horae demo --simulated`: one workload through the scheduler, in virtual time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from horae.reports.metrics import Metrics, measure
 from horae.traces import BROKEN_MAX
 from horae.traces.jobs import read_jobs
 
-simulate_app, demo_app = typer.Typer(add_completion=False), typer.Typer(add_completion=False)
+simulate_app = typer.Typer(add_completion=False)
 REASONS_MAX = 10  # reported after a run
 # Preemptive policies act at the end of a round, the others on every event.
 DEMO = (("fifo", Cadence.EVENTS), ("sjf", Cadence.EVENTS), ("las", Cadence.ROUNDS), ("tiresias", Cadence.ROUNDS))
@@ -168,8 +168,7 @@ def _tell(line: str) -> None:
     print(printable(line), file=sys.stderr)
 
 
-@demo_app.command(epilog=examples("horae demo", "horae demo > demo.txt"))
-def demo() -> None:
+def simulated_demo() -> None:
     """Four policies on the sample cluster and workload."""
     setup = choose_setup(samples.CLUSTER, (), None, None)
     arrivals = read_jobs(samples.JOBS, setup.cluster)

@@ -11,6 +11,17 @@ _PR_SET_PDEATHSIG = 1
 
 def end_with_parent() -> None:
     """Lets the kernel send SIGTERM to this process when its parent ends, also if that is killed."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    _tie()
     if os.getppid() == 1:  # it has ended already
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def end_with(parent: int) -> None:
+    """The same for a process that is still to become another program, whose parent is this one."""
+    _tie()
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _tie() -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,1 @@
+"""`horae demo`: the service on an emulated cluster, with a stream of small training jobs, for two minutes."""
