@@ -163,6 +163,16 @@ def test_the_same_comparison_gives_the_same_bytes(tmp_path: Path) -> None:
     assert texts[0] == texts[1]
 
 
+def test_a_best_policy_that_knows_run_times_is_said_to(tmp_path: Path) -> None:
+    jobs = write(tmp_path / "jobs.csv", "id,submit,gpus,duration\na,0,4,100\nb,1,4,50\nc,2,4,10\n")
+    words = ("compare", jobs, "--nodes", "1x4", "--policy", "fifo", "--no-cache", "--workers", 1)
+    for more, said in ((("sjf",), ""), (("sjf", "srtf"), "; so do all others that are compared with fifo")):
+        policies = [word for name in more for word in ("--policy", name)]
+        seen = page(horae(*words, *policies, "--report", tmp_path / "x.html"), tmp_path / "x.html")
+        (told,) = [text for text in seen.texts["li"] if "knows run times in advance, which" in text]
+        assert told.endswith(f"which a real cluster does not{said}.")
+
+
 # The page of a run
 
 

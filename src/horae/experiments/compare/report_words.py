@@ -193,7 +193,8 @@ def _oracles(known: Sequence[ComparisonRow], best: ComparisonRow, base: Comparis
         )
     faster = [row for row in known if row.uses_lengths and row is not best and _change(row) < _change(best)]
     if best.uses_lengths:
-        return [f"{best.label} knows run times in advance, which a real cluster does not; so do all others compared."]
+        others = f"; so do all others that are compared with {base.label}" if len(known) > 1 else ""
+        return [f"{best.label} knows run times in advance, which a real cluster does not{others}."]
     if not faster:
         return lines
     told = _listed([f"{row.label} ({_percent(_change(row))})" for row in sorted(faster, key=_change)])
