@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 
+STARTED_BY = "HORAE_STARTED_BY"  # the number of the process that has started this one
 _PR_SET_PDEATHSIG = 1
 
 
@@ -14,6 +15,11 @@ def end_with_parent() -> None:
     _tie()
     if os.getppid() == 1:  # it has ended already
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def end_with_starter() -> None:
+    """The same for a process whose starter may itself be process 1, as in a container, and has told it its number."""
+    end_with(int(os.environ.pop(STARTED_BY, os.getppid())))
 
 
 def end_with(parent: int) -> None:

@@ -23,6 +23,7 @@ from typing import IO
 import structlog
 
 from horae.model.errors import HoraeError, InputError
+from horae.service.child import STARTED_BY
 from horae.service.config import ServiceConfig
 from horae.service.log_output import configure_log
 from horae.service.reloading import Reloading
@@ -57,7 +58,10 @@ class Child:
     def start(self) -> None:
         self.started_at = time.monotonic()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", *self.command], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", *self.command],
+            env={**os.environ, STARTED_BY: str(os.getpid())},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         assert self.process.stdout is not None
         os.set_blocking(self.process.stdout.fileno(), False)

@@ -15,7 +15,7 @@ from horae.model.errors import HoraeError, InputError
 from horae.service.api.context import context_of
 from horae.service.api.server import serve
 from horae.service.api.tokens import make_token
-from horae.service.child import end_with_parent
+from horae.service.child import end_with_starter
 from horae.service.config import load_config
 from horae.service.models import TokenRequest
 from horae.service.store.database import open_database, writing
@@ -25,7 +25,7 @@ OPERATOR = "operator of this machine"
 
 
 def main(path: Path) -> None:
-    end_with_parent()
+    end_with_starter()
     config = load_config(path)
     state = config.state
     sys.stdin.readline()  # everything is imported: serve as soon as the loop leads

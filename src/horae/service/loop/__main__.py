@@ -29,7 +29,7 @@ from horae.model.serialization import from_plain
 from horae.model.setup import Setup
 from horae.model.setup_changes import changes
 from horae.service.api.tokens import job_token
-from horae.service.child import end_with_parent
+from horae.service.child import end_with_starter
 from horae.service.clock import LogClock
 from horae.service.config import ARCHIVE, ServiceConfig, load_config
 from horae.service.local_jobs import LocalJobs, runs_as_root
@@ -81,7 +81,7 @@ def local_machine(config: ServiceConfig, clock: LogClock, term: int, contact: Co
 
 
 def main(path: Path, machine_of: MachineOf = local_machine) -> int:
-    end_with_parent()
+    end_with_starter()
     configure_log()
     config = load_config(path)
     lock = _lock(config.state) if config.is_embedded else None
