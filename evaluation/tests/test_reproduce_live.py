@@ -132,7 +132,8 @@ def test_a_simulated_job_ends_when_the_real_one_has_made_its_steps() -> None:
     start(engine, made, 0)
     ended = next_event(engine)
     assert isinstance(ended, JobEnded)
-    assert (ended.ending, ended.at) == (Ending.FINISHED, pytest.approx(ends_at[-1]))
+    assert ended.ending is Ending.FINISHED
+    assert ended.at == pytest.approx(ends_at[-1])
 
 
 def test_a_simulated_job_that_is_told_to_stop_finishes_its_step() -> None:
@@ -142,7 +143,8 @@ def test_a_simulated_job_that_is_told_to_stop_finishes_its_step() -> None:
     assert engine.execute((Stop(0, "1", 30.0),)) == []
     ended = next_event(engine)
     assert isinstance(ended, JobEnded)
-    assert (ended.ending, ended.at) == (Ending.STOPPED, pytest.approx(ends_at[5]))
+    assert ended.ending is Ending.STOPPED
+    assert ended.at == pytest.approx(ends_at[5])
     start(engine, made, 1, ended.steps)
     startup = startup_seconds(7, "one", 1, resumes=True)
     assert next_event(engine).at == pytest.approx(ends_at[5] + startup + ends_at[19] - ends_at[5])
