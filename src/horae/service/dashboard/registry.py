@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from horae.service.dashboard.page import Page
-from horae.service.dashboard.pages import cluster, events, queue
+from horae.service.dashboard.pages import cluster, events, job, queue
 
 PAGES = (
     Page("cluster", "/cluster", "Cluster", cluster.data),
     Page("queue", "/queue", "Queue", queue.data),
+    Page("job", "/jobs/{job_id}", "Job", job.data, in_navigation=False),
     Page("events", "/events", "Events", events.data),
 )
