@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -39,9 +40,9 @@ CLUSTER = """
 name: lab
 restart_seconds: 1
 nodes:
-  - {name: "a[0-1]", gpu: A100, gpus: 8, rack: r0}
-  - {name: "v[0-2]", gpu: V100, gpus: 8, rack: r1}
-  - {name: "t[0-1]", gpu: T4, gpus: 4, rack: r2}
+  - {name: "a[0-1]", gpu: A100, gpus: 8, rack: 2}
+  - {name: "v[0-2]", gpu: V100, gpus: 4, rack: 3}
+  - {name: "t[0-1]", gpu: T4, gpus: 4, rack: 2}
 tenants:
   nlp: {weight: 2, policy: max-min, cadence: rounds, round_seconds: 6, cells: {A100.node: 1}}
   vision: {policy: {tiresias: {limits: [40]}}, cadence: rounds, round_seconds: 6, cells: {V100.node: 1}}
@@ -57,13 +58,12 @@ SPEEDS = {"A100": 6.0, "V100": 4.0, "T4": 2.0}
 
 def jobs() -> Iterator[dict[str, Any]]:
     """Jobs of three tenants, some short, some long, some larger than what is free."""
-    sizes, steps = (1, 2, 4, 8, 4, 2), (30, 400, 150, 600, 250, 40)
-    for number in range(24):
+    sizes, steps = (1, 2, 4, 8, 4, 2), (30, 400, 200, 600, 300, 40)
+    for number in range(18):
         tenant = tuple(NAMES)[number % 3]
         yield {
             "name": NAMES[tenant][number // 3 % 4],
             "tenant": tenant,
-            "user": ("ada", "ben", "cleo", "dan")[number % 4],
             "model": NAMES[tenant][number // 3 % 4],
             "gpus": sizes[number % 6],
             "steps": steps[number % 6],
@@ -76,9 +76,9 @@ def jobs() -> Iterator[dict[str, Any]]:
         "tenant": "research",
         "app": "lr-sweep",
         "gpus": 1,
-        "steps": 200,
+        "steps": 300,
         "checkpoint": {},
-        "run": train(200, 0.25, every=5.0),
+        "run": train(300, 0.25, every=5.0),
         "sweep": {"lr": [0.001, 0.003, 0.01], "seed": [0, 1]},
     }
 
@@ -103,7 +103,7 @@ def prepare(client: Client) -> str:
     client.drain("t1", reason="new driver")
     wait_until(lambda: sum(job.state == "finished" for job in client.jobs()) >= 4, 1.0)
     wait_until(lambda: any(job.preemptions and job.loss and job.state == "running" for job in client.jobs()), 1.0)
-    client.submit({"name": "broken", "tenant": "nlp", "user": "ada", "run": "echo 'no such dataset' >&2; exit 3"})
+    client.submit({"name": "broken", "tenant": "nlp", "run": "echo 'no such dataset' >&2; exit 3"})
     wait_until(lambda: client.find("broken").state == "failed", 0.5)
     moved = [job for job in client.jobs() if job.preemptions and job.loss and job.state == "running"]
     return max(moved or client.jobs(), key=lambda job: (job.preemptions, job.steps)).id
@@ -134,7 +134,7 @@ def save(taken: bytes, path: Path) -> None:
     """Writes a small PNG: the pages have few colours."""
     image = Image.open(io.BytesIO(taken)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
     image.save(path, optimize=True)
-    print(f"{path}: {path.stat().st_size / 1024:,.0f} KiB")  # noqa: T201
+    print(f"{path}: {path.stat().st_size / 1024:,.0f} KiB")
 
 
 def main() -> None:
@@ -142,6 +142,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=FOLDER)
     parser.add_argument("--pages", nargs="*", default=[page.name for page in PAGES])
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the service ends with this program
     options.output.mkdir(parents=True, exist_ok=True)
     pages = [page for page in PAGES if page.name in options.pages]
     with cluster() as (service, client), sync_playwright() as playwright:

@@ -6,7 +6,7 @@ import { element } from "/static/horae.js";
  * class, isQuiet (changes are not marked) }.
  * options: rowKey(row), filterText(row), empty (text), sort { key, descending }, onSort(sort): the service sorts.
  * `show(rows)` sorts anew; `update(rows)` changes the values of rows that are shown, and adds new ones at the end.
- * A link in the first column opens the row.
+ * A link in the first column opens the row; with `opens`, a click anywhere in the row does.
  */
 export class DataTable {
   constructor(place, columns, options = {}) {
@@ -17,6 +17,7 @@ export class DataTable {
     this.lines = new Map(); // by key: { row, line, texts }
     this.wanted = "";
     this.body = element("tbody");
+    if (options.opens) this.body.className = "opens";
     this.heads = columns.map((column) => this.#head(column));
     this.table = element("table", {}, element("thead", {}, element("tr", {}, this.heads)), this.body);
     if (options.caption) this.table.prepend(element("caption", { class: "unseen" }, options.caption));
@@ -24,6 +25,7 @@ export class DataTable {
     place.replaceChildren(element("div", { class: "scroll", tabindex: "0", role: "region",
       "aria-label": options.caption ?? "Table" }, this.table), this.nothing);
     this.table.addEventListener("keydown", (event) => this.#key(event));
+    if (options.opens) this.body.addEventListener("click", (event) => this.#open(event));
     document.addEventListener("keydown", (event) => {
       const isFree = !event.defaultPrevented && !event.target.closest("input, textarea, select, table, dialog, canvas");
       if (isFree && options.isMain !== false && "jk".includes(event.key) && !event.ctrlKey && !event.metaKey) {
@@ -146,6 +148,11 @@ export class DataTable {
       this.#move(Math.min(Math.max(to, 0), last));
       event.preventDefault();
     } else if (event.key === "Enter" && event.target === line) line.querySelector("a")?.click();
+  }
+
+  #open(event) {
+    if (event.defaultPrevented || event.target.closest("a, button, input") || String(getSelection())) return;
+    event.target.closest("tr")?.querySelector("a")?.click();
   }
 
   #move(index) {
