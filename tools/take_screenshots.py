@@ -33,7 +33,7 @@ from horae.service.dashboard.registry import PAGES  # noqa: E402
 FOLDER = REPOSITORY / "docs" / "images" / "dashboard"
 CHROMIUM = "/usr/bin/chromium"
 SIZE = {"width": 1280, "height": 800}
-COLOURS = 128
+COLOURS = 256
 DARK = "cluster"  # the page that is photographed in the dark theme, too
 SETTLED_MS = 2500  # for what a page reads by itself, such as the output and an ETA
 CLUSTER = """
@@ -58,7 +58,7 @@ SPEEDS = {"A100": 6.0, "V100": 4.0, "T4": 2.0}
 
 def jobs() -> Iterator[dict[str, Any]]:
     """Jobs of three tenants, some short, some long, some larger than what is free."""
-    sizes, steps = (1, 2, 4, 8, 4, 2), (30, 400, 200, 600, 300, 40)
+    sizes, steps = (1, 2, 4, 8, 4, 2), (40, 900, 400, 1500, 700, 60)
     for number in range(18):
         tenant = tuple(NAMES)[number % 3]
         yield {
@@ -76,9 +76,9 @@ def jobs() -> Iterator[dict[str, Any]]:
         "tenant": "research",
         "app": "lr-sweep",
         "gpus": 1,
-        "steps": 300,
+        "steps": 600,
         "checkpoint": {},
-        "run": train(300, 0.25, every=5.0),
+        "run": train(600, 0.25, every=5.0),
         "sweep": {"lr": [0.001, 0.003, 0.01], "seed": [0, 1]},
     }
 
@@ -132,7 +132,11 @@ def photograph(browser: Browser, url: str, token: str, pages: Sequence[Page], jo
 
 def save(taken: bytes, path: Path) -> None:
     """Writes a small PNG: the pages have few colours."""
-    image = Image.open(io.BytesIO(taken)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    image = (
+        Image.open(io.BytesIO(taken))
+        .convert("RGB")
+        .quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    )
     image.save(path, optimize=True)
     print(f"{path}: {path.stat().st_size / 1024:,.0f} KiB")
 

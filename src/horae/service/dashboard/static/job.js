@@ -4,7 +4,7 @@ import {
 } from "/static/horae.js";
 import { lineChart } from "/static/charts.js";
 import { EtaBlock } from "/static/job_eta.js";
-import { endOf, timeline } from "/static/job_timeline.js";
+import { endOf, timeline, timeTicks } from "/static/job_timeline.js";
 import { Output } from "/static/job_output.js";
 import { DataTable } from "/static/table.js";
 
@@ -19,7 +19,8 @@ const url = `/v1/jobs/${encodeURIComponent(id)}`;
 // ---- Tables
 
 const leases = new DataTable(place("leases"), [
-  { key: "epoch", label: "Lease", align: "right", value: (row) => row.epoch, cell: (row) => String(row.epoch) },
+  { key: "epoch", label: "Lease", align: "right", value: (row) => row.epoch, cell: (row) =>
+    element("span", { title: `epoch ${row.epoch}` }, whole(row.number)) },
   { key: "granted", label: "Granted", value: (row) => row.granted_at, cell: (row) => moment(row.granted_at) },
   { key: "ended", label: "Ended", value: (row) => row.ended_at, cell: (row) => (row.ended_at ? moment(row.ended_at) : "runs") },
   { key: "for", label: "Ran", align: "right", isQuiet: true, cell: (row) =>
@@ -29,7 +30,7 @@ const leases = new DataTable(place("leases"), [
   { key: "kind", label: "In own cells", cell: (row) => (row.guaranteed ? "yes, guaranteed" : "no") },
   { key: "where", label: `Where`, class: "wide", cell: (row) => `one ${row.level}: ${row.places.join(" ")}` },
   { key: "steps", label: "Saved steps", align: "right", cell: (row) => whole(row.steps) },
-  { key: "why", label: "Why it left", class: "wide", cell: (row) => (row.ended_at ? endOf(row) : "") },
+  { key: "why", label: "Why it left", class: "wide", cell: (row) => (row.ended_at ? endOf(row, row.next) : "") },
 ], { caption: "Leases, the latest first", rowKey: (row) => row.epoch, sort: { key: "epoch", descending: true },
   empty: "It never got GPUs so far." });
 
@@ -82,7 +83,7 @@ function why() {
     place("why-title").textContent = "How it ended";
     const last = all.at(-1);
     fill("why", element("p", { id: "reason" }, element("strong", {}, `${job.state} `), "at ", moment(job.ended_at)),
-      element("p", {}, job.reason || (last ? endOf(last) : "")));
+      element("p", {}, job.reason || (last && last.ending !== job.state ? endOf(last) : "")));
     eta = null;
     return;
   }
@@ -120,7 +121,7 @@ function charts() {
   const byTime = [...points].sort((a, b) => a.at - b.at);
   const steps = byTime.map((point) => [point.at, point.steps]);
   const ends = page.job.steps_total ? [{ y: page.job.steps_total, name: "done" }] : [];
-  lineChart(place("progress"), [{ name: "steps", points: steps }], { label: "Steps over time", x: clock, y: whole, from: 0,
+  lineChart(place("progress"), [{ name: "steps", points: steps }], { label: "Steps over time", x: clock, y: whole, from: 0, xTicks: timeTicks,
     lines: ends, empty: "It has reported no progress. The SDK does it by itself." });
   const losses = points.filter((point) => point.loss !== null).map((point) => [point.steps, point.loss]);
   lineChart(place("loss"), [{ name: "loss", points: losses }], { label: "Loss over steps", x: whole, y: number,
@@ -137,6 +138,10 @@ function controls() {
   place("stop").disabled = place("hold").disabled = page.job.state === "cancelling";
 }
 
+/** Leases with their number, the latest first; epochs are too long to be read. */
+const numbered = () =>
+  page.leases.map((lease, index, all) => ({ ...lease, number: page.leases_before + index + 1, next: all[index + 1] })).reverse();
+
 let drawn = "";
 
 function show() {
@@ -144,7 +149,7 @@ function show() {
   why();
   controls();
   timeline(place("timeline"), page.job, page.leases, page.leases_before);
-  leases.update([...page.leases].reverse());
+  leases.update(numbered());
   speeds.update(page.speeds);
   const last = page.progress.points.at(-1);
   const now = `${page.progress.points.length} ${last?.at} ${last?.steps}`;
@@ -233,7 +238,7 @@ async function refresh() {
   if (before !== page.job.state && eta && !isOver() && ["starting", "pending"].includes(page.job.state)) eta.ask();
 }
 
-leases.show([...page.leases].reverse());
+leases.show(numbered());
 speeds.show(page.speeds);
 request();
 show();

@@ -5,14 +5,16 @@ import { legend, ticks } from "/static/charts.js";
 const LEFT = 96, RIGHT = 16, LANE = 30, TOP = 8, AXIS = 26, BAR = 18;
 const svg = (tag, attributes, ...children) => element(`svg:${tag}`, attributes, ...children);
 
-/** Why a lease ended, in words. */
-export function endOf(lease) {
+/** Why a lease ended, in words; without a reason, where the job went. */
+export function endOf(lease, next) {
   if (lease.ended_at === null) return "runs";
-  return lease.reason ? `${lease.ending}: ${lease.reason}` : lease.ending;
+  if (lease.reason) return `${lease.ending}: ${lease.reason}`;
+  if (lease.ending !== "stopped" || !next) return lease.ending;
+  return `stopped; next on ${next.gpus} x ${next.gpu_type}, ${next.guaranteed ? "in" : "not in"} cells of its tenant`;
 }
 
 /** Times that read well, at most `count` of them. */
-function timeTicks(from, to, count) {
+export function timeTicks(from, to, count) {
   const units = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400];
   const step = units.find((each) => (to - from) / each <= count);
   if (!step) return ticks(from, to, count);
@@ -56,15 +58,15 @@ export function timeline(place, job, leases, before) {
   for (const [begin, end] of waits(job, leases, now)) {
     if (end > from) chart.append(bar(types.length, begin, end, "waits", `without GPUs for ${duration(end - begin)}`));
   }
-  for (const lease of leases) {
+  leases.forEach((lease, index) => {
     const lane = types.indexOf(lease.gpu_type);
     const begin = lease.started_at ?? lease.ended_at ?? now, end = lease.ended_at ?? now;
-    const title = `lease ${lease.epoch}: ${lease.gpus} x ${lease.gpu_type}, ${duration(end - lease.granted_at)}; ${endOf(lease)}`;
+    const title = `lease ${before + index + 1}: ${lease.gpus} x ${lease.gpu_type}, ${duration(end - lease.granted_at)}; ${endOf(lease, leases[index + 1])}`;
     if (begin > lease.granted_at) chart.append(bar(lane, lease.granted_at, begin, `starts series-${lane % 8}`, title));
     if (lease.started_at !== null) chart.append(bar(lane, begin, end, `series-${lane % 8}`, title));
     if (lease.ended_at !== null) chart.append(svg("line", { class: `end ${lease.ending}`, x1: toX(end), x2: toX(end),
       y1: TOP + lane * LANE + 2, y2: TOP + (lane + 1) * LANE - 2 }));
-  }
+  });
   const names = types.map((name) => ({ name: `on ${name} (pale: starting)` }));
   fill(place, chart, types.length ? legend(names) : null,
     before ? element("p", { class: "muted small" }, `${before} earlier leases are not shown.`) : null);

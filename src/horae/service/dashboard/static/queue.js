@@ -117,6 +117,7 @@ function show() {
   news();
   const before = (cursors.length - 1) * page.rows;
   place("range").textContent = page.jobs.length ? `${whole(before + 1)}–${whole(before + page.jobs.length)}` : "";
+  place("pager").hidden = cursors.length === 1 && page.next === null;
   place("previous").disabled = cursors.length === 1;
   place("next").disabled = page.next === null;
 }
