@@ -35,6 +35,8 @@ CHROMIUM = "/usr/bin/chromium"
 SIZE = {"width": 1280, "height": 800}
 COLOURS = 256
 DARK = "cluster"  # the page that is photographed in the dark theme, too
+PRESSED = {"queue": "#etas"}  # before the picture is taken
+AWAITED = {"queue": "#etas:enabled", "job": "#eta dl"}
 SETTLED_MS = 2500  # for what a page reads by itself, such as the output and an ETA
 CLUSTER = """
 name: lab
@@ -58,7 +60,7 @@ SPEEDS = {"A100": 6.0, "V100": 4.0, "T4": 2.0}
 
 def jobs() -> Iterator[dict[str, Any]]:
     """Jobs of three tenants, some short, some long, some larger than what is free."""
-    sizes, steps = (1, 2, 4, 8, 4, 2), (40, 900, 400, 1500, 700, 60)
+    sizes, steps = (1, 2, 4, 8, 4, 2), (40, 2000, 1200, 2400, 1600, 60)
     for number in range(18):
         tenant = tuple(NAMES)[number % 3]
         yield {
@@ -76,16 +78,16 @@ def jobs() -> Iterator[dict[str, Any]]:
         "tenant": "research",
         "app": "lr-sweep",
         "gpus": 1,
-        "steps": 600,
+        "steps": 1500,
         "checkpoint": {},
-        "run": train(600, 0.25, every=5.0),
+        "run": train(1500, 0.25, every=5.0),
         "sweep": {"lr": [0.001, 0.003, 0.01], "seed": [0, 1]},
     }
 
 
 @contextmanager
 def cluster() -> Iterator[tuple[Service, Client]]:
-    with tempfile.TemporaryDirectory(prefix="horae-screenshots-") as name:
+    with tempfile.TemporaryDirectory(prefix="horae-screenshots-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "lab.yaml").write_text(CLUSTER)
         service = Service(folder / "state", "--config", str(folder / "lab.yaml"))
@@ -103,6 +105,7 @@ def prepare(client: Client) -> str:
     client.drain("t1", reason="new driver")
     wait_until(lambda: sum(job.state == "finished" for job in client.jobs()) >= 4, 1.0)
     wait_until(lambda: any(job.preemptions and job.loss and job.state == "running" for job in client.jobs()), 1.0)
+    client.submit({"name": "report", "tenant": "research", "after": [next(client.jobs()).id], "run": "true"})
     client.submit({"name": "broken", "tenant": "nlp", "run": "echo 'no such dataset' >&2; exit 3"})
     wait_until(lambda: client.find("broken").state == "failed", 0.5)
     moved = [job for job in client.jobs() if job.preemptions and job.loss and job.state == "running"]
@@ -120,7 +123,11 @@ def photograph(browser: Browser, url: str, token: str, pages: Sequence[Page], jo
             tab.goto(url + page.path.replace("{job_id}", job_id))
             if page.has_module:
                 tab.wait_for_selector("#connection[data-state=live]")
+            if page.name in PRESSED:
+                tab.click(PRESSED[page.name])
             tab.wait_for_timeout(SETTLED_MS)
+            if page.name in AWAITED:
+                tab.wait_for_selector(AWAITED[page.name], timeout=120_000)
             # All of a long page, but not endless tables.
             height = min(tab.evaluate("document.documentElement.scrollHeight"), 1600 if page.name == "job" else 800)
             tab.set_viewport_size({**SIZE, "height": height})  # type: ignore[typeddict-item]

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+# Answers that a page tells its reader: the scheduler is busy, or a job ended while its ETA was looked for.
+TOLD = ("status of 503", "status of 409")
 LIVE = "#connection[data-state=live]"
 # What the pages said of themselves, from the first moment on: a state that lasts for milliseconds is seen, too.
 RECORDER = """
@@ -93,5 +95,5 @@ def tab(browser: Browser, url: str, token: str, **options: Any) -> Iterator[Tab]
 
 
 def _hear(made: Tab, said: Any) -> None:
-    if said.type == "error":
+    if said.type == "error" and not any(each in said.text for each in TOLD):
         made.faults.append(f"{made.page.url}: {said.text}")

@@ -87,9 +87,11 @@ def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         said = f"printf '%s\\n' '{MARKUP}'; {sleep}"
         trained = {"name": "trained", "steps": 5, "run": train(5, 0.0), "checkpoint": {}, "model": "mlp"}
         marked = {"name": MARKUP, "app": MARKUP, "model": MARKUP, "tenant": "nlp", "gpus": 4, "run": said}
+        marked["gpu_type"] = "A100"
         first, second, *_ = client.submit([trained, marked])
+        on_a100 = {"gpu_type": "A100", "run": sleep}
         client.submit(
-            [{"name": "large", "gpus": 4, "run": sleep}, {"name": "waits", "tenant": "nlp", "gpus": 4, "run": sleep}]
+            [{"name": "large", "gpus": 2, **on_a100}, {"name": "waits", "tenant": "nlp", "gpus": 4, **on_a100}]
         )
         client.submit({"name": "broken", "run": f"echo '{MARKUP}' >&2; exit 3"})
         client.drain("v0", reason=MARKUP)
@@ -183,8 +185,6 @@ def test_a_viewer_is_offered_nothing_that_it_may_not_do(lab: Lab, browser: Brows
                     button.click()
             page.wait_for_load_state()
         assert viewer.refused == []
-        # Asked for several ETAs at once, the scheduler is busy, and a job may end meanwhile: the page tells so.
-        viewer.faults[:] = [each for each in viewer.faults if "503" not in each and "409" not in each]
     assert {job.state for job in lab.client.jobs(name=MARKUP)} == {"running"}
 
 
@@ -245,8 +245,7 @@ def test_a_lost_connection_is_told_and_resumed_without_a_gap(lab: Lab, browser: 
         page.wait_for_selector(LIVE)
         assert page.is_hidden("#lost")
         last = lab.client.submit({"name": "after", "run": "true", "gpus": 1})[0]
-        wait_for_text(page, "#table", "submitted")
-        page.wait_for_function(f"document.querySelector('#table tbody').textContent.includes('{last}')")
+        page.wait_for_selector(f"#table a[href='/jobs/{last}']")
         numbers = page.evaluate(shown)
         assert numbers == sorted(set(numbers), reverse=True), "each once, in order"
         happened = [each.seq for each in lab.client.events(since=newest) if newest < each.seq <= numbers[0]]
@@ -258,7 +257,7 @@ def test_a_restarted_service_is_found_again(lab: Lab, operator: Tab) -> None:
     page = operator.open("/queue?show=all")
     page.evaluate("window.sameDocument = true")
     os.kill(lab.service.pids("horae.service.api")[0], signal.SIGKILL)
-    page.wait_for_function("window.seen.connection.includes('lost') && window.seen.connection.at(-1) === 'live'")
+    page.wait_for_function("() => window.seen.connection.includes('lost') && window.seen.connection.at(-1) === 'live'")
     wait_until(lambda: lab.client.health().ready, 0.2)
     lab.client.submit({"name": "afterwards", "run": "true", "gpus": 1})
     page.wait_for_selector("#fresh button")
@@ -275,7 +274,7 @@ def test_the_keyboard_is_enough(lab: Lab, operator: Tab) -> None:
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "filter"
     page.keyboard.type("trained")
-    page.wait_for_function("document.querySelectorAll('#table tbody tr').length === 1")
+    page.wait_for_function("() => document.querySelectorAll('#table tbody tr').length === 1")
     page.keyboard.press("Escape")
     page.keyboard.press("j")
     assert page.evaluate("document.activeElement.textContent") == lab.finished
@@ -332,12 +331,12 @@ def test_a_table_of_ten_thousand_jobs_is_sorted_and_filtered_stably(crowd: World
         seen = list(first)
         for _ in range(2):
             page.click("#next")
-            page.wait_for_function(f"{keys}[0] !== '{seen[-len(first)]}'")
+            page.wait_for_function(f"() => {keys}[0] !== '{seen[-len(first)]}'")
             seen += page.evaluate(keys)
         read = [page_row["id"] for page_row in _sorted_rows(crowd) if page_row["id"] != str(MANY + 1)]
         assert seen == read[: len(seen)] and len(set(seen)) == len(seen)
         page.fill("#filter", "user1 09999")
-        page.wait_for_function("document.querySelectorAll('#table tbody tr').length === 1")
+        page.wait_for_function("() => document.querySelectorAll('#table tbody tr').length === 1")
         page.fill("#filter", "nothing has this")
         page.wait_for_selector("#table .empty:visible")
 

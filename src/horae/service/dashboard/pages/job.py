@@ -19,6 +19,9 @@ async def data(view: View) -> dict[str, Any]:
     leases = await job_details.list_leases(job_id, who, all_)
     reported = await progress.show(job_id, who, all_)
     why = None if job.state in ENDED else await job_details.why(job_id, who, all_)
+    if job.rho is None and job.state not in ENDED:
+        told = (await all_.loop.ask_if_quick({"rho": [job_id]})).get("rho")
+        job.rho = told.get(job_id) if isinstance(told, dict) else None
     return {
         "job": job.model_dump(mode="json", exclude={"spec"}),
         "request": _request(job),

@@ -67,7 +67,7 @@ function figures() {
     ["Speed", number(job.steps_per_second), "steps per second, reported"],
     ["Loss", number(progress.loss), progress.at ? `reported ${clock(progress.at)}` : "no report"],
     ["Preempted", whole(job.preemptions), `${whole(job.failures)} failures`],
-    ["ρ", fixed(job.rho), isOver() ? "time taken over fair time" : "told when it has ended"],
+    ["ρ", fixed(job.rho), isOver() ? "time taken over fair time" : "of its app, so far"],
   ];
   fill("figures", shown.map(([name, value, note]) => element("div", {}, element("dt", {}, name),
     element("dd", {}, value, " ", element("small", {}, note)))));
