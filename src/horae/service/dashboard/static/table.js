@@ -109,6 +109,7 @@ export class DataTable {
     const text = this.options.filterText ?? ((row) => Object.values(row).join(" "));
     const shown = words.length === 0 ? this.rows
       : this.rows.filter((row) => words.every((word) => text(row).toLowerCase().includes(word)));
+    this.changed = [];
     const lines = shown.map((row) => this.#line(row));
     const isSame = lines.length === this.body.rows.length && lines.every((line, i) => line === this.body.rows[i]);
     if (!isSame) this.body.replaceChildren(...lines);
@@ -117,6 +118,7 @@ export class DataTable {
     this.nothing.hidden = shown.length > 0;
     this.nothing.textContent = words.length && this.rows.length ? "No row has these words." : this.options.empty;
     this.table.hidden = shown.length === 0;
+    flash(this.changed);
   }
 
   #line(row) {
@@ -132,7 +134,7 @@ export class DataTable {
       if (texts[index] === given) return;
       texts[index] = given;
       line.cells[index].replaceChildren(content);
-      if (known && !column.isQuiet) flash(line.cells[index]);
+      if (known && !column.isQuiet) this.changed.push(line.cells[index]);
     });
     this.lines.set(key, { row, line, texts });
     return line;
@@ -161,8 +163,10 @@ export class DataTable {
   }
 }
 
-function flash(cell) {
-  cell.classList.remove("changed");
-  void cell.offsetWidth; // restarts the animation
-  cell.classList.add("changed");
+/** Marks cells that have changed; all together, because each look at the layout costs as much as for all. */
+function flash(cells) {
+  if (cells.length === 0) return;
+  for (const cell of cells) cell.classList.remove("changed");
+  void cells[0].offsetWidth; // restarts the animations
+  for (const cell of cells) cell.classList.add("changed");
 }
