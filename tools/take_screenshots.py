@@ -35,8 +35,7 @@ CHROMIUM = "/usr/bin/chromium"
 SIZE = {"width": 1280, "height": 800}
 COLOURS = 256
 DARK = "cluster"  # the page that is photographed in the dark theme, too
-PRESSED = {"queue": "#etas"}  # before the picture is taken
-AWAITED = {"queue": "#etas:enabled", "job": "#eta dl"}
+AWAITED = {"job": "#eta dl"}  # before the picture is taken
 SETTLED_MS = 2500  # for what a page reads by itself, such as the output and an ETA
 CLUSTER = """
 name: lab
@@ -123,8 +122,6 @@ def photograph(browser: Browser, url: str, token: str, pages: Sequence[Page], jo
             tab.goto(url + page.path.replace("{job_id}", job_id))
             if page.has_module:
                 tab.wait_for_selector("#connection[data-state=live]")
-            if page.name in PRESSED:
-                tab.click(PRESSED[page.name])
             tab.wait_for_timeout(SETTLED_MS)
             if page.name in AWAITED:
                 tab.wait_for_selector(AWAITED[page.name], timeout=120_000)

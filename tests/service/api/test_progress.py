@@ -99,7 +99,8 @@ def test_losses_are_thinned(world: World, send: Clients, job: str) -> None:
 
 
 def test_a_report_without_a_loss_keeps_the_one_of_the_same_steps(send: Clients, job: str) -> None:
-    for values in ({"loss": 0.7}, {}, {"steps": 20.0}, {"steps": 20.0, "loss": 0.4}):
+    reports: list[dict[str, Any]] = [{"loss": 0.7}, {}, {"steps": 20.0}, {"steps": 20.0, "loss": 0.4}]
+    for values in reports:
         report(send, job, **values)
     points = send("ann", "GET", f"/v1/jobs/{job}/progress").json()["points"]
     assert [(point["steps"], point["loss"]) for point in points] == [(10.0, 0.7), (20.0, 0.4)]

@@ -81,8 +81,8 @@ def tab(browser: Browser, url: str, token: str, **options: Any) -> Iterator[Tab]
     made = Tab(page, url)
     page.on("pageerror", lambda error: made.faults.append(f"{page.url}: {error}"))
     page.on("console", lambda said: _hear(made, said))
-    page.on("response", lambda answer: answer.status in (401, 403) and made.refused.append(answer.url))
-    page.on("dialog", lambda dialog: (made.faults.append(f"a dialog: {dialog.message}"), dialog.dismiss()))
+    page.on("response", lambda answer: _note_refusal(made, answer))
+    page.on("dialog", lambda dialog: _dismiss(made, dialog))
     try:
         page.goto(f"{url}/login")
         page.fill("#token", token)
@@ -97,3 +97,13 @@ def tab(browser: Browser, url: str, token: str, **options: Any) -> Iterator[Tab]
 def _hear(made: Tab, said: Any) -> None:
     if said.type == "error" and not any(each in said.text for each in TOLD):
         made.faults.append(f"{made.page.url}: {said.text}")
+
+
+def _note_refusal(made: Tab, answer: Any) -> None:
+    if answer.status in (401, 403):
+        made.refused.append(answer.url)
+
+
+def _dismiss(made: Tab, dialog: Any) -> None:
+    made.faults.append(f"a dialog: {dialog.message}")
+    dialog.dismiss()

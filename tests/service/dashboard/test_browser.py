@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from cut_connection import Mode, proxy
@@ -36,6 +36,7 @@ tenants:
 spare: {policy: fifo}
 """
 MARKUP = "<img src=x onerror=alert(1)><script>alert(2)<!--"
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 SERIOUS = ("serious", "critical")
 MANY = 10_000
 
@@ -79,7 +80,7 @@ def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     folder = tmp_path_factory.mktemp("lab")
     (folder / "lab.yaml").write_text(CLUSTER)
     with service(folder, "--config", str(folder / "lab.yaml")) as running, running.client() as client:
-        tokens = [
+        viewer, ann = [
             str(client.create_token(name, role=role, tenant=tenant, user=name).token)
             for name, role, tenant in (("vera", "viewer", ""), ("ann", "user", "nlp"))
         ]
@@ -97,7 +98,7 @@ def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         client.drain("v0", reason=MARKUP)
         wait_until(lambda: client.job(first).state == "finished" and client.job(second).state == "running", 0.2)
         token = (running.state / "token").read_text().strip()
-        yield Lab(running, client, folder, token, *tokens, first, second)
+        yield Lab(running, client, folder, token, viewer, ann, first, second)
         (folder / "end").touch()
 
 
@@ -125,8 +126,8 @@ def test_every_page_opens_accessibly_in_both_themes(lab: Lab, operator: Tab) -> 
         page.goto(operator.url + path)
         if path != "/jobs/77":
             page.wait_for_selector(LIVE)
-        for theme in ("light", "dark"):
-            page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
+        for theme in THEMES:
+            page.emulate_media(color_scheme=theme, reduced_motion="reduce")
             found = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]
             serious = [(each["id"], each["nodes"][0]["html"][:200]) for each in found if each["impact"] in SERIOUS]
             assert serious == [], (path, theme)

@@ -1,6 +1,6 @@
 // Jobs in pages. The service sorts and filters; while a page is open its rows change in place and keep their order.
 import { badge, clock, duration, element, embedded, fill, fixed, live, number, Problem, read, whole } from "/static/horae.js";
-import { askEta, etaText } from "/static/job_eta.js";
+import { askEta, etaText, unknown } from "/static/job_eta.js";
 import { DataTable } from "/static/table.js";
 
 let page = embedded();
@@ -29,7 +29,7 @@ const columns = [
   { key: "rho", label: "ρ", align: "right", value: () => 0, isQuiet: true, cell: (job) => fixed(job.rho) },
   { key: "wait", label: "Waited", align: "right", isQuiet: true, cell: (job) => duration(job.wait_seconds) },
   { key: "run", label: "Ran", align: "right", isQuiet: true, cell: (job) => (job.run_seconds ? duration(job.run_seconds) : "") },
-  { key: "eta", label: "ETA", cell: etaCell },
+  { key: "eta", label: "ETA", class: "eta", cell: etaCell },
   { key: "reason", label: "Why", class: "wide", cell: whyText },
 ];
 
@@ -69,8 +69,10 @@ async function showEta(id) {
   table.update(page.jobs.map((job) => ({ ...job })));
 }
 
-const when = (moment) => (moment?.median ? clock(moment.median, false) : "later");
-const shortText = ({ starts, ends }) => (starts ? `${when(starts)} to ${when(ends)}` : `ends ${when(ends)}`);
+const shortText = (eta) => {
+  const when = (moment) => (moment.median === null ? unknown(eta) : clock(moment.median, false));
+  return eta.starts ? `starts ${when(eta.starts)}, ends ${when(eta.ends)}` : `ends ${when(eta.ends)}`;
+};
 
 place("table").addEventListener("click", ({ target }) => {
   if (target.dataset.eta) showEta(target.dataset.eta);
