@@ -45,9 +45,9 @@ nodes:
   - {name: "v[0-2]", gpu: V100, gpus: 4, rack: 3}
   - {name: "t[0-1]", gpu: T4, gpus: 4, rack: 2}
 tenants:
-  nlp: {weight: 2, policy: max-min, cadence: rounds, round_seconds: 6, cells: {A100.node: 1}}
-  vision: {policy: {tiresias: {limits: [40]}}, cadence: rounds, round_seconds: 6, cells: {V100.node: 1}}
-spare: {policy: themis, cadence: rounds, round_seconds: 6}
+  nlp: {weight: 2, policy: max-min, cadence: rounds, round_seconds: 15, cells: {A100.node: 1}}
+  vision: {policy: {tiresias: {limits: [40]}}, cadence: rounds, round_seconds: 15, cells: {V100.node: 1}}
+spare: {policy: themis, cadence: rounds, round_seconds: 15}
 """
 NAMES = {
     "nlp": ("bert-large", "t5-small", "tokenizer", "gpt-distil"),
