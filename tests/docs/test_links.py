@@ -76,7 +76,7 @@ def _leaves(item: Any) -> Any:
 
 def test_every_image_is_used() -> None:
     used = {(page.path.parent / target).resolve() for page in PAGES for _, target in page.links}
-    unused = [path.name for path in (DOCS / "images").iterdir() if path not in used]
+    unused = [path.name for path in (DOCS / "images").rglob("*") if path.is_file() and path not in used]
     assert unused == []
 
 

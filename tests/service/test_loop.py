@@ -96,6 +96,21 @@ def test_jobs_wait_for_those_before_them(database: Engine, tmp_path: Path) -> No
     assert states(database) == {first: "finished", second: "failed", third: "running", fourth: "cancelled"}
 
 
+def test_a_lease_keeps_why_it_ended(database: Engine, tmp_path: Path) -> None:
+    """The events that tell it are archived some day; the leases stay."""
+    engine = LiveEngine(World())
+    loop = start_loop(database, engine, SETUP, tmp_path)
+    first, second = submit(database, JobSpec(run="true"), JobSpec(run="true", retries=1))
+    run_until_quiet(loop)
+    engine.end(first, Ending.FAILED, "exit code 3")
+    engine.end(second, Ending.LOST, "Xid 79")
+    run_until_quiet(loop)
+    with reading(database) as connection:
+        rows = connection.execute(select(leases).order_by(leases.c.job_id, leases.c.epoch)).all()
+    told = [(row.job_id, row.ending, row.reason) for row in rows]
+    assert told == [(first, "failed", "exit code 3"), (second, "lost", "Xid 79"), (second, "", "")]
+
+
 def test_a_job_is_cancelled_when_its_time_is_over(database: Engine, tmp_path: Path) -> None:
     engine = LiveEngine(World())
     loop = start_loop(database, engine, SETUP, tmp_path)

@@ -388,7 +388,7 @@ class Point(BaseModel):
 
 
 class ProgressView(BaseModel):
-    """The latest report of a job, and its losses over time."""
+    """The latest report of a job, and its progress and losses over time."""
 
     job_id: str
     epoch: int | None

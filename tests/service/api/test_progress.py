@@ -41,7 +41,11 @@ def test_a_report_is_shown_and_only_news_enters_the_log(world: World, send: Clie
     shown = send("ann", "GET", f"/v1/jobs/{job}/progress").json()
     assert (shown["steps"], shown["saved"], shown["loss"], shown["steps_total"]) == (30.0, 25.0, 0.5, 1000.0)
     assert shown["resumable"] is True
-    assert [(point["steps"], point["loss"]) for point in shown["points"]] == [(10.0, 0.7), (20.0, 0.5)]
+    assert [(point["steps"], point["loss"]) for point in shown["points"]] == [
+        (10.0, 0.7),
+        (20.0, 0.5),
+        (30.0, None),
+    ]
 
 
 def test_only_the_token_of_this_job_and_lease_is_taken(world: World, send: Clients, job: str) -> None:
@@ -122,6 +126,14 @@ def test_losses_are_thinned(world: World, send: Clients, job: str) -> None:
     points = send("ann", "GET", f"/v1/jobs/{job}/progress").json()["points"]
     assert len(points) == POINTS_MAX // 2 + 1
     assert (points[0]["steps"], points[-1]["steps"]) == (0.0, 1000.0)
+
+
+def test_a_report_without_a_loss_keeps_the_one_of_the_same_steps(send: Clients, job: str) -> None:
+    reports: list[dict[str, Any]] = [{"loss": 0.7}, {}, {"steps": 20.0}, {"steps": 20.0, "loss": 0.4}]
+    for values in reports:
+        report(send, job, **values)
+    points = send("ann", "GET", f"/v1/jobs/{job}/progress").json()["points"]
+    assert [(point["steps"], point["loss"]) for point in points] == [(10.0, 0.7), (20.0, 0.4)]
 
 
 def test_a_report_of_nothing_possible_is_refused(send: Clients, job: str) -> None:

@@ -74,7 +74,7 @@ class Reports:
         }
         row |= {"steps_per_second": report.steps_per_second, "resumable": was_resumable or report.resumable}
         upsert(connection, schema.progress, row)
-        if report.loss is not None:
+        if report.loss is not None or not _has_point(connection, job_id, report.steps):
             _add_point(connection, job_id, report, wall)
         if report.resumable and not was_resumable:
             _send(connection, JobResumable(0.0, job_id))
@@ -191,8 +191,14 @@ def _send(connection: Connection, event: Event) -> None:
     put_in_inbox(connection, type(event).__name__, line(event), time.time())
 
 
+def _has_point(connection: Connection, job_id: str, steps: float) -> bool:
+    """Whether a report of the same steps is kept: one without a loss does not replace it."""
+    table = schema.points.c
+    return connection.scalar(select(table.steps).where(table.job_id == job_id, table.steps == steps)) is not None
+
+
 def _add_point(connection: Connection, job_id: str, report: Progress, wall: float) -> None:
-    """Adds a loss; beyond the maximum, every second point is dropped, so that the curve keeps its shape."""
+    """Adds progress and loss; beyond the maximum, every second point is dropped, so that the curve keeps its shape."""
     table = schema.points
     row = {"job_id": job_id, "steps": report.steps, "wall": wall, "loss": report.loss}
     upsert(connection, table, {**row, "steps_per_second": report.steps_per_second})

@@ -266,7 +266,8 @@ class Tables:
         lease = self.leases.pop((row.id, row.epoch or 0), None)
         if lease is not None:
             lease.ended_at, lease.ending = now, ending
-            lease.reason = self._stopped_because.pop(row.id, "")
+            message = printable(event.message) if is_own and isinstance(event, JobEnded) else ""
+            lease.reason = self._stopped_because.pop(row.id, "") or message
             lease.steps = event.steps if is_own and isinstance(event, JobEnded) else row.steps
             self._changed_leases[row.id, lease.epoch] = lease
         self._use(row, seconds)

@@ -166,7 +166,7 @@ progress = Table(
     Column("resumable", Boolean, nullable=False),
 )
 
-# Losses over time, thinned to a bounded number per job.
+# Progress and losses over time, thinned to a bounded number per job.
 points = Table(
     "points",
     metadata,

@@ -31,7 +31,7 @@ async def report(job_id: JobId, body: Progress, request: Request, all_: All) -> 
 
 @router.get("/jobs/{job_id}/progress")
 async def show(job_id: JobId, who: Who, all_: All) -> ProgressView:
-    """The latest report of a job, and its losses over time."""
+    """The latest report of a job, and its progress and losses over time."""
 
     def query(connection: Connection) -> ProgressView:
         job = find_job(connection, who, job_id)

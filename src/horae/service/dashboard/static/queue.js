@@ -1,5 +1,6 @@
 // Jobs in pages. The service sorts and filters; while a page is open its rows change in place and keep their order.
 import { badge, clock, duration, element, embedded, fill, fixed, live, number, Problem, read, whole } from "/static/horae.js";
+import { askEta, etaText, unknown } from "/static/job_eta.js";
 import { DataTable } from "/static/table.js";
 
 let page = embedded();
@@ -28,7 +29,7 @@ const columns = [
   { key: "rho", label: "ρ", align: "right", value: () => 0, isQuiet: true, cell: (job) => fixed(job.rho) },
   { key: "wait", label: "Waited", align: "right", isQuiet: true, cell: (job) => duration(job.wait_seconds) },
   { key: "run", label: "Ran", align: "right", isQuiet: true, cell: (job) => (job.run_seconds ? duration(job.run_seconds) : "") },
-  { key: "eta", label: "ETA", cell: etaCell },
+  { key: "eta", label: "ETA", class: "eta", cell: etaCell },
   { key: "reason", label: "Why", class: "wide", cell: whyText },
 ];
 
@@ -41,34 +42,59 @@ function whyText(job) {
 function etaCell(job) {
   if (!isLive(job) || job.state === "suspended") return "";
   const known = etas.get(job.id);
-  if (known) return element("span", { class: "eta" }, known);
+  if (known) return element("span", { class: "eta", title: known.long }, known.text);
   return element("button", { type: "button", class: "quiet small", "data-eta": job.id, "aria-label": `When does job ${job.id} start and end?` }, "ask");
 }
 
 const table = new DataTable(place("table"), columns, {
-  caption: "Jobs", sort: sorted, empty: "No jobs here. Submit one with `horae submit`.",
+  caption: "Jobs", sort: sorted, empty: "No jobs here. Submit one with `horae submit`.", opens: true,
   onSort: ({ key, descending }) => go({ sort: `${descending ? "-" : ""}${key}` }),
 });
 
-place("table").addEventListener("click", async ({ target }) => {
-  const id = target.dataset.eta;
-  if (!id) return;
-  target.disabled = true;
-  target.textContent = "…";
+const ETAS_AT_ONCE = 10; // each costs up to two seconds of a processor
+
+async function showEta(id) {
+  const button = place("table").querySelector(`[data-eta="${CSS.escape(id)}"]`);
+  if (button) {
+    button.disabled = true;
+    button.textContent = "…";
+  }
   try {
-    etas.set(id, etaText(await read(`/v1/jobs/${encodeURIComponent(id)}/eta`)));
+    const found = await askEta(id);
+    etas.set(id, { text: shortText(found), long: `${etaText(found)}; ${found.draws} futures` });
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
-    etas.set(id, error.message);
+    etas.set(id, { text: "no answer", long: error.message });
   }
   table.update(page.jobs.map((job) => ({ ...job })));
+}
+
+const shortText = (eta) => {
+  const when = (moment) => (moment.median === null ? unknown(eta) : clock(moment.median, false));
+  return eta.starts ? `starts ${when(eta.starts)}, ends ${when(eta.ends)}` : `ends ${when(eta.ends)}`;
+};
+
+place("table").addEventListener("click", ({ target }) => {
+  if (target.dataset.eta) showEta(target.dataset.eta);
 });
 
-const when = (moment) => (moment?.median ? clock(moment.median, false) : "later");
+place("etas").addEventListener("click", async () => {
+  const isSeen = (button) => {
+    const { top, bottom } = button.getBoundingClientRect();
+    return top >= 0 && bottom <= innerHeight;
+  };
+  const seen = [...place("table").querySelectorAll("[data-eta]")].filter(isSeen).slice(0, ETAS_AT_ONCE);
+  place("etas").disabled = true;
+  for (const id of seen.map((button) => button.dataset.eta)) await showEta(id); // one after the other
+  place("etas").disabled = false;
+});
 
-function etaText({ starts, ends }) {
-  return starts ? `starts ${when(starts)}, ends ${when(ends)}` : `ends ${when(ends)}`;
-}
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "e" || event.ctrlKey || event.metaKey || event.altKey) return;
+  const line = event.target.closest?.("#table tbody tr");
+  const button = line?.querySelector("[data-eta]");
+  if (button && !button.disabled) showEta(button.dataset.eta);
+});
 
 // ---- Reading
 
@@ -93,6 +119,7 @@ function show() {
   news();
   const before = (cursors.length - 1) * page.rows;
   place("range").textContent = page.jobs.length ? `${whole(before + 1)}–${whole(before + page.jobs.length)}` : "";
+  place("pager").hidden = cursors.length === 1 && page.next === null;
   place("previous").disabled = cursors.length === 1;
   place("next").disabled = page.next === null;
 }

@@ -6,7 +6,7 @@ import { element } from "/static/horae.js";
  * class, isQuiet (changes are not marked) }.
  * options: rowKey(row), filterText(row), empty (text), sort { key, descending }, onSort(sort): the service sorts.
  * `show(rows)` sorts anew; `update(rows)` changes the values of rows that are shown, and adds new ones at the end.
- * A link in the first column opens the row.
+ * A link in the first column opens the row; with `opens`, a click anywhere in the row does.
  */
 export class DataTable {
   constructor(place, columns, options = {}) {
@@ -17,6 +17,7 @@ export class DataTable {
     this.lines = new Map(); // by key: { row, line, texts }
     this.wanted = "";
     this.body = element("tbody");
+    if (options.opens) this.body.className = "opens";
     this.heads = columns.map((column) => this.#head(column));
     this.table = element("table", {}, element("thead", {}, element("tr", {}, this.heads)), this.body);
     if (options.caption) this.table.prepend(element("caption", { class: "unseen" }, options.caption));
@@ -24,6 +25,7 @@ export class DataTable {
     place.replaceChildren(element("div", { class: "scroll", tabindex: "0", role: "region",
       "aria-label": options.caption ?? "Table" }, this.table), this.nothing);
     this.table.addEventListener("keydown", (event) => this.#key(event));
+    if (options.opens) this.body.addEventListener("click", (event) => this.#open(event));
     document.addEventListener("keydown", (event) => {
       const isFree = !event.defaultPrevented && !event.target.closest("input, textarea, select, table, dialog, canvas");
       if (isFree && options.isMain !== false && "jk".includes(event.key) && !event.ctrlKey && !event.metaKey) {
@@ -107,6 +109,7 @@ export class DataTable {
     const text = this.options.filterText ?? ((row) => Object.values(row).join(" "));
     const shown = words.length === 0 ? this.rows
       : this.rows.filter((row) => words.every((word) => text(row).toLowerCase().includes(word)));
+    this.changed = [];
     const lines = shown.map((row) => this.#line(row));
     const isSame = lines.length === this.body.rows.length && lines.every((line, i) => line === this.body.rows[i]);
     if (!isSame) this.body.replaceChildren(...lines);
@@ -115,6 +118,7 @@ export class DataTable {
     this.nothing.hidden = shown.length > 0;
     this.nothing.textContent = words.length && this.rows.length ? "No row has these words." : this.options.empty;
     this.table.hidden = shown.length === 0;
+    flash(this.changed);
   }
 
   #line(row) {
@@ -130,7 +134,7 @@ export class DataTable {
       if (texts[index] === given) return;
       texts[index] = given;
       line.cells[index].replaceChildren(content);
-      if (known && !column.isQuiet) flash(line.cells[index]);
+      if (known && !column.isQuiet) this.changed.push(line.cells[index]);
     });
     this.lines.set(key, { row, line, texts });
     return line;
@@ -148,14 +152,21 @@ export class DataTable {
     } else if (event.key === "Enter" && event.target === line) line.querySelector("a")?.click();
   }
 
+  #open(event) {
+    if (event.defaultPrevented || event.target.closest("a, button, input") || String(getSelection())) return;
+    event.target.closest("tr")?.querySelector("a")?.click();
+  }
+
   #move(index) {
     const line = this.body.rows[index];
     (line?.querySelector("a") ?? line)?.focus();
   }
 }
 
-function flash(cell) {
-  cell.classList.remove("changed");
-  void cell.offsetWidth; // restarts the animation
-  cell.classList.add("changed");
+/** Marks cells that have changed; all together, because each look at the layout costs as much as for all. */
+function flash(cells) {
+  if (cells.length === 0) return;
+  for (const cell of cells) cell.classList.remove("changed");
+  void cells[0].offsetWidth; // restarts the animations
+  for (const cell of cells) cell.classList.add("changed");
 }
