@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from horae.service.dashboard.page import Page
-<<<<<<< HEAD
-from horae.service.dashboard.pages import cluster, efficiency, events, fairness, queue, whatif
-=======
-from horae.service.dashboard.pages import cluster, events, job, queue
->>>>>>> side-job
+from horae.service.dashboard.pages import cluster, efficiency, events, fairness, job, queue, whatif
 
 PAGES = (
     Page("cluster", "/cluster", "Cluster", cluster.data),
     Page("queue", "/queue", "Queue", queue.data),
-<<<<<<< HEAD
     Page("fairness", "/fairness", "Fairness", fairness.data),
     Page("efficiency", "/efficiency", "Efficiency", efficiency.data),
     Page("whatif", "/whatif", "What if", whatif.data),
-=======
     Page("job", "/jobs/{job_id}", "Job", job.data, in_navigation=False),
->>>>>>> side-job
     Page("events", "/events", "Events", events.data),
 )
