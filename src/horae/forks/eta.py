@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from math import ceil, floor
 from random import Random
 
-from horae.forks.beliefs import Beliefs
+from horae.forks.beliefs import Beliefs, PastJob
 from horae.forks.forward import Watch, live_jobs, run_forward
+from horae.model.jobs import Arrival
 from horae.scheduler import Scheduler
 
 DRAWS = 20
@@ -62,6 +63,12 @@ def run_seconds(scheduler: Scheduler) -> dict[str, float]:
     return found
 
 
+def running_jobs(scheduler: Scheduler) -> list[PastJob]:
+    """The live jobs that have run, with how long so far."""
+    jobs = live_jobs(scheduler)
+    return [PastJob(jobs[job_id], seconds) for job_id, seconds in run_seconds(scheduler).items() if seconds > 0]
+
+
 def draw(
     scheduler: Scheduler,
     job_id: str,
@@ -88,7 +95,8 @@ def draw(
         cut[0] = is_over()
         return cut[0] or job_id in answered or scheduler.now >= until
 
-    run_forward(scheduler, truths, beliefs.arrivals(now, until, rng), [watch], enough)
+    later = beliefs.arrivals(now, until, rng, (Arrival(job, truths[job_id]) for job_id, job in jobs.items()))
+    run_forward(scheduler, truths, later, [watch], enough)
     is_cut = cut[0] and job_id not in watch.ended
     return Draw(now if runs else watch.starts_at(job_id), watch.ends_at(job_id), is_cut)
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf
 from random import Random
 from statistics import median
 from typing import NamedTuple
 
 from horae.forks.beliefs import Beliefs
-from horae.forks.eta import Moments, draw
-from horae.forks.forward import Watch
+from horae.forks.eta import Moments, draw, running_jobs
 from horae.model.jobs import Arrival, Job
 from horae.scheduler import Scheduler
 from horae_evaluation.eta.histories import History, past_at
@@ -22,7 +21,7 @@ from horae_evaluation.eta.histories import History, past_at
 WEEK_SECONDS = 7 * 86_400.0
 WAIT_MIN_SECONDS = 60.0  # shorter waits are over before a user asks
 HORIZONS = (("< 10 min", 600.0), ("< 1 h", 3600.0), ("< 6 h", 21_600.0), ("< 1 day", 86_400.0), ("longer", inf))
-PARTS = {"first": (0.2, 0.6), "second": (0.6, 1.0)}  # of the jobs; those before are a past to learn from
+PARTS = {"first": (0.2, 0.5), "second": (0.5, 1.0)}  # of the jobs; those before are a past to learn from
 
 
 @dataclass(frozen=True)
@@ -79,22 +78,19 @@ def part_of(history: History, part: str) -> tuple[Arrival, ...]:
 def ask_etas(history: History, policy: str, part: str, count: int, draws: int, seed: int) -> list[Answer]:
     """Each about a random job that waited for a minute or more, at a random moment of its wait."""
     seen, rng = history.run(policy), Random(f"{seed} {history.name} {policy} {part}")
-    waited = [
-        (each.job, seen.started[each.job.id] - each.job.submitted_at)
-        for each in part_of(history, part)
-        if seen.started[each.job.id] - each.job.submitted_at >= WAIT_MIN_SECONDS
-    ]
-    chosen = rng.sample(waited, min(count, len(waited)))
+    known = [(each.job, seen.started[each.job.id]) for each in history.arrivals]
+    waits = [(each.job, seen.started[each.job.id] - each.job.submitted_at) for each in part_of(history, part)]
+    long = [(job, wait) for job, wait in waits if wait >= WAIT_MIN_SECONDS]
+    chosen = rng.choices(long, k=count) if long else []
     asked = ((job.submitted_at + rng.uniform(0.0, 1.0) * wait, job) for job, wait in chosen)
     questions = sorted(asked, key=lambda each: each[0])
     answers: list[Answer] = []
 
     def look(number: int, scheduler: Scheduler) -> None:
         job, now, dump = questions[number][1], scheduler.now, scheduler.dump()
-        beliefs = Beliefs(past_at(history, seen, now))
+        beliefs = Beliefs(past_at(history, seen, now), running_jobs(scheduler))
         made = [draw(Scheduler.restore(dump), job.id, beliefs, each, only_start=True) for each in range(draws)]
         predicted = Moments.of([each.starts_at - now for each in made])
-        known = [(each.job, seen.started[each.job.id]) for each in history.arrivals if each.job.id in seen.started]
         wait = seen.started[job.id] - now
         answers.append(Answer(history.name, policy, job.id, wait, predicted, baseline(known, job, now)))
 
@@ -117,8 +113,3 @@ def by_horizon(answers: Sequence[Answer]) -> dict[str, Errors]:
     """The groups that are not empty, and all."""
     groups = {name: [each for each in answers if each.horizon == name] for name, _ in HORIZONS}
     return {name: Errors.of(group) for name, group in {**groups, "all": list(answers)}.items() if group}
-
-
-def never(answers: Iterable[Answer]) -> int:
-    """How many were predicted to start beyond the horizon of a fork, in the median."""
-    return sum(not isfinite(each.predicted.median) for each in answers)

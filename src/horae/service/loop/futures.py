@@ -23,7 +23,7 @@ import structlog
 from sqlalchemy import Connection, select
 
 from horae.forks.beliefs import Beliefs, PastJob
-from horae.forks.eta import Draw, draw
+from horae.forks.eta import Draw, draw, running_jobs
 from horae.forks.eta import summarise as summarise_draws
 from horae.forks.forward import Watch
 from horae.forks.plan import future
@@ -115,7 +115,8 @@ def _answer(question: dict[str, Any], scheduler: Scheduler, now: float) -> Plain
     try:
         ends_at = time.monotonic() + _seconds(question)
         scheduler.now = max(scheduler.now, now)
-        beliefs = Beliefs(_past(json.loads(question.get("past", "[]")), scheduler.present_setup()))
+        past = _past(json.loads(question.get("past", "[]")), scheduler.present_setup())
+        beliefs = Beliefs(past, running_jobs(scheduler))
         count = min(int(question.get("draws", DRAWS)), DRAWS_MAX)
         if "eta" in question:
             return _eta(scheduler, str(question["eta"]), beliefs, count, ends_at)
