@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 from command_line import horae
 from live_service import service, wait_for
@@ -18,6 +21,7 @@ from horae.forks.forward import Watch
 from horae.forks.recording import Recording, read_recording
 from horae.forks.whatif import whatif
 from horae.journal import read_journal
+from horae.model.commands import Start
 from horae.model.jobs import Arrival, Truth
 from horae.scheduler import Scheduler
 from horae.service.models import JobView, LeaseView
@@ -79,11 +83,6 @@ def _ended(account: Account) -> dict[str, float]:
     return dict(zip(jobs.id, jobs.ended_at.tolist(), strict=True))
 
 
-def _from_first(times: Iterable[float]) -> list[float]:
-    ordered = list(times)
-    return [each - ordered[0] for each in ordered]
-
-
 def test_the_recorded_events_decided_again_give_what_the_service_did(
     journal_and_tables: tuple[Path, Path, dict[str, JobView], list[LeaseView]],
 ) -> None:
@@ -94,13 +93,18 @@ def test_the_recorded_events_decided_again_give_what_the_service_did(
     assert _ended(outcomes.changed) == _ended(outcomes.recorded)
     assert outcomes.changed.started == outcomes.recorded.started
 
-    shown = sorted((each.job_id, each.granted_at, each.gpus) for each in leases)
-    again = _leases(outcomes.changed)
-    assert [(job, gpus) for job, _, gpus in again] == [(job, gpus) for job, _, gpus in shown]
-    assert len(again) >= JOBS == len(jobs)
-    assert any(each.granted_at > min(one.granted_at for one in leases) + 1.0 for each in leases), "none had to wait"
-    between = _from_first(at for _, at, _ in again)
-    assert between == pytest.approx(_from_first(at for _, at, _ in shown), abs=CLOSE_SECONDS)
+    recording = _recording(path)
+    scheduler, starts = recording.scheduler(), set()
+    for event, effects in recording.events:
+        for command in scheduler.handle(event, effects).commands:
+            if isinstance(command, Start):
+                starts |= {(job_id, command.epoch, tuple(map(str, command.gpus))) for job_id in command.job_ids}
+    assert starts == {(each.job_id, each.epoch, tuple(each.places)) for each in leases}, (
+        "the same jobs on the same GPUs"
+    )
+    assert len(_leases(outcomes.changed)) == len(leases) >= JOBS == len(jobs)
+    first = min(each.granted_at for each in leases)
+    assert any(each.granted_at > first + 1.0 for each in leases), "none had to wait"
 
 
 def test_the_command_says_so_for_the_journal_and_for_the_state_folder(
@@ -136,6 +140,38 @@ def test_another_policy_gives_the_schedule_of_a_simulation_of_the_same_trace(
     assert _ended(outcomes.changed) == pytest.approx(simulated.ended, abs=1e-6)
     assert outcomes.changed.started == pytest.approx(simulated.started, abs=1e-6)
     assert simulated.started != pytest.approx(outcomes.recorded.started, abs=0.5), "the change changed nothing"
+
+
+def _copy(state: Path, folder: Path) -> Path:
+    """A state folder with a copy of the store alone."""
+    copy = folder / "state"
+    copy.mkdir()
+    with closing(sqlite3.connect(state / "store.db")) as source, closing(sqlite3.connect(copy / "store.db")) as target:
+        source.backup(target)
+    return copy
+
+
+def test_the_state_of_another_version_or_a_damaged_one_is_one_line(
+    journal_and_tables: tuple[Path, Path, dict[str, JobView], list[LeaseView]], tmp_path: Path
+) -> None:
+    state = _copy(journal_and_tables[1], tmp_path)
+    assert horae("whatif", "--journal", state).code == 0
+    archive = state / "archive" / "events-000000000001-000000000001.parquet"
+    archive.parent.mkdir()
+    archive.write_text("no Parquet")
+    assert re.search(r"parquet: cannot be read: .*; put a whole copy", horae("whatif", "--journal", state).complaint)
+    pl.DataFrame({"seq": [1], "story": ["once"]}).write_parquet(archive)
+    complaint = horae("whatif", "--journal", archive).complaint
+    assert "other columns than this version's archives: seq, story; read it with the Horae that wrote it" in complaint
+    archive.unlink()
+    with closing(sqlite3.connect(state / "store.db")) as store, store:
+        store.execute("UPDATE alembic_version SET version_num = '9999'")
+    assert "store.db: --journal: has schema 9999" in horae("whatif", "--journal", state).complaint
+    with closing(sqlite3.connect(state / "store.db")) as store, store:
+        store.execute("DELETE FROM alembic_version")
+    assert "is not a store of Horae" in horae("whatif", "--journal", state).complaint
+    (state / "store.db").write_text("no database, though it has the name of one")
+    assert "cannot be read: file is not a database" in horae("whatif", "--journal", state).complaint
 
 
 def _check_lengths(truths: dict[str, Truth], jobs: dict[str, JobView], leases: list[LeaseView]) -> None:

@@ -1,12 +1,13 @@
 """What a fork believes about the future: how long jobs run, and which jobs will come.
 
-A job that says how many steps it takes is believed. The length of any other is drawn from jobs that are like it: of the
-same user with as many GPUs, of the same user, with as many GPUs, or of all, whichever group is the first of which enough
-ran longer than the job has so far; of each group only the latest count, because users repeat what they did of late.
-Jobs of the group that run now count, too: each will run longer than it has (the estimate of Kaplan and Meier). Without
-them the longest would be missing, which are those that have not ended. Beyond the longest that is known, and where no
-group has enough, half of all jobs are assumed to run for as long again as they have so far (the length has the tail of a
-Pareto distribution with exponent 1), and at least `SHORTEST_SECONDS`. No job is believed to run beyond its time limit.
+A job that says how many steps it takes is believed. The length of any other is drawn from jobs that are like it: of
+the same user with as many GPUs, of the same user, with as many GPUs, or of all, whichever group is the first of which
+enough ran longer than the job has so far; of each group only the latest count, because users repeat what they did of
+late. Jobs of the group that run now count, too: each will run longer than it has (the estimate of Kaplan and Meier).
+Without them the longest would be missing, which are those that have not ended. Beyond the longest that is known, and
+where no group has enough, half of all jobs are assumed to run for as long again as they have so far (the length has the
+tail of a Pareto distribution with exponent 1), and at least `SHORTEST_SECONDS`. No job is believed to run beyond its
+time limit.
 
 Jobs that a user submits together are alike: if one is long, so are most of the others. Drawn one by one, long and short
 ones would cancel out, and a range of possible futures would be too narrow.

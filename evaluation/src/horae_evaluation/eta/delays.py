@@ -1,7 +1,7 @@
 """What `horae plan` says a new job would delay, beside what it did delay.
 
-The job of a history that was submitted next is the new one. What it did is the difference between two runs with all true
-lengths and all later jobs, with it and without it: only one of the two can be observed, so both are simulated.
+The job of a history that was submitted next is the new one. What it did is the difference between two runs with all
+true lengths and all later jobs, with it and without it: only one of the two can be observed, so both are simulated.
 """
 
 from __future__ import annotations
