@@ -14,13 +14,20 @@ from typing import NamedTuple
 
 from horae.forks.beliefs import Beliefs
 from horae.forks.eta import Moments, draw, running_jobs
-from horae.model.jobs import Arrival, Job
+from horae.model.jobs import Arrival
 from horae.scheduler import Scheduler
 from horae_evaluation.eta.histories import History, past_at
 
 WEEK_SECONDS = 7 * 86_400.0
 WAIT_MIN_SECONDS = 60.0  # shorter waits are over before a user asks
-HORIZONS = (("< 10 min", 600.0), ("< 1 h", 3600.0), ("< 6 h", 21_600.0), ("< 1 day", 86_400.0), ("longer", inf))
+Horizons = Sequence[tuple[str, float]]
+HORIZONS: Horizons = (
+    ("< 10 min", 600.0),
+    ("< 1 h", 3600.0),
+    ("< 6 h", 21_600.0),
+    ("< 1 day", 86_400.0),
+    ("longer", inf),
+)
 PARTS = {"first": (0.2, 0.5), "second": (0.5, 1.0)}  # of the jobs; those before are a past to learn from
 
 
@@ -35,10 +42,13 @@ class Answer:
     predicted: Moments
     baseline: Moments
 
-    @property
-    def horizon(self) -> str:
-        """By how long the job still waited."""
-        return next(name for name, below in HORIZONS if self.wait < below)
+
+class Wait(NamedTuple):
+    """Of a past job, for its first start."""
+
+    gpus: int
+    submitted_at: float
+    started_at: float
 
 
 class Errors(NamedTuple):
@@ -64,10 +74,14 @@ class Errors(NamedTuple):
             median(abs(each.predicted.median - each.wait) for each in answers),
             fraction(each.predicted.low <= each.wait <= each.predicted.high for each in answers),
             fraction(each.wait < each.predicted.low for each in answers),
-            median(each.predicted.high - each.predicted.low for each in answers),
+            median(_width(each.predicted) for each in answers),
             median(abs(each.baseline.median - each.wait) for each in answers),
             fraction(each.baseline.low <= each.wait <= each.baseline.high for each in answers),
         )
+
+
+def _width(found: Moments) -> float:
+    return found.high - found.low if found.low < inf else inf
 
 
 def part_of(history: History, part: str) -> tuple[Arrival, ...]:
@@ -78,7 +92,7 @@ def part_of(history: History, part: str) -> tuple[Arrival, ...]:
 def ask_etas(history: History, policy: str, part: str, count: int, draws: int, seed: int) -> list[Answer]:
     """Each about a random job that waited for a minute or more, at a random moment of its wait."""
     seen, rng = history.run(policy), Random(f"{seed} {history.name} {policy} {part}")
-    known = [(each.job, seen.started[each.job.id]) for each in history.arrivals]
+    past = [Wait(each.job.gpus, each.job.submitted_at, seen.started[each.job.id]) for each in history.arrivals]
     waits = [(each.job, seen.started[each.job.id] - each.job.submitted_at) for each in part_of(history, part)]
     long = [(job, wait) for job, wait in waits if wait >= WAIT_MIN_SECONDS]
     chosen = rng.choices(long, k=count) if long else []
@@ -91,25 +105,26 @@ def ask_etas(history: History, policy: str, part: str, count: int, draws: int, s
         beliefs = Beliefs(past_at(history, seen, now), running_jobs(scheduler))
         made = [draw(Scheduler.restore(dump), job.id, beliefs, each, only_start=True) for each in range(draws)]
         predicted = Moments.of([each.starts_at - now for each in made])
-        wait = seen.started[job.id] - now
-        answers.append(Answer(history.name, policy, job.id, wait, predicted, baseline(known, job, now)))
+        beside = baseline(past, job.gpus, now - job.submitted_at, now)
+        answers.append(Answer(history.name, policy, job.id, seen.started[job.id] - now, predicted, beside))
 
     history.visit(policy, [at for at, _ in questions], look)
     return answers
 
 
-def baseline(started: Iterable[tuple[Job, float]], job: Job, now: float) -> Moments:
+def baseline(past: Iterable[Wait], gpus: int, waited: float, now: float) -> Moments:
     """Waits of the last week's jobs with as many GPUs, or of all if there are none; less what the job has waited."""
-    recent = [(each, at) for each, at in started if now - WEEK_SECONDS <= at <= now]
-    alike = [(each, at) for each, at in recent if each.gpus == job.gpus] or recent
+    recent = [each for each in past if now - WEEK_SECONDS <= each.started_at <= now]
+    alike = [each for each in recent if each.gpus == gpus] or recent
     if not alike:
         return Moments(0.0, 0.0, 0.0)
-    waited = now - job.submitted_at
-    found = Moments.of([at - each.submitted_at for each, at in alike])
+    found = Moments.of([each.started_at - each.submitted_at for each in alike])
     return Moments(*(max(each - waited, 0.0) for each in (found.median, found.low, found.high)))
 
 
-def by_horizon(answers: Sequence[Answer]) -> dict[str, Errors]:
-    """The groups that are not empty, and all."""
-    groups = {name: [each for each in answers if each.horizon == name] for name, _ in HORIZONS}
+def by_horizon(answers: Sequence[Answer], horizons: Horizons = HORIZONS) -> dict[str, Errors]:
+    """By how long the job still waited: the groups that are not empty, and all."""
+    groups: dict[str, list[Answer]] = {name: [] for name, _ in horizons}
+    for each in answers:
+        groups[next(name for name, below in horizons if each.wait < below)].append(each)
     return {name: Errors.of(group) for name, group in {**groups, "all": list(answers)}.items() if group}
