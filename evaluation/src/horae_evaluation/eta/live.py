@@ -95,7 +95,7 @@ def _run(client: Client, jobs: list[LiveJob], random: Random, tell: Callable[[st
             tell(f"{submitted} of {len(jobs)} jobs submitted, {ended} ended, {len(questions)} questions")
             if ended == len(jobs):
                 return questions
-            waiting = [job for job in seen if job.state == "queued" and job.first_started_at is None]
+            waiting = [job for job in seen if job.state == "pending" and job.first_started_at is None]
             if waiting:
                 questions += _asked(client, random.choice(waiting), tell)
         later = jobs[submitted].arrives_at if submitted < len(jobs) else inf
