@@ -186,6 +186,14 @@ def test_tasks_run_in_copies_and_leave_no_trace() -> None:
     assert counted == [0]
 
 
+def test_when_the_time_to_begin_is_over_the_first_tasks_run_and_no_others() -> None:
+    now = time.monotonic()
+    assert run_all([lambda: 1] * 5, 2, now + 3600, begins_until=now) == [1, 1, None, None, None]
+    assert run_all([lambda: 1] * 5, 1, now + 3600, begins_until=now) == [1, None, None, None, None]
+    assert run_all([lambda: 1] * 5, 2, now + 60, begins_until=now + 60) == [1] * 5
+    assert run_all([lambda: 1], 2, now + 60, begins_until=now) == [1]
+
+
 def test_tasks_that_are_not_done_in_time_are_ended(tmp_path: Path) -> None:
     def sleep() -> None:
         (tmp_path / str(os.getpid())).touch()

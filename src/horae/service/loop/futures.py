@@ -44,6 +44,7 @@ log = structlog.get_logger("loop")
 AT_A_TIME = 2
 DRAWS, DRAWS_MAX = 20, 200
 SECONDS, SECONDS_MAX = 2.0, 60.0
+SUMMING_UP_SECONDS = 1.0
 LATE_SECONDS = 30.0  # after its time budget, a copy is killed by its own alarm
 PAST_JOBS = 1000
 _LONG = ("run", "env", "sweep", "workdir", "after", "array")
@@ -134,7 +135,8 @@ def _eta(scheduler: Scheduler, job_id: str, beliefs: Beliefs, count: int, ends_a
         return to_plain(draw(scheduler, job_id, beliefs, seed, _until(ends_at)))
 
     runs = scheduler.jobs.on_gpus(job_id) is not None
-    found = run_all([partial(one, seed) for seed in range(count)], _workers(), ends_at + 1.0)
+    # A draw that has not begun when the budget ends tells nothing; one that has is cut off: the job starts late in it.
+    found = run_all([partial(one, seed) for seed in range(count)], _workers(), ends_at + SUMMING_UP_SECONDS, ends_at)
     draws = [Draw(**_numbers(each)) for each in found if each is not None]
     if not draws:
         return {"problem": "no answer within the time budget; allow more with --seconds"}
@@ -154,7 +156,8 @@ def _plan(scheduler: Scheduler, job: Job, beliefs: Beliefs, count: int, ends_at:
     tasks: list[Callable[[], Plain]] = [
         partial(one, new, seed) for seed in range(max(count // 2, 1)) for new in (None, job)
     ]
-    found = [None if each is None else Watch(**each) for each in run_all(tasks, _workers(), ends_at + 1.0)]
+    made = run_all(tasks, _workers(), ends_at + SUMMING_UP_SECONDS, ends_at)
+    found = [None if each is None else Watch(**each) for each in made]
     pairs = [(one, other) for one, other in zip(found[::2], found[1::2], strict=True) if one and other]
     if not pairs:
         return {"problem": "no answer within the time budget; allow more with --seconds"}
