@@ -8,7 +8,7 @@ from math import ceil, floor
 from random import Random
 
 from horae.forks.beliefs import Beliefs, PastJob
-from horae.forks.forward import Watch, live_jobs, run_forward
+from horae.forks.forward import Watch, live_jobs, run_forward, steps_done
 from horae.model.jobs import Arrival
 from horae.scheduler import Scheduler
 
@@ -54,12 +54,13 @@ class Draw:
 
 def run_seconds(scheduler: Scheduler) -> dict[str, float]:
     """How long each live job has run, in seconds of its first shape."""
+    steps = steps_done(scheduler)
     found: dict[str, float] = {}
     for job_id, (pool, serial) in scheduler.jobs.live.items():
         running, number = scheduler.jobs.on_gpus(job_id) or (pool, serial)
         row = running.table.row[number]
         speed = float(running.table.speed[row, 0])
-        found[job_id] = float(running.table.view(scheduler.now).steps_done[row]) / speed if speed > 0 else 0.0
+        found[job_id] = float(steps[running.spec.name][row]) / speed if speed > 0 else 0.0
     return found
 
 
