@@ -12,10 +12,10 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from statistics import median
-from threading import Thread
 
 from bench import service
 from bench.cases import Result, loop_seconds
@@ -26,21 +26,23 @@ HELD_UP_SECONDS = 0.05
 
 
 def eta_under_load() -> Result:
-    with tempfile.TemporaryDirectory() as folder, service.table_service(Path(folder) / "state") as (config, _):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        service.table_service(Path(folder) / "state") as (config, _),
+        ThreadPoolExecutor(1) as asking,
+    ):
         token = (config.state / "token").read_text().strip()
         service.fill(partial(service.load, config.port, token), config)
         places = [service.RUNNING + 1 + number * service.QUEUED // QUESTIONS for number in range(QUESTIONS)]
         ask = partial(service.get, config.port, token)
         alone = [_decision(config.state, config.port, token) for _ in range(QUESTIONS)]
-        answers, beside, held_up = [], [], []
+        answers, beside, held_up = list[float](), list[float](), list[float]()
         for place in places:
             held_up.append(_held_up(config.state, place))
-            path = f"/v1/jobs/{place}/eta?seconds={BUDGET_SECONDS}"
-            asked = Thread(target=lambda path=path: answers.append(ask(path)))
-            asked.start()
+            asked = asking.submit(ask, f"/v1/jobs/{place}/eta?seconds={BUDGET_SECONDS}")
             time.sleep(BUDGET_SECONDS / 4)  # the copy runs
             beside.append(_decision(config.state, config.port, token))
-            asked.join()
+            answers.append(asked.result())
     text = (
         f"answers after {median(answers):.2f} s (slowest {max(answers):.2f}), budget {BUDGET_SECONDS:g}; the loop is "
         f"held up for {_ms(median(held_up))} (slowest {_ms(max(held_up))}), wanted under {_ms(HELD_UP_SECONDS)}; "

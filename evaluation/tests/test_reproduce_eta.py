@@ -103,7 +103,10 @@ def test_errors_and_coverage_by_horizon() -> None:
     assert (short.covered, short.below) == pytest.approx((1 / 3, 1 / 3))
     assert (short.baseline_error, short.baseline_covered) == pytest.approx((80.0, 1 / 3))
     assert (found["all"].covered, found["< 6 h"].width) == (0.5, inf)
-    assert Errors.of([_answer(5, inf, inf, inf)]).width == inf
+    unanswered = _answer(5, inf, inf, inf)
+    assert Errors.of([unanswered])[:2] == (1, 0)
+    assert Errors.of([*answers, unanswered])[2:] == found["all"][2:], "a question without an answer is counted apart"
+    assert "| < 10 s | 1 | 0 |  |" in page([], [], [unanswered], LIVE_HORIZONS)
 
 
 def test_the_baseline_is_of_the_last_week_and_of_jobs_as_large() -> None:
@@ -134,16 +137,18 @@ def test_past_jobs_have_their_true_lengths() -> None:
 def test_the_page_has_what_was_asked_for() -> None:
     plan = PlanAnswer("made", "tiresias", "x", {"a": 100.0}, {"a": 160.0})
     whole = page([_answer(100, 50, 90, 120)], [plan], [_answer(5, 1, 2, 9)], LIVE_HORIZONS)
-    assert "| made | fifo with backfill | < 10 min | 1 | 1.7 min | 10 s | 100% | 0% | 1.2 min | 0 s | 100% |" in whole
+    assert (
+        "| made | fifo with backfill | < 10 min | 1 | 1 | 1.7 min | 10 s | 100% | 0% | 1.2 min | 0 s | 100% |" in whole
+    )
     assert "| made | tiresias | 1 | 1 | 1 | 1 | 1 | 2.7 min | 1.0 min | 1 of 1 |" in whole
-    assert "| < 10 s | 1 | 5 s | 3 s | 100% |" in whole
+    assert "| < 10 s | 1 | 1 | 5 s | 3 s | 100% |" in whole
     assert page([], [plan], [], LIVE_HORIZONS).startswith("## Delays")
     assert [duration(each) for each in (59.0, 90.0, 5400.0, 2 * DAY, inf)] == [
         "59 s",
         "1.5 min",
         "1.5 h",
         "2.0 d",
-        "never",
+        "open",
     ]
 
 

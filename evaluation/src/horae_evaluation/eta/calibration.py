@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, nan
 from random import Random
 from statistics import median
 from typing import NamedTuple
@@ -52,9 +52,10 @@ class Wait(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """Of one group of answers: predictions, and the baseline."""
+    """Of one group of answers: predictions, and the baseline. The errors are those of the questions that got a time."""
 
     count: int
+    answered: int  # with a time: the others had "not within the budget", or "later than a month from now"
     wait: float  # the median
     error: float  # the median absolute error
     covered: float  # the fraction within the 90% interval
@@ -65,18 +66,23 @@ class Errors(NamedTuple):
 
     @classmethod
     def of(cls, answers: Sequence[Answer]) -> Errors:
+        told = [each for each in answers if each.predicted.median < inf]
+        if not told:
+            return cls(len(answers), 0, *[nan] * 7)
+
         def fraction(holds: Iterable[bool]) -> float:
-            return sum(holds) / len(answers)
+            return sum(holds) / len(told)
 
         return cls(
             len(answers),
-            median(each.wait for each in answers),
-            median(abs(each.predicted.median - each.wait) for each in answers),
-            fraction(each.predicted.low <= each.wait <= each.predicted.high for each in answers),
-            fraction(each.wait < each.predicted.low for each in answers),
-            median(_width(each.predicted) for each in answers),
-            median(abs(each.baseline.median - each.wait) for each in answers),
-            fraction(each.baseline.low <= each.wait <= each.baseline.high for each in answers),
+            len(told),
+            median(each.wait for each in told),
+            median(abs(each.predicted.median - each.wait) for each in told),
+            fraction(each.predicted.low <= each.wait <= each.predicted.high for each in told),
+            fraction(each.wait < each.predicted.low for each in told),
+            median(_width(each.predicted) for each in told),
+            median(abs(each.baseline.median - each.wait) for each in told),
+            fraction(each.baseline.low <= each.wait <= each.baseline.high for each in told),
         )
 
 

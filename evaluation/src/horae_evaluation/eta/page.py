@@ -9,7 +9,7 @@ from horae_evaluation.eta.calibration import HORIZONS, Answer, Errors, Horizons,
 from horae_evaluation.eta.delays import DelayErrors, PlanAnswer, by_policy
 
 ETA_COLUMNS = (
-    *("still waits", "questions", "median wait", "median error", "covered", "started early", "interval"),
+    *("still waits", "questions", "answered", "median wait", "median error", "covered", "started early", "interval"),
     *("baseline: error", "covered"),
 )
 PLAN_COLUMNS = (
@@ -34,8 +34,11 @@ def groups(answers: Iterable[Answer]) -> dict[tuple[str, str], list[Answer]]:
 
 
 def _values(errors: Errors) -> Row:
+    counts = str(errors.count), str(errors.answered)
+    if not errors.answered:
+        return (*counts, *[""] * 7)
     return (
-        str(errors.count),
+        *counts,
         duration(errors.wait),
         duration(errors.error),
         f"{errors.covered:.0%}",
@@ -61,9 +64,9 @@ def _delays(errors: DelayErrors) -> Row:
 
 
 def duration(seconds: float) -> str:
-    """With two digits or so; beyond the horizon of a fork: never."""
+    """With two digits or so; infinite: an interval without an end."""
     if not isfinite(seconds):
-        return "never"
+        return "open"
     for unit, length in (("d", DAY), ("h", HOUR), ("min", MINUTE)):
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"
