@@ -90,7 +90,7 @@ def test_the_errors_of_delays() -> None:
     one = PlanAnswer("made", "p", "x", {"a": 100.0, "b": 0.0, "c": 600.0}, {"a": 160.0, "b": 300.0, "c": 0.0})
     other = PlanAnswer("made", "p", "y", {"a": 90.0}, {"a": 90.0})
     found = DelayErrors.of([one, other])
-    assert (found.count, found.jobs, found.delayed, found.found, found.named) == (2, 4, 3, 2, 3)
+    assert (found.questions, found.jobs, found.delayed, found.found, found.named) == (2, 4, 3, 2, 3)
     assert (found.delay, found.error, found.sign) == (160.0, 60.0, 2)
 
 
@@ -99,7 +99,7 @@ def test_errors_and_coverage_by_horizon() -> None:
     found = by_horizon(answers, HORIZONS)
     assert list(found) == ["< 10 min", "< 6 h", "all"]
     short = found["< 10 min"]
-    assert (short.count, short.wait, short.error, short.width) == (3, 100, 20, 70)
+    assert (short.questions, short.wait, short.error, short.width) == (3, 100, 20, 70)
     assert (short.covered, short.below) == pytest.approx((1 / 3, 1 / 3))
     assert (short.baseline_error, short.baseline_covered) == pytest.approx((80.0, 1 / 3))
     assert (found["all"].covered, found["< 6 h"].width) == (0.5, inf)

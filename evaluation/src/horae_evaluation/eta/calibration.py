@@ -54,7 +54,7 @@ class Wait(NamedTuple):
 class Errors(NamedTuple):
     """Of one group of answers: predictions, and the baseline. The errors are those of the questions that got a time."""
 
-    count: int
+    questions: int
     answered: int  # with a time: the others had "not within the budget", or "later than a month from now"
     wait: float  # the median
     error: float  # the median absolute error

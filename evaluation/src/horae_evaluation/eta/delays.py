@@ -38,7 +38,7 @@ class PlanAnswer:
 
 
 class DelayErrors(NamedTuple):
-    count: int  # questions
+    questions: int
     jobs: int  # that were there, over all questions
     delayed: int  # of them, by a minute or more
     found: int  # of those, the number that the plan names

@@ -34,7 +34,7 @@ def groups(answers: Iterable[Answer]) -> dict[tuple[str, str], list[Answer]]:
 
 
 def _values(errors: Errors) -> Row:
-    counts = str(errors.count), str(errors.answered)
+    counts = str(errors.questions), str(errors.answered)
     if not errors.answered:
         return (*counts, *[""] * 7)
     return (
@@ -54,12 +54,12 @@ def plan_rows(answers: Iterable[PlanAnswer]) -> list[Row]:
 
 
 def _delays(errors: DelayErrors) -> Row:
-    counts = (errors.count, errors.jobs, errors.delayed, errors.found, errors.named)
+    counts = (errors.questions, errors.jobs, errors.delayed, errors.found, errors.named)
     return (
         *map(str, counts),
         duration(errors.delay),
         duration(errors.error),
-        f"{errors.sign} of {errors.count}",
+        f"{errors.sign} of {errors.questions}",
     )
 
 
