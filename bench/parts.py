@@ -10,4 +10,5 @@ SOLVE_TIME_PLOT = "solve-time-plot"
 UNDER_LOAD = "service, 10,000 queued and 2,000 running jobs"
 SUBMIT_TO_START = "service, submit to start"
 RECOVERY = "service, recovery after 1,000,000 events"
-SERVICE: tuple[str, ...] = (UNDER_LOAD, SUBMIT_TO_START, RECOVERY)
+ETA = "service, eta among 10,000 queued and 2,000 running jobs"
+SERVICE: tuple[str, ...] = (UNDER_LOAD, SUBMIT_TO_START, RECOVERY, ETA)

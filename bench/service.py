@@ -22,9 +22,9 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from bench import recovery
+from bench import futures, recovery
 from bench.cases import Result, loop_seconds
-from bench.parts import RECOVERY, SUBMIT_TO_START, UNDER_LOAD
+from bench.parts import ETA, RECOVERY, SUBMIT_TO_START, UNDER_LOAD
 from horae.client import Client
 from horae.model.setup import Setup
 from horae.service.config import ServiceConfig, configure
@@ -67,12 +67,12 @@ class Answers:
 
 def under_load() -> Result:
     """Submissions one by one and in bulk, the slowest decision meanwhile, `ls`, and the memory of all processes."""
-    with tempfile.TemporaryDirectory() as folder, _service(Path(folder) / "state") as (config, children):
+    with tempfile.TemporaryDirectory() as folder, table_service(Path(folder) / "state") as (config, children):
         token = (config.state / "token").read_text().strip()
         submit = partial(load, config.port, token)
-        _fill(submit, config)
+        fill(submit, config)
         memory = sum(_memory_mib(child.process.pid) for child in children if child.process is not None)
-        listed = [_get(config.port, token, "/v1/jobs?limit=100") for _ in range(20)]
+        listed = [get(config.port, token, "/v1/jobs?limit=100") for _ in range(20)]
         decisions = _Decisions(config.state)
         single = submit(1, LOAD_SECONDS, on_idle=decisions.look)
         bulk = submit(100, LOAD_SECONDS / 2, on_idle=decisions.look)
@@ -153,16 +153,16 @@ class _Decisions:
         self.seconds, self.jobs, self.count, self._last = 0.0, 0, 0, 0.0
 
     def look(self) -> None:
-        status = _status(self._state)
-        if status["decision_seconds"] != self._last:
-            self._last = status["decision_seconds"]
+        found = status(self._state)
+        if found["decision_seconds"] != self._last:
+            self._last = found["decision_seconds"]
             self.count += 1
             self.seconds = max(self.seconds, self._last)
-        self.jobs = max(self.jobs, int(status["live_jobs"]))
+        self.jobs = max(self.jobs, int(found["live_jobs"]))
 
 
 @contextmanager
-def _service(state: Path) -> Iterator[tuple[ServiceConfig, tuple[Child, Child]]]:
+def table_service(state: Path) -> Iterator[tuple[ServiceConfig, tuple[Child, Child]]]:
     """The loop over a table, and the API; as `horae up` starts them."""
     prepare_state(state)
     config = configure(state, None, [f"{RUNNING // 8}x8:A100"], [], None, _free_port())
@@ -190,27 +190,27 @@ def _with_rounds(config: ServiceConfig) -> ServiceConfig:
     return replace(config, setup=setup)
 
 
-def _fill(submit: Callable[..., Answers], config: ServiceConfig) -> None:
+def fill(submit: Callable[..., Answers], config: ServiceConfig) -> None:
     submit(100, HANGS_SECONDS, requests_max=(RUNNING + QUEUED) // 100)
-    _until(lambda: _status(config.state)["live_jobs"] >= RUNNING + QUEUED)
+    until(lambda: status(config.state)["live_jobs"] >= RUNNING + QUEUED)
     time.sleep(2 * ROUND_SECONDS)
 
 
 def _start_seconds(client: Client, path: Path) -> float:
     began = time.perf_counter()
     client.submit({"run": f"touch {path}", "gpus": 1, "name": "quick"})
-    _until(path.exists, 0.002)
+    until(path.exists, 0.002)
     return time.perf_counter() - began
 
 
-def _until(is_true: Callable[[], object], pause: float = 0.1) -> None:
+def until(is_true: Callable[[], object], pause: float = 0.1) -> None:
     ends_at = time.monotonic() + HANGS_SECONDS
     while not is_true():
         assert time.monotonic() < ends_at, "nothing happens any more"
         time.sleep(pause)
 
 
-def _status(state: Path) -> dict[str, float]:
+def status(state: Path) -> dict[str, float]:
     """What the loop says about itself."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(str(state / "loop.sock"))
@@ -222,15 +222,15 @@ def _status(state: Path) -> dict[str, float]:
     return found
 
 
-def _get(port: int, token: str, path: str) -> float:
-    """The seconds of one request."""
+def get(port: int, token: str, path: str, statuses: tuple[bytes, ...] = (b"200",)) -> float:
+    """The seconds of one request, which is answered with one of these."""
     with _connect(port) as connection:
         began = time.perf_counter()
         connection.sendall(_request("GET", path, token))
         text = b""
         while not _is_complete(text):
             text += connection.recv(1 << 20)
-        assert text.startswith(b"HTTP/1.1 200"), text[:1000]
+        assert text.split()[1] in statuses, text[:1000]
         return time.perf_counter() - began
 
 
@@ -273,4 +273,5 @@ CASES: dict[str, Callable[[], Result]] = {
     UNDER_LOAD: under_load,
     SUBMIT_TO_START: submit_to_start,
     RECOVERY: recovery.measure,
+    ETA: futures.eta_under_load,
 }

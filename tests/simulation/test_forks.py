@@ -186,6 +186,14 @@ def test_tasks_run_in_copies_and_leave_no_trace() -> None:
     assert counted == [0]
 
 
+def test_when_the_time_to_begin_is_over_the_first_tasks_run_and_no_others() -> None:
+    now = time.monotonic()
+    assert run_all([lambda: 1] * 5, 2, now + 3600, begins_until=now) == [1, 1, None, None, None]
+    assert run_all([lambda: 1] * 5, 1, now + 3600, begins_until=now) == [1, None, None, None, None]
+    assert run_all([lambda: 1] * 5, 2, now + 60, begins_until=now + 60) == [1] * 5
+    assert run_all([lambda: 1], 2, now + 60, begins_until=now) == [1]
+
+
 def test_tasks_that_are_not_done_in_time_are_ended(tmp_path: Path) -> None:
     def sleep() -> None:
         (tmp_path / str(os.getpid())).touch()
@@ -193,3 +201,46 @@ def test_tasks_that_are_not_done_in_time_are_ended(tmp_path: Path) -> None:
 
     assert run_all([sleep] * 3, 2, time.monotonic() + 1.0) == [None] * 3
     assert not [path.name for path in tmp_path.iterdir() if Path(f"/proc/{path.name}").exists()]
+
+
+def test_jobs_that_run_count_with_how_long_they_have_run_so_far() -> None:
+    """Without them the long ones would be missing: here nine of ten jobs run longer than any that has ended."""
+    job = replace(_workload(0)[0].job, steps_total=None)
+    speed = job.options[0].steps_per_second
+    ended = [PastJob(replace(job, submitted_at=float(number)), 60.0 + number) for number in range(10)]
+    running = [PastJob(replace(job, submitted_at=float(number)), 7200.0) for number in range(90)]
+
+    def longer(beliefs: Beliefs) -> float:
+        drawn = [beliefs.truth(job, 0.0, Random(seed)).steps_total / speed for seed in range(400)]
+        assert all(each >= 60.0 - 1e-6 for each in drawn)
+        return sum(each > 7200.0 - 1e-6 for each in drawn) / len(drawn)
+
+    assert longer(Beliefs(ended)) == 0.0
+    assert longer(Beliefs(ended, running)) == pytest.approx(0.9, abs=0.06)
+
+
+def test_the_curve_of_lengths_is_that_of_kaplan_and_meier() -> None:
+    """Of six, four ended after 6, 6.5, 10 and 12 h; two run, for 7 h and 11 h so far."""
+    job = replace(_workload(0)[0].job, steps_total=None)
+    speed, hour = job.options[0].steps_per_second, 3600.0
+    ended = [PastJob(replace(job, submitted_at=float(n)), hours * hour) for n, hours in enumerate((6, 6.5, 10, 12))]
+    running = [PastJob(replace(job, submitted_at=10.0 + n), hours * hour) for n, hours in enumerate((7, 11))]
+    beliefs = Beliefs(ended * 10, running * 10)
+
+    def part(hours: float) -> float:
+        drawn = [beliefs.truth(job, 0.0, Random(seed)).steps_total / speed / hour for seed in range(3000)]
+        return sum(each > hours + 1e-6 for each in drawn) / len(drawn)
+
+    assert part(6) == pytest.approx(5 / 6, abs=0.03)
+    assert part(6.5) == pytest.approx(4 / 6, abs=0.03)
+    assert part(10) == pytest.approx(4 / 6 * 2 / 3, abs=0.03)
+    assert part(12) == 0.0
+
+
+def test_later_jobs_include_those_that_have_not_ended() -> None:
+    job = replace(_workload(0)[0].job, steps_total=None)
+    past = [PastJob(replace(job, id="first", submitted_at=0.0), 60.0)]
+    live = replace(job, id="long", submitted_at=43_200.0)
+    truth = Truth(1e6, job.options)
+    later = list(Beliefs(past).arrivals(86_400.0, 2 * 86_400.0, Random(0), [Arrival(live, truth)]))
+    assert [(each.job.submitted_at, each.truth) for each in later] == [(86_400.0 + 43_200.0, truth)]

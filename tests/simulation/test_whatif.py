@@ -192,6 +192,36 @@ def test_a_wrong_question_is_one_line(options: list[str], complaint: str, tmp_pa
     assert complaint in horae("whatif", "--journal", path, *options).complaint
 
 
+NODES = "name: lab\nnodes:\n  - {name: a, gpu: gpu, gpus: 8}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "--cluster: is empty; give at least nodes"),
+        ("{", "--cluster: line 1: not YAML"),
+        ("nodes:\n  - {name: a, gpu: gpu, gpus: -1}\n", "--cluster: line 2: nodes.0.gpus: is -1"),
+        (NODES + "  - {name: a, gpu: gpu, gpus: 8}\n", "--cluster: line 4: nodes.1: node 'a' is listed twice"),
+        (NODES + "spare: {policy: nothing-such}\n", "--cluster: line 4: spare.policy: there is no policy"),
+        (NODES + "tenants:\n  nlp: {cells: {gpu.node: 3}}\n", "the tenants' cells exceed chain gpu at level node by 2"),
+    ],
+)
+def test_an_impossible_cluster_file_is_one_line(text: str, complaint: str, tmp_path: Path) -> None:
+    path, file = tmp_path / "run.jsonl", tmp_path / "lab.yaml"
+    _run(_setup("fifo"), _workload()[:10], path)
+    file.write_text(text)
+    assert complaint in horae("whatif", "--journal", path, "--cluster", file).complaint
+
+
+def test_jobs_that_a_smaller_cluster_cannot_run_are_counted(tmp_path: Path) -> None:
+    path, file = tmp_path / "run.jsonl", tmp_path / "lab.yaml"
+    _run(_setup("fifo"), _workload()[:10], path)
+    file.write_text(NODES.replace("gpus: 8", "gpus: 1"))
+    found = json.loads(horae("whatif", "--journal", path, "--cluster", file, "-o", "json").out)
+    too_large = sum(each.job.gpus > 1 for each in _workload()[:10])
+    assert too_large > 0 and (found["never"], found["jobs"]) == (too_large, 10 - too_large)
+
+
 def test_a_log_of_another_version_and_a_policy_that_fails_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from horae.scheduler import Scheduler
 from horae.traces.units import iso_date
 
 STORE = "store.db"
+_COPY = "put a whole copy in its place"
 
 
 def answer(path: Path, request: Mapping[str, Any], since: str | None, seconds: float | None) -> Plain:
@@ -62,13 +63,22 @@ def _log(path: Path) -> tuple[Scheduler, Iterable[JournalEntry], str]:
 
 
 def _state_folder(folder: Path) -> tuple[Scheduler, Iterable[JournalEntry], str]:
-    from horae.service.api.database import clock  # noqa: PLC0415  with the service
+    from sqlalchemy.exc import DBAPIError  # noqa: PLC0415  with the service
+
+    from horae.service.api.database import clock  # noqa: PLC0415
     from horae.service.config import ARCHIVE  # noqa: PLC0415
     from horae.service.log_export import log_since  # noqa: PLC0415
     from horae.service.store.database import open_database, reading, sqlite_url  # noqa: PLC0415
+    from horae.service.store.migrate import check_schema  # noqa: PLC0415
 
-    engine = open_database(sqlite_url(folder / STORE))
-    with reading(engine) as connection:
-        origin = datetime.fromtimestamp(clock(connection).unix(0.0), UTC).isoformat(timespec="milliseconds")
+    file, engine = str(folder / STORE), open_database(sqlite_url(folder / STORE))
+    try:
+        with reading(engine) as connection:
+            check_schema(connection)
+            origin = datetime.fromtimestamp(clock(connection).unix(0.0), UTC).isoformat(timespec="milliseconds")
+    except InputError as error:
+        raise InputError(error.problem, file=file, field="--journal", remedy=error.remedy) from None
+    except DBAPIError as error:
+        raise InputError(f"cannot be read: {error.orig}", file=file, field="--journal", remedy=_COPY) from None
     part = log_since(engine, folder / ARCHIVE, None)
     return part.scheduler, part.entries, origin

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from math import ceil, floor
 from random import Random
 
-from horae.forks.beliefs import Beliefs
-from horae.forks.forward import Watch, live_jobs, run_forward
+from horae.forks.beliefs import Beliefs, PastJob
+from horae.forks.forward import Watch, live_jobs, run_forward, steps_done
+from horae.model.jobs import Arrival
 from horae.scheduler import Scheduler
 
 DRAWS = 20
@@ -53,13 +54,20 @@ class Draw:
 
 def run_seconds(scheduler: Scheduler) -> dict[str, float]:
     """How long each live job has run, in seconds of its first shape."""
+    steps = steps_done(scheduler)
     found: dict[str, float] = {}
     for job_id, (pool, serial) in scheduler.jobs.live.items():
         running, number = scheduler.jobs.on_gpus(job_id) or (pool, serial)
         row = running.table.row[number]
         speed = float(running.table.speed[row, 0])
-        found[job_id] = float(running.table.view(scheduler.now).steps_done[row]) / speed if speed > 0 else 0.0
+        found[job_id] = float(steps[running.spec.name][row]) / speed if speed > 0 else 0.0
     return found
+
+
+def running_jobs(scheduler: Scheduler) -> list[PastJob]:
+    """The live jobs that have run, with how long so far."""
+    jobs = live_jobs(scheduler)
+    return [PastJob(jobs[job_id], seconds) for job_id, seconds in run_seconds(scheduler).items() if seconds > 0]
 
 
 def draw(
@@ -88,7 +96,8 @@ def draw(
         cut[0] = is_over()
         return cut[0] or job_id in answered or scheduler.now >= until
 
-    run_forward(scheduler, truths, beliefs.arrivals(now, until, rng), [watch], enough)
+    later = beliefs.arrivals(now, until, rng, (Arrival(job, truths[job_id]) for job_id, job in jobs.items()))
+    run_forward(scheduler, truths, later, [watch], enough)
     is_cut = cut[0] and job_id not in watch.ended
     return Draw(now if runs else watch.starts_at(job_id), watch.ends_at(job_id), is_cut)
 

@@ -8,6 +8,7 @@ from math import inf
 
 from horae.driver import Observer, deliver, run
 from horae.engines.simulated import SimulatedEngine
+from horae.model.arrays import Floats
 from horae.model.commands import Start
 from horae.model.errors import InputError
 from horae.model.events import Ending, Event, JobEnded, JobStarted
@@ -77,10 +78,15 @@ class _NoRefusals:
                 raise InputError(f"{notice.change} is not possible: {notice.problem}", remedy=notice.remedy)
 
 
+def steps_done(scheduler: Scheduler) -> dict[str, Floats]:
+    """By pool: the steps of its jobs by now, by row. A view of a table is not made for each of its jobs."""
+    return {pool.spec.name: pool.table.view(scheduler.now).steps_done for pool in scheduler.pools}
+
+
 def _take_over(scheduler: Scheduler, engine: SimulatedEngine, truths: Mapping[str, Truth]) -> list[Event]:
     """Gives the engine what runs now; returns what it would report of commands that are on their way."""
     now = engine.now = scheduler.now
-    jobs = live_jobs(scheduler)
+    jobs, done = live_jobs(scheduler), steps_done(scheduler)
     for job_id, job in jobs.items():
         engine.expect(Arrival(job, truths[job_id]))
     events: list[Event] = []
@@ -91,7 +97,7 @@ def _take_over(scheduler: Scheduler, engine: SimulatedEngine, truths: Mapping[st
         pool, serial = found
         table, row = pool.table, pool.table.row[serial]
         lease = scheduler.leases.by_epoch[int(table.epoch[row])]
-        steps = float(table.view(now).steps_done[row])
+        steps = float(done[pool.spec.name][row])
         partner = next((scheduler.jobs.id_of[other] for other in lease.bundle if other != serial), "")
         engine.take_over(
             Arrival(job, truths[job_id]), lease.epoch, scheduler.ledger.names(lease.gpus), lease.shape, steps,

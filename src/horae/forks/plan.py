@@ -59,7 +59,9 @@ def future(
     def enough() -> bool:
         return awaited <= seen.ended.keys() or is_over() or scheduler.now >= now + HORIZON_SECONDS
 
-    run_forward(scheduler, truths, chain(new, beliefs.arrivals(now, now + HORIZON_SECONDS, rng)), [seen], enough)
+    live = (Arrival(each, truths[job_id]) for job_id, each in jobs.items())
+    later = beliefs.arrivals(now, now + HORIZON_SECONDS, rng, live)
+    run_forward(scheduler, truths, chain(new, later), [seen], enough)
     return seen
 
 

@@ -13,18 +13,25 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 
 from horae.model.serialization import Plain
 
 
-def run_all(tasks: Sequence[Callable[[], Plain]], workers: int, ends_at: float) -> list[Plain | None]:
+def run_all(
+    tasks: Sequence[Callable[[], Plain]], workers: int, ends_at: float, begins_until: float = inf
+) -> list[Plain | None]:
     """The results of all tasks, in their order, by several processes at a time; None for those that failed, or were not
-    done by `ends_at`, a time of `time.monotonic`."""
+    done by `ends_at`, a time of `time.monotonic`. After `begins_until` none is begun but the first, one per worker."""
     results: list[Plain | None] = [None] * len(tasks)
     waiting = list(range(len(tasks)))[::-1]
     running: dict[int, tuple[int, int, bytes]] = {}  # by descriptor: process, task, what it has said
     try:
         while waiting or running:
+            if time.monotonic() >= begins_until and len(waiting) <= len(tasks) - workers:
+                waiting.clear()
+                if not running:
+                    break
             while waiting and len(running) < workers:
                 number = waiting.pop()
                 descriptor, pid = _start(tasks[number])

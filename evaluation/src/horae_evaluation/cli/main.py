@@ -16,6 +16,7 @@ from horae.model.errors import InputError
 from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.reports.recorder import Recorder
 from horae.traces.jobs import arrivals
+from horae_evaluation.cli.eta import eta_command
 from horae_evaluation.cli.gavel import gavel_command
 from horae_evaluation.cli.hived import hived_command
 from horae_evaluation.cli.live import live_command
@@ -29,6 +30,12 @@ app = typer.Typer(
     help="Published results, run again; and the simulator against reality.",
     epilog=examples("horae reproduce gavel --data traces", "horae reproduce themis --claim 1 --seeds 3"),
 )
+app.command(
+    "eta",
+    epilog=examples(
+        "horae reproduce eta --data traces", "horae reproduce eta --ask live --jobs 100 --markdown eta-results.md"
+    ),
+)(eta_command)
 app.command(
     "gavel",
     epilog=examples(

@@ -30,7 +30,8 @@ POLICIES: dict[str, tuple[str, dict[str, object], Cadence]] = {
     "max-min": ("max-min", {}, Cadence.ROUNDS),
 }
 PHILLY_VC, PHILLY_NODES = "2869ce", 10  # of the 16 that it is said to have had: with all of them hardly a job waits
-HELIOS_VC, HELIOS_NODES = "vcvGl", 20
+# Of 20, and without the gangs that need most of a cluster, which keep it either empty or overloaded for days.
+HELIOS_VC, HELIOS_NODES, HELIOS_GPUS_MAX = "vcvGl", 9, 64
 HELIOS_FILE = "helios/venus_2vc_sept2020.csv.gz"
 
 
@@ -41,8 +42,10 @@ class History:
     arrivals: tuple[Arrival, ...]
 
     def setup(self, policy: str) -> Setup:
+        """As the service would have it: between rounds, jobs start at once where GPUs are free."""
         name, options, cadence = POLICIES[policy]
-        return Setup(self.cluster, (PoolSpec("all", name, options, cadence, ROUND_SECONDS),))
+        spec = PoolSpec("all", name, options, cadence, ROUND_SECONDS, admits_between_rounds=cadence is Cadence.ROUNDS)
+        return Setup(self.cluster, (spec,))
 
     def run(self, policy: str) -> Watch:
         """What happens to every job."""
@@ -51,7 +54,7 @@ class History:
         return seen
 
     def visit(self, policy: str, moments: list[float], look: Callable[[int, Scheduler], None]) -> None:
-        """Runs the history, and calls `look` at each of these moments, which are in order."""
+        """Runs the history, and calls `look` at each of these moments, which are in order. `look` changes nothing."""
         scheduler, engine = Scheduler(self.setup(policy)), _Pausing(self.cluster, self.arrivals)
         for number, moment in enumerate(moments):
             engine.pauses_at = moment
@@ -78,7 +81,9 @@ def philly_history(data: Path) -> History:
 def helios_history(data: Path) -> History:
     columns = {"job_id": None, "user": None, "vc": None, "submit_s": 0, "num_gpu": 1, "duration_s": 1}
     jobs = philly.read_columns(data, HELIOS_FILE, columns)
-    return _history("Helios", jobs.filter(jobs["vc"] == HELIOS_VC), HELIOS_NODES)
+    return _history(
+        "Helios", jobs.filter((jobs["vc"] == HELIOS_VC) & (jobs["num_gpu"] <= HELIOS_GPUS_MAX)), HELIOS_NODES
+    )
 
 
 def _history(name: str, jobs: pl.DataFrame, nodes: int) -> History:

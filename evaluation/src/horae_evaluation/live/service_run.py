@@ -79,8 +79,8 @@ def run_service(cluster_yaml: str, jobs: Sequence[LiveJob], seed: int, folder: P
     """Submits the jobs at their times to a service in `folder`, and waits until all have ended."""
     file, state = folder / "horae.yaml", folder / "state"
     file.write_text(cluster_yaml)
-    config = configure(state, file, [], [], None, _free_port())
-    with _service(config, file, folder / "service.log"), Client(state=state) as client:
+    config = configure(state, file, [], [], None, free_port())
+    with real_service(config, file, folder / "service.log"), Client(state=state) as client:
         submitted = _submit(client, [(job.arrives_at, job.spec(seed, folder / "times")) for job in jobs], tell)
         _wait(client, len(jobs), tell)
     with reading(open_database(config.store)) as connection:
@@ -95,14 +95,14 @@ def run_service(cluster_yaml: str, jobs: Sequence[LiveJob], seed: int, folder: P
     return ServiceRun(config, seed, own, times, records.overheads(folder / "times", seed))
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 @contextmanager
-def _service(config: ServiceConfig, file: Path, log: Path) -> Iterator[None]:
+def real_service(config: ServiceConfig, file: Path, log: Path) -> Iterator[None]:
     words = ["up", "--config", file, "--state", config.state, "--port", config.port, "--stop-jobs"]
     with log.open("wb") as output:
         process = subprocess.Popen(

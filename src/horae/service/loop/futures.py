@@ -23,7 +23,7 @@ import structlog
 from sqlalchemy import Connection, select
 
 from horae.forks.beliefs import Beliefs, PastJob
-from horae.forks.eta import Draw, draw
+from horae.forks.eta import Draw, draw, running_jobs
 from horae.forks.eta import summarise as summarise_draws
 from horae.forks.forward import Watch
 from horae.forks.plan import future
@@ -44,6 +44,7 @@ log = structlog.get_logger("loop")
 AT_A_TIME = 2
 DRAWS, DRAWS_MAX = 20, 200
 SECONDS, SECONDS_MAX = 2.0, 60.0
+SUMMING_UP_SECONDS = 1.0
 LATE_SECONDS = 30.0  # after its time budget, a copy is killed by its own alarm
 PAST_JOBS = 1000
 _LONG = ("run", "env", "sweep", "workdir", "after", "array")
@@ -115,7 +116,8 @@ def _answer(question: dict[str, Any], scheduler: Scheduler, now: float) -> Plain
     try:
         ends_at = time.monotonic() + _seconds(question)
         scheduler.now = max(scheduler.now, now)
-        beliefs = Beliefs(_past(json.loads(question.get("past", "[]")), scheduler.present_setup()))
+        past = _past(json.loads(question.get("past", "[]")), scheduler.present_setup())
+        beliefs = Beliefs(past, running_jobs(scheduler))
         count = min(int(question.get("draws", DRAWS)), DRAWS_MAX)
         if "eta" in question:
             return _eta(scheduler, str(question["eta"]), beliefs, count, ends_at)
@@ -133,7 +135,8 @@ def _eta(scheduler: Scheduler, job_id: str, beliefs: Beliefs, count: int, ends_a
         return to_plain(draw(scheduler, job_id, beliefs, seed, _until(ends_at)))
 
     runs = scheduler.jobs.on_gpus(job_id) is not None
-    found = run_all([partial(one, seed) for seed in range(count)], _workers(), ends_at + 1.0)
+    # A draw that has not begun when the budget ends tells nothing; one that has is cut off: the job starts late in it.
+    found = run_all([partial(one, seed) for seed in range(count)], _workers(), ends_at + SUMMING_UP_SECONDS, ends_at)
     draws = [Draw(**_numbers(each)) for each in found if each is not None]
     if not draws:
         return {"problem": "no answer within the time budget; allow more with --seconds"}
@@ -153,7 +156,8 @@ def _plan(scheduler: Scheduler, job: Job, beliefs: Beliefs, count: int, ends_at:
     tasks: list[Callable[[], Plain]] = [
         partial(one, new, seed) for seed in range(max(count // 2, 1)) for new in (None, job)
     ]
-    found = [None if each is None else Watch(**each) for each in run_all(tasks, _workers(), ends_at + 1.0)]
+    made = run_all(tasks, _workers(), ends_at + SUMMING_UP_SECONDS, ends_at)
+    found = [None if each is None else Watch(**each) for each in made]
     pairs = [(one, other) for one, other in zip(found[::2], found[1::2], strict=True) if one and other]
     if not pairs:
         return {"problem": "no answer within the time budget; allow more with --seconds"}

@@ -12,16 +12,21 @@ from collections.abc import Iterator
 from io import BytesIO
 from math import floor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 from sqlalchemy import Engine, delete, func, select
 
 from horae.journal import JournalEntry
+from horae.model.errors import InputError
 from horae.service.clock import LogClock
 from horae.service.store.database import StoreFull, StoreUnavailable, reading, writing
 from horae.service.store.leadership import confirm_lead
 from horae.service.store.log import LogRow, entry_of
 from horae.service.store.schema import events, snapshots
+
+if TYPE_CHECKING:
+    import polars as pl
 
 ROWS_MAX = 100_000  # in one file
 DAY_SECONDS = 86400.0
@@ -75,25 +80,42 @@ class Archive:
 
 def archived_entries(folder: Path) -> Iterator[JournalEntry]:
     """The events in the files of an archive, in order."""
-    import polars as pl  # noqa: PLC0415  it takes a moment, and few need it
-
     last = 0
     for path in sorted(folder.glob("events-*.parquet")):
-        for row in pl.read_parquet(path).iter_rows():
+        for row in _read(path).iter_rows():
             entry = LogRow(*row)
             if entry.seq > last:
                 last = entry.seq
                 yield entry_of(entry)
 
 
+def _read(path: Path) -> pl.DataFrame:
+    import polars as pl  # noqa: PLC0415  it takes a moment, and few need it
+
+    try:
+        found = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        problem = str(error).strip().partition("\n")[0]
+        raise InputError(f"cannot be read: {problem}", file=str(path), remedy="put a whole copy in its place") from None
+    if found.schema != pl.Schema(_columns()):
+        problem = f"has other columns than this version's archives: {', '.join(found.columns)}"
+        raise InputError(problem, file=str(path), remedy="read it with the Horae that wrote it")
+    return found
+
+
 def _parquet(rows: list[LogRow]) -> bytes:
     import polars as pl  # noqa: PLC0415
 
-    kinds = {"seq": pl.Int64, "term": pl.Int64, "at": pl.Float64, "wall": pl.Float64}
-    texts = {"kind": pl.String, "payload": pl.String, "effects": pl.Binary}
     page = BytesIO()
-    pl.DataFrame(rows, schema={**kinds, **texts}, orient="row").write_parquet(page)
+    pl.DataFrame(rows, schema=_columns(), orient="row").write_parquet(page)
     return page.getvalue()
+
+
+def _columns() -> dict[str, pl.DataType]:
+    import polars as pl  # noqa: PLC0415
+
+    numbers = {"seq": pl.Int64(), "term": pl.Int64(), "at": pl.Float64(), "wall": pl.Float64()}
+    return {**numbers, "kind": pl.String(), "payload": pl.String(), "effects": pl.Binary()}
 
 
 def _write_durably(path: Path, content: bytes) -> None:

@@ -15,6 +15,7 @@ from horae.service.store.database import writing
 from horae.service.store.leadership import end_expired_term
 
 _SCRIPTS = Path(__file__).parent / "migrations"
+_OTHER = "name the state folder of a service"
 
 
 def migrate(engine: Engine, *, at_once: bool = True) -> bool:
@@ -37,6 +38,17 @@ def migrate(engine: Engine, *, at_once: bool = True) -> bool:
             connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         command.upgrade(config, "head")
         return True
+
+
+def check_schema(connection: Connection) -> None:
+    """Raises an `InputError` unless the tables are those of this version; changes nothing."""
+    found = MigrationContext.configure(connection).get_current_revision()
+    head = ScriptDirectory.from_config(_config(connection)).get_current_head()
+    if found == head:
+        return
+    problem = f"has schema {found}, and this version reads {head}" if found else "is not a store of Horae"
+    remedy = "read it with the Horae that wrote it, or start a service of this version on it" if found else _OTHER
+    raise InputError(problem, remedy=remedy)
 
 
 def downgrade(engine: Engine, revision: str) -> None:
