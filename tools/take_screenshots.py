@@ -120,7 +120,7 @@ def photograph(browser: Browser, url: str, token: str, pages: Sequence[Page], jo
         for dark in (False, True) if page.name == DARK else (False,):
             tab.emulate_media(color_scheme="dark" if dark else "light")
             tab.goto(url + page.path.replace("{job_id}", job_id))
-            if page.has_module:
+            if page.is_live:
                 tab.wait_for_selector("#connection[data-state=live]")
             tab.wait_for_timeout(SETTLED_MS)
             if page.name in AWAITED:

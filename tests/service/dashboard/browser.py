@@ -18,6 +18,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 # Answers that a page tells its reader: the scheduler is busy, or a job ended while its ETA was looked for.
 TOLD = ("status of 503", "status of 409")
 LIVE = "#connection[data-state=live]"
+READY = f"body[data-live=false] main, {LIVE}"  # a form is ready at once
 # What the pages said of themselves, from the first moment on: a state that lasts for milliseconds is seen, too.
 RECORDER = """
 window.seen = { connection: [], state: [] };
@@ -59,9 +60,9 @@ class Tab:
     refused: list[str] = field(default_factory=list)  # requests that the service answered with 401 or 403
 
     def open(self, path: str) -> Page:
-        """Opens a page of the dashboard, and waits until it is live."""
+        """Opens a page of the dashboard, and waits until it is live, if it ever is."""
         self.page.goto(self.url + path)
-        self.page.wait_for_selector(LIVE)
+        self.page.wait_for_selector(READY)
         return self.page
 
     def seen(self, what: str) -> list[str]:

@@ -15,7 +15,7 @@ from cut_connection import Mode, proxy
 from live_service import Service, service, train
 from patience import wait_until
 from service.api.harness import World, served
-from service.dashboard.browser import LIVE, Tab, chromium, tab
+from service.dashboard.browser import LIVE, READY, Tab, chromium, tab
 from sqlalchemy import insert
 
 from horae.client import Client
@@ -125,7 +125,7 @@ def test_every_page_opens_accessibly_in_both_themes(lab: Lab, operator: Tab) -> 
     for path in [*lab.paths(), f"/jobs/{lab.finished}", "/jobs/77"]:
         page.goto(operator.url + path)
         if path != "/jobs/77":
-            page.wait_for_selector(LIVE)
+            page.wait_for_selector(READY)
         for theme in THEMES:
             page.emulate_media(color_scheme=theme, reduced_motion="reduce")
             found = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]
@@ -295,7 +295,7 @@ def test_the_keyboard_is_enough(lab: Lab, operator: Tab) -> None:
         page.keyboard.press("g")
         page.keyboard.press(str(number))
         page.wait_for_url(f"**{each.path}*")
-        page.wait_for_selector(LIVE)
+        page.wait_for_selector(READY)
 
 
 @pytest.fixture(scope="module")

@@ -31,3 +31,4 @@ class Page:
     data: Data
     in_navigation: bool = True
     has_module: bool = True
+    is_live: bool = True  # it changes while it is open

@@ -10,7 +10,7 @@ PAGES = (
     Page("queue", "/queue", "Queue", queue.data),
     Page("fairness", "/fairness", "Fairness", fairness.data),
     Page("efficiency", "/efficiency", "Efficiency", efficiency.data),
-    Page("whatif", "/whatif", "What if", whatif.data),
+    Page("whatif", "/whatif", "What if", whatif.data, is_live=False),
     Page("job", "/jobs/{job_id}", "Job", job.data, in_navigation=False),
     Page("events", "/events", "Events", events.data),
 )
