@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -41,7 +42,7 @@ class RunningDemo:
         if ours is not None:
             os.close(theirs)
             with suppress(OSError), output:  # a terminal without writers is an error of reading
-                while data := os.read(ours, 65536):
+                while select.select([ours], [], [], HANG_SECONDS)[0] and (data := os.read(ours, 65536)):
                     output.write(data)
             os.close(ours)
         output.close()
