@@ -108,16 +108,17 @@ def test_old_rows_are_thinned_and_forgotten(database: Engine, tmp_path: Path) ->
     now = engine.now()
     values = {"tenant": "x", "app": "", "rho": 1.0, "rho_max": 1.0, "gpus": 0, "guaranteed_gpus": 0, "waiting_jobs": 0}
     ages = {"now": (60.0, False), "day": (2 * 86_400.0, False), "hour": (2 * 86_400.0 + 1, True)}
-    ages |= {"old": (HOURLY_KEPT_SECONDS + 60.0, True)}
+    ages |= {"old": (HOURLY_KEPT_SECONDS + 60.0, True), "end": (2 * 86_400.0 - 1800.0, False)}
     with writing(database) as connection:
         for name, (age, is_hourly) in ages.items():
-            row = {**values, "tenant": name, "at": now - age, "is_hourly": is_hourly, "own_wait_seconds": 0.0}
-            connection.execute(insert(fairness).values(**row))
+            row = {**values, "tenant": "y" if name in ("day", "end") else name, "at": now - age, "is_hourly": is_hourly}
+            connection.execute(insert(fairness).values(**row, own_wait_seconds=0.0))
         old = {"gpu_type": "A100", "held": 1.0, "idle": 0.0, "unusable": 0.0}
         connection.execute(insert(gpu_hours).values(at=now - HOURLY_KEPT_SECONDS - 3600.0, **old))
         connection.execute(insert(gpu_hours).values(at=now - 7200.0, **old))
     minutes(loop, engine, 2)
     assert {row.tenant for row in rows(database)} & ages.keys() == {"now", "hour"}
+    assert [row.at for row in rows(database) if row.tenant == "y"] == [now - ages["end"][0]], "it stands until the next"
     assert min(row.at for row in rows(database, gpu_hours)) == now - 7200.0
 
 

@@ -314,7 +314,7 @@ def test_the_record_of_newcomers_names_those_that_start() -> None:
     """Not all that wait: there may be thousands, and a record is written each time that a job arrives."""
     pool = PoolSpec("all", "max-min", {}, Cadence.ROUNDS, 300.0, admits_between_rounds=True)
     scheduler, copy = (Scheduler(Setup(cluster(gpus=2), (pool,))) for _ in range(2))
-    history = [
+    history: list[Event] = [
         JobSubmitted(0.0, job("a")), Tick(0.0), JobStarted(0.0, "a", 0),
         JobSubmitted(10.0, job("b")), JobSubmitted(10.0, job("c")), JobSubmitted(10.0, job("d")), Tick(10.0),
     ]  # fmt: skip

@@ -120,7 +120,10 @@ def wait_for_text(page: Page, selector: str, text: str) -> None:
 
 def wait_for_eta(page: Page) -> None:
     """Asks again as often as needed: on a busy machine no possible future may be ready in time."""
-    while not page.wait_for_selector("#eta dl, #ask-eta").evaluate("each => each.localName === 'dl'"):
+    while True:
+        page.wait_for_selector("#eta dl, #ask-eta")
+        if page.query_selector("#eta dl"):
+            return
         page.click("#ask-eta")
 
 

@@ -14,7 +14,7 @@ from horae.service.api.database import LogClock
 from horae.service.api.identity import Identity
 from horae.service.api.job_views import ON_GPUS
 from horae.service.api.setup_reader import Known
-from horae.service.models import ENDED, ShareRow, UsageRow
+from horae.service.models import LIVE, ShareRow, UsageRow
 from horae.service.store.schema import jobs, tenants, usage
 
 COLUMNS = ("month", "tenant", "user", "gpu_type", "kind")
@@ -91,7 +91,7 @@ def share_rows(
     totals: dict[tuple[str, str], _Total] = defaultdict(_Total)
     table, now, used_by_all = jobs.c, clock.now, 0.0
     columns = table.id, table.app, table.tenant, table.state, table.gpu_seconds, table.held_gpus, table.started_at
-    recent = or_(table.state.not_in(sorted(ENDED)), table.ended_at >= clock.log(since))
+    recent = or_(table.state.in_(LIVE), table.ended_at >= clock.log(since))
     for row in connection.execute(select(*columns, table.rho, table.guaranteed, table.own_wait_seconds).where(recent)):
         running = max(0.0, now - row.started_at) * row.held_gpus if row.started_at is not None else 0.0
         used_by_all += row.gpu_seconds + running

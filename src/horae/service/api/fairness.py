@@ -21,7 +21,7 @@ from horae.service.fairness_models import (
     TypeUse,
     UsedRow,
 )
-from horae.service.models import ENDED
+from horae.service.models import LIVE
 from horae.service.store.schema import fairness, gpu_hours, gpus, jobs, nodes, progress, speeds
 
 HOUR = 3600.0
@@ -95,7 +95,7 @@ def efficiency(connection: Connection, who: Identity, since: float, limit: int, 
     """Jobs that have not ended, or ended after a time of the log."""
     its: ColumnElement[bool] = true() if who.sees_all else jobs.c.tenant == who.tenant
     held = _held(clock)
-    recent = its & (held > 0) & or_(jobs.c.state.not_in(sorted(ENDED)), jobs.c.ended_at >= since)
+    recent = its & (held > 0) & or_(jobs.c.state.in_(LIVE), jobs.c.ended_at >= since)
     count = connection.scalar(select(func.count()).select_from(jobs).where(recent)) or 0
     query = _used_jobs(held).where(recent).order_by(held.desc(), jobs.c.number).limit(limit)
     found = [_used_job(row) for row in connection.execute(query)]
@@ -168,7 +168,9 @@ def _types(connection: Connection, its: ColumnElement[bool]) -> list[TypeUse]:
     speed = func.sum(progress.c.steps_per_second)
     reporting = jobs.outerjoin(progress, and_(progress.c.job_id == jobs.c.id, progress.c.epoch == jobs.c.epoch))
     count = select(jobs.c.held_type, func.count(), speed).select_from(reporting).group_by(jobs.c.held_type)
-    running = {row[0]: row[1:] for row in connection.execute(count.where(its, jobs.c.held_gpus > 0))}
+    running = {
+        row[0]: row[1:] for row in connection.execute(count.where(its, jobs.c.state.in_(ON_GPUS), jobs.c.held_gpus > 0))
+    }
     holding = select(jobs.c.places).where(jobs.c.state.in_(ON_GPUS), jobs.c.held_gpus > 0)
     used = {place for places in connection.scalars(holding) for place in places.split()}
     broken = set(connection.scalars(select(gpus.c.gpu))) - used

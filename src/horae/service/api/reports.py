@@ -206,6 +206,8 @@ def _add_point(connection: Connection, job_id: str, report: Progress, wall: floa
     if count <= POINTS_MAX:
         return
     rows = connection.execute(select(table).where(table.c.job_id == job_id).order_by(table.c.steps)).mappings().all()
-    kept = [dict(each) for each in [*rows[:-1:2], rows[-1]]]
+    # Reports with and without a loss may alternate: each kind loses every second point.
+    kinds = [[each for each in rows[:-1] if (each["loss"] is None) is without] for without in (False, True)]
+    kept = [dict(each) for each in [*kinds[0][::2], *kinds[1][::2], rows[-1]]]
     connection.execute(delete(table).where(table.c.job_id == job_id))
     connection.execute(insert(table), kept)

@@ -1,7 +1,8 @@
 """Samples how tenants and their apps are treated, for a view over time.
 
 A tenant gets at most one row per minute, and none while nothing of it changes; so do its oldest live apps. Rows of the
-last day are all kept, of former ones the first of each hour.
+last day are all kept; of former ones the first of each hour, those after which nothing changed for an hour, because
+they stand until then, and those with a wait.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, insert, not_
+from sqlalchemy import ColumnElement, Connection, delete, exists, insert, not_
 
 from horae.scheduler import Scheduler
 from horae.service.loop.job_rows import JobRow
@@ -25,7 +26,7 @@ ALL_KEPT_SECONDS = 86_400.0
 HOURLY_KEPT_SECONDS = 90 * 86_400.0
 WHOLE = ""  # in place of an app: the tenant as a whole
 _WAITING = frozenset({"submitted", "waiting", "pending", "holding"})
-_DIGITS = 4  # a smaller change of rho is none
+RHO_DIGITS = 4  # a smaller change of rho is none
 
 
 class _Sample(NamedTuple):
@@ -106,13 +107,20 @@ class FairnessRows:
     def write(self, connection: Connection) -> None:
         if self._is_to_clean and self._at is not None:
             now = self._at
-            is_old = (fairness.c.at < now - ALL_KEPT_SECONDS) & not_(fairness.c.is_hourly)
+            is_old = (fairness.c.at < now - ALL_KEPT_SECONDS) & _is_between()
             connection.execute(delete(fairness).where(is_old | (fairness.c.at < now - HOURLY_KEPT_SECONDS)))
         if self._new:
             connection.execute(insert(fairness), self._new)
 
     def written(self) -> None:
         self._new, self._is_to_clean = [], False
+
+
+def _is_between() -> ColumnElement[bool]:
+    """Whether a row is neither the first of an hour nor followed by an hour without a change."""
+    row, later = fairness.c, fairness.alias().c
+    follows = (later.tenant == row.tenant) & (later.app == row.app) & (later.at > row.at) & (later.at < row.at + HOUR)
+    return not_(row.is_hourly) & (row.own_wait_seconds == 0.0) & exists().where(follows)
 
 
 def _samples(rho: Mapping[str, float], rows: Mapping[str, JobRow]) -> Iterator[tuple[tuple[str, str], _Sample]]:
@@ -130,7 +138,7 @@ def _sum(apps: Iterable[_Total]) -> _Sample:
     apps = list(apps)
     rho = [each.rho for each in apps if each.rho is not None]
     return _Sample(
-        round(sum(rho) / len(rho), _DIGITS) if rho else None,
+        round(sum(rho) / len(rho), RHO_DIGITS) if rho else None,
         max(rho, default=None),
         sum(each.gpus for each in apps),
         sum(each.guaranteed_gpus for each in apps),
@@ -152,5 +160,5 @@ def live_rho(scheduler: Scheduler, now: float) -> dict[str, float]:
             seconds = float(received[running.index][running.table.row[number]])
             rho = pool.apps.rho(job.app_id, now, gpus, seconds)
             if rho is not None:
-                found[job.id] = round(rho, _DIGITS)
+                found[job.id] = round(rho, RHO_DIGITS)
     return found

@@ -34,7 +34,7 @@ class GpuHours:
         for (gpu_type, kind), each in seconds.items():
             key = (now // HOUR * HOUR, gpu_type)
             added = (each if kind == name else 0.0 for name in KINDS)
-            self._sums[key] = tuple(map(add, self._sums[key], added))  # type: ignore[assignment]  # three of them
+            self._sums[key] = tuple(map(add, self._sums[key], added))  # three of them
 
     def add_unused(self, now: float, gpu_type: str, seconds: float) -> None:
         key = (now // HOUR * HOUR, gpu_type)

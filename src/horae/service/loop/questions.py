@@ -21,11 +21,12 @@ from horae.model.status import Status
 from horae.scheduler import Scheduler
 from horae.scheduler.jobs import home_of
 from horae.scheduler.pool import Pool
-from horae.service.loop.fairness_rows import live_rho
+from horae.service.loop.fairness_rows import RHO_DIGITS, live_rho
 from horae.service.unix_socket import short_address
 
 _BYTES_MAX = 4 << 20
 _BACKLOG = 64
+_FEW = 8  # jobs about which one asks one by one; for more of them all are computed together
 
 # None: the connection was handed over to another process, which answers.
 Answer = Callable[[dict[str, Any], socket.socket], dict[str, Any] | None]
@@ -127,11 +128,18 @@ def about_jobs(scheduler: Scheduler, question: dict[str, Any]) -> dict[str, Any]
         wanted = {str(each) for each in question["positions"]}
         return {"positions": {job_id: place for job_id, place in positions(scheduler).items() if job_id in wanted}}
     if "rho" in question:
-        known = live_rho(scheduler, scheduler.now)
-        return {"rho": {str(each): known.get(str(each)) for each in question["rho"]}}
+        asked = [str(each) for each in question["rho"]]
+        if len(asked) > _FEW:
+            known = live_rho(scheduler, scheduler.now)
+            return {"rho": {each: known.get(each) for each in asked}}
+        return {"rho": {each: _rounded(scheduler.rho(each)) for each in asked}}
     if "prices" in question:
         return {"prices": [_prices(pool, scheduler) for pool in scheduler.pools]}
     return {}
+
+
+def _rounded(rho: float | None) -> float | None:
+    return None if rho is None else round(rho, RHO_DIGITS)
 
 
 def _prices(pool: Pool, scheduler: Scheduler) -> dict[str, Any]:

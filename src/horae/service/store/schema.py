@@ -128,6 +128,7 @@ Index("jobs_by_app", jobs.c.app)
 Index("jobs_by_number", jobs.c.number)
 Index("jobs_by_name", jobs.c.name, jobs.c.number)
 Index("jobs_by_user", jobs.c.user, jobs.c.number)
+Index("jobs_by_end", jobs.c.ended_at)
 
 # Jobs in state "waiting", as they will be submitted to the scheduler when the jobs before them have finished.
 waiting = Table("waiting", metadata, Column("job_id", String, primary_key=True), Column("job", Text, nullable=False))

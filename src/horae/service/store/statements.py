@@ -7,14 +7,14 @@ as SQLite needs for it. The values here need no conversion.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, CursorResult
 from sqlalchemy.sql.dml import UpdateBase
 from sqlalchemy.sql.selectable import Select
 
 if TYPE_CHECKING:
-    from sqlalchemy.sql.compiler import SQLCompiler
+    pass
 
 
 class _Text(NamedTuple):
@@ -47,7 +47,7 @@ class Statement:
         dialect = connection.dialect
         text = self._texts.get(dialect.name)
         if text is None:
-            compiled = cast("SQLCompiler", self._clause.compile(dialect=dialect, column_keys=self._names))
+            compiled = self._clause.compile(dialect=dialect, column_keys=self._names)
             names = None if compiled.positiontup is None else tuple(compiled.positiontup)
             text = self._texts[dialect.name] = _Text(str(compiled), names)
         return text

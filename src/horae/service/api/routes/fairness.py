@@ -12,7 +12,7 @@ from horae.service.api.database import LogClock, clock
 from horae.service.api.fairness import efficiency, fairness_points, gpu_hours_rows, pool_prices
 from horae.service.api.routes.cluster import visible_pools
 from horae.service.api.routes.jobs import All, Moment, Text, Who
-from horae.service.models import Efficiency, FairnessPoint, GpuHoursRow, PoolPrices
+from horae.service.fairness_models import Efficiency, FairnessPoint, GpuHoursRow, PoolPrices
 
 router = APIRouter(tags=["accounts"])
 DAY, WEEK = 86_400.0, 7 * 86_400.0

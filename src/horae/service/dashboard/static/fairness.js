@@ -175,13 +175,20 @@ async function renew() {
   show(true);
 }
 
+/** Without points that are there: the moment asked for is rounded, so that the last ones may come again. */
+function unknown(points) {
+  const name = (point) => JSON.stringify([point.tenant, point.app]);
+  const last = new Map(page.points.map((point) => [name(point), point.at]));
+  return points.filter((point) => !(point.at < last.get(name(point)) + 1));
+}
+
 async function refresh() {
   const asked = page;
   const params = new URLSearchParams(location.search);
   params.set("after", String(page.points.at(-1)?.at ?? 0));
   const fresh = await read(`/data/fairness?${params}`);
   if (asked !== page) return; // another window was chosen meanwhile
-  page = { ...fresh, points: [...page.points, ...fresh.points] };
+  page = { ...fresh, points: [...page.points, ...unknown(fresh.points)] };
   show();
 }
 

@@ -200,7 +200,7 @@ function addEvents(fresh) {
 async function readEvents() {
   const kinds = KINDS.map((kind) => `kind=${kind}`).join("&");
   let since = 0;
-  for (let part = 0; part < 10; part++) {
+  for (;;) {
     const found = await read(`/v1/events?job=${encodeURIComponent(id)}&${kinds}&limit=${EVENTS_READ}&since=${since}`);
     addEvents(found.items);
     if (found.next <= since || found.next >= page.seq) break;

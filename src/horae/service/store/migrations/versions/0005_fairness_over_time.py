@@ -38,9 +38,11 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("at", "gpu_type"),
     )
     op.add_column("jobs", sa.Column("unused_gpu_seconds", sa.Float(), nullable=True))
+    op.create_index("jobs_by_end", "jobs", ["ended_at"], unique=False)
 
 
 def downgrade() -> None:
+    op.drop_index("jobs_by_end", table_name="jobs")
     op.drop_column("jobs", "unused_gpu_seconds")
     op.drop_table("gpu_hours")
     op.drop_index("fairness_by_tenant", table_name="fairness")
