@@ -117,7 +117,7 @@ class PacedEngine:
                 events += self._report(job_id, self._leases[job_id])
         while self._stops and self._stops[0][0] <= self._inner.now:
             _, _, job_id, command = heapq.heappop(self._stops)
-            self._leases[job_id] = self._leases[job_id]._replace(epoch=NONE)  # it reports no more
+            self._leases[job_id] = self._leases[job_id]._replace(epoch=NONE)  # it no longer reports
             events += self._inner.execute((command,))
         return events
 
