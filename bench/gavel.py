@@ -146,7 +146,7 @@ def simulation() -> Result:
     jobs, faults = arrivals(trace, cluster, SpeedBook(measurements))
     assert not faults, faults[0]
     setup = Setup(cluster, (PoolSpec("all", "max-min", {}, Cadence.ROUNDS),))
-    simulate(setup, jobs[:50])  # loads kernels, which is not counted
+    simulate(setup, jobs[:400])  # enough for every kernel to be loaded, which is not counted
     started = time.process_time()
     recorder = simulate(setup, jobs).recorder
     seconds = time.process_time() - started

@@ -268,7 +268,7 @@ def _restore_holds(scheduler: Scheduler, plain: Plain) -> None:
         pool = scheduler.jobs.where(placement.serial)
         scheduler.ledger.hold(placement.gpus, placement.serial, scheduler.leases.demand(pool, placement))
         for serial, awaited in zip(placement.bundle, awaits, strict=True):
-            scheduler.holds.by_serial[serial] = Hold(placement, frozenset(awaited), expires_at)
+            scheduler.holds.put(serial, Hold(placement, frozenset(awaited), expires_at))
 
 
 def _placement_from(scheduler: Scheduler, plain: Plain) -> Placement:

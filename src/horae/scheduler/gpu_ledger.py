@@ -72,7 +72,8 @@ class GpuLedger:
         if self.tenancy is not None:
             self.tenancy.claim(gpus, claimed=True)
         self.riding |= bool(demand.cpus_per_gpu or demand.memory_bytes_per_gpu)
-        _load(self.riders_held, self._both(gpus), demand.cpus_per_gpu, demand.memory_bytes_per_gpu)
+        if self.riding:
+            _load(self.riders_held, self._both(gpus), demand.cpus_per_gpu, demand.memory_bytes_per_gpu)
         self._holds += 1
 
     def release(self, gpus: Ints, serial: int) -> None:
@@ -82,7 +83,8 @@ class GpuLedger:
         if not len(gpus):
             return
         self.held_for[gpus] = NONE
-        _load(self.riders_held, self._both(gpus), 0.0, 0.0)
+        if self.riding:
+            _load(self.riders_held, self._both(gpus), 0.0, 0.0)
         if self.tenancy is not None:
             self.tenancy.claim(gpus[self.holder[gpus] == NONE], claimed=False)
 

@@ -23,14 +23,36 @@ class Holds:
         self._jobs = jobs
         self._leases = leases
         self._acknowledge_seconds = acknowledge_seconds
-        self.by_serial: dict[int, Hold] = {}  # both jobs of a pair share one hold
+        self.by_serial: dict[int, Hold] = {}  # both jobs of a pair share one hold; changed by `put` and `_remove` only
+        self._awaiting: dict[int, list[int]] = {}  # by epoch: serials of the jobs that await its end
+        self._expires_at: float | None = inf  # None: to be computed
 
     def __bool__(self) -> bool:
         return bool(self.by_serial)
 
     @property
     def expires_at(self) -> float:
-        return min((hold.expires_at for hold in self.by_serial.values()), default=inf)
+        if self._expires_at is None:
+            self._expires_at = min((hold.expires_at for hold in self.by_serial.values()), default=inf)
+        return self._expires_at
+
+    def put(self, serial: int, hold: Hold) -> None:
+        if serial in self.by_serial:
+            self._remove(serial)
+        self.by_serial[serial] = hold
+        for epoch in hold.awaited:
+            self._awaiting.setdefault(epoch, []).append(serial)
+        self._expires_at = min(self.expires_at, hold.expires_at)
+
+    def _remove(self, serial: int) -> None:
+        hold = self.by_serial.pop(serial)
+        for epoch in hold.awaited:
+            awaiting = self._awaiting[epoch]
+            awaiting.remove(serial)
+            if not awaiting:
+                del self._awaiting[epoch]
+        if hold.expires_at == self._expires_at:
+            self._expires_at = None
 
     def keep(self, pool: Pool, placement: Placement, awaited: frozenset[int], now: float) -> None:
         """Holds the GPUs for their winner until these leases have ended."""
@@ -39,7 +61,7 @@ class Holds:
         hold = Hold(placement, awaited, now + grace_seconds + self._acknowledge_seconds)
         self._ledger.hold(placement.gpus, placement.serial, self._leases.demand(pool, placement))
         for serial in placement.bundle:
-            self.by_serial[serial] = hold
+            self.put(serial, hold)
             if self._jobs.status(pool, serial) == PENDING:
                 self._jobs.signal(pool, serial, Signal.HOLD, now)
 
@@ -51,7 +73,7 @@ class Holds:
         self._ledger.release(hold.placement.gpus, hold.placement.serial)
         pool = self._jobs.where(serial)
         for member in hold.placement.bundle:
-            del self.by_serial[member]
+            self._remove(member)
             if self._jobs.status(pool, member) == HOLDING:
                 self._jobs.signal(pool, member, Signal.RELEASE, now)
         pool.touch(now)
@@ -67,16 +89,15 @@ class Holds:
 
     def lease_ended(self, epoch: int, now: float) -> None:
         """Updates the holds that waited for this lease; those that waited for nothing else start."""
-        if not self.by_serial or epoch in self._leases.by_epoch:
+        if epoch not in self._awaiting or epoch in self._leases.by_epoch:
             return
-        for serial, hold in list(self.by_serial.items()):
-            if epoch not in hold.awaited:
-                continue
+        for serial in self._awaiting.pop(epoch):
+            hold = self.by_serial[serial]
             awaited = hold.awaited - {epoch}
             self.by_serial[serial] = Hold(hold.placement, awaited, hold.expires_at)
             if not awaited and serial == hold.placement.bundle[-1]:  # the last job of a pair to be processed
                 for member in hold.placement.bundle:
-                    del self.by_serial[member]
+                    self._remove(member)
                 # Before its GPUs are released, or a tenant's cells could be bound elsewhere.
                 self._leases.start(self._jobs.where(serial), hold.placement, now)
                 self._ledger.release(hold.placement.gpus, hold.placement.serial)
@@ -100,7 +121,7 @@ class Holds:
 
     def awaited(self) -> frozenset[int]:
         """Leases whose end any job awaits."""
-        return frozenset(epoch for hold in self.by_serial.values() for epoch in hold.awaited)
+        return frozenset(self._awaiting)
 
     def counts_on(self, pool: Pool, epoch: int, now: float) -> bool:
         """Whether the pool's last decision already accounted for the end of this lease, so that it is no news.
@@ -108,9 +129,7 @@ class Holds:
         It is news if that decision was made before, or found the lease about to end, and some GPUs are held for no job:
         those of the lease, which later jobs might use, or others, which the job that has left might use.
         """
-        if not any(
-            epoch in hold.awaited and self._jobs.where(serial) is pool for serial, hold in self.by_serial.items()
-        ):
+        if not any(self._jobs.where(serial) is pool for serial in self._awaiting.get(epoch, ())):
             return False
         if now <= pool.decided_at and epoch not in pool.found_ending:
             return True

@@ -77,7 +77,7 @@ class Leases:
         rows = [table.row[serial] for serial in placement.bundle]
         each = [(table.ids[row], float(table.steps_base[row]), table.has_run(row)) for row in rows]
         job_ids, steps_done, resumes = zip(*each, strict=True)
-        gpus, lease_until = self._ledger.names(placement.gpus), now - pool.spec.lateness(now) + placement.lease_seconds
+        gpus, lease_until = self._ledger.names(placement.gpus), float(table.lease_until[rows[0]])
         cells = self._ledger.cell_levels(placement.gpus)
         self._outbox.send(Start(epoch, job_ids, gpus, placement.shape, steps_done, resumes, lease_until, cells), now)
 
