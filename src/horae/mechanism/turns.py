@@ -90,7 +90,7 @@ def _plain_turns(shares: Shares, jobs: JobColumns, standing: Standing) -> Claims
     """The claims by turns in the usual case, compiled."""
     from horae.mechanism.turns_kernel import order_of_turns  # noqa: PLC0415  numba is slow to import
 
-    ahead = (jobs.running & (jobs.partner == NONE)) + 2 * _is_new(jobs)
+    ahead = _run_alone(jobs) + 2 * _is_new(jobs)
     row, option, moves = order_of_turns(
         np.array((shares.fraction, jobs.deficit, jobs.received_base, jobs.received_mark, jobs.speed)),
         np.array((jobs.since, _turn_seconds(jobs, standing), jobs.restart_seconds)),
@@ -116,14 +116,14 @@ def _alone(shares: Shares, jobs: JobColumns, standing: Standing) -> _Lots:
     claimed = shares.fraction > 0
     if standing.rules.turn_rounds and shares.pairs is None:
         # Beside pairs, a job that stays alone against the present shares would keep GPUs from two.
-        alone = np.flatnonzero(jobs.running & (jobs.partner == NONE))
+        alone = np.flatnonzero(_run_alone(jobs))
         claimed[alone, jobs.option[alone]] = True
     row, option = np.nonzero(claimed)
     received = jobs.received_seconds - jobs.received_mark
     if shares.pairs is not None:
         received -= in_company(shares.pairs, standing.pair_seconds, received.shape)
     no_pairs = np.full(len(row), NONE)
-    held = jobs.running[row] & (jobs.option[row] == option) & (jobs.partner[row] == NONE)
+    held = _run_alone(jobs)[row] & (jobs.option[row] == option)
     turn = _turn_seconds(jobs, standing)
     owed = owed_seconds(jobs.deficit, shares.fraction, standing.elapsed_seconds, received)
     return _Lots(
@@ -136,7 +136,7 @@ def _moves(row: Ints, option: Ints, owed: Floats, jobs: JobColumns, turn: Floats
     """By claim: whether its job runs alone and elsewhere, and would rather be here."""
     held = jobs.option[row]
     speeds = jobs.speed[row, option], jobs.speed[row, held]
-    alone = jobs.running[row] & (jobs.partner[row] == NONE) & (held != option)
+    alone = _run_alone(jobs)[row] & (held != option)
     return alone & pays_to_move(*speeds, turn[row], jobs.restart_seconds[row], owed[row, option], owed[row, held])
 
 
@@ -164,6 +164,11 @@ def _still_together(pairs: Pairs, jobs: JobColumns, standing: Standing) -> _Lots
     return _together(unnamed, jobs, standing._replace(pair_seconds=nothing))
 
 
+def _run_alone(jobs: JobColumns) -> Bools:
+    """By job: whether it runs on GPUs that it does not share."""
+    return jobs.running & (jobs.partner == NONE) if jobs.bundles else jobs.running
+
+
 def _is_new(jobs: JobColumns) -> Bools:
     """By job: whether it has never run: starting it costs no restart, so it need not wait for a whole turn."""
     return (jobs.run_base == 0) & ~jobs.on_gpus
@@ -187,7 +192,7 @@ def bounded_debts(deficit: Floats, jobs: JobColumns, rules: RoundRules, round_se
     if not rules.turn_rounds:
         return deficit
     most = DEBT_TURNS_MAX * turn_seconds(jobs, rules, round_seconds)[:, None]
-    return np.clip(deficit, -most, most)
+    return np.minimum(np.maximum(deficit, -most), most)  # on a few rows faster than np.clip
 
 
 def _unclaimed(shares: Shares, jobs: JobColumns, standing: Standing) -> tuple[Ints, Ints]:
@@ -228,11 +233,13 @@ def time_targets(shares: Shares) -> Floats:
 
 def turns_go_on(shares: Shares, jobs: JobColumns) -> bool:
     """Whether the next round may differ from this one although no event happens and the shares stand."""
-    row, option = np.nonzero(shares.fraction > 0)
-    there = jobs.running[row] & (jobs.option[row] == option) & (jobs.partner[row] == NONE)
-    pairs = shares.pairs
+    row, option = (shares.fraction > 0).nonzero()
+    pairs, served = shares.pairs, row
     if pairs is not None and len(pairs.first):
         if not pairs_held(pairs, jobs).all():
             return True
-        row = np.sort(np.concatenate((row, pairs.first, pairs.second)))
-    return bool((row[1:] == row[:-1]).any()) or not bool(there.all())
+        served = np.sort(np.concatenate((row, pairs.first, pairs.second)))
+    if np.count_nonzero(served[1:] == served[:-1]):  # a job with several shares takes turns between them
+        return True
+    there = _run_alone(jobs)[row] & (jobs.option[row] == option)
+    return not there.all()

@@ -260,7 +260,7 @@ class JobColumns:
     def received_seconds(self) -> Floats:
         """By job and option: seconds held over the job's life."""
         received = self.received_base.copy()
-        rows = np.flatnonzero(self.on_gpus)
+        rows = self.on_gpus.nonzero()[0]
         received[rows, self.option[rows]] += self.lease_seconds[rows]
         return received
 

@@ -44,28 +44,29 @@ class Execution:
 
     def _place(self, pool: Pool, placement: Placement, plan: RoundPlan, downgraded: set[int], now: float) -> None:
         """Starts a winner, or holds its GPUs until the leases on them have ended."""
-        epochs, row = pool.table.epoch, pool.table.row
+        epochs, row, bundle = pool.table.epoch, pool.table.row, placement.bundle
         present = set(self._ledger.holder[placement.gpus].tolist())
-        for serial in placement.bundle:
+        for serial in bundle:
             present.add(int(epochs[row[serial]]))
         if self._jobs.lent and self._returns_home(pool, placement, plan, present, now):
             return
-        for serial in placement.bundle if self._holds.by_serial else ():
+        for serial in bundle if self._holds.by_serial else ():
             if self._jobs.status(pool, serial) == HOLDING:
                 self._holds.release(serial, now)  # its held GPUs were taken over, and it was placed elsewhere
-        present = present.union(placement.leaving) - downgraded
+        present.update(placement.leaving)
+        present -= downgraded
         if self._ledger.tenancy is not None:
             guests = self._evict_guests(pool, placement, now)
             if guests is None:  # its cells cannot be bound on nodes that it accepts: it waits, others may use them
-                for serial in placement.bundle:
+                for serial in bundle:
                     self._jobs.retry_at[home_of(serial)] = now + pool.spec.round_seconds
                 pool.retry_at = min(pool.retry_at, now)
                 return
             present.update(guests)
         taken_over = self._holds.on(placement.gpus) if self._holds.by_serial else ()
-        awaited = frozenset(present - {NONE})
-        if awaited:
-            self._holds.keep(pool, placement, awaited, now)
+        present.discard(NONE)
+        if present:
+            self._holds.keep(pool, placement, frozenset(present), now)
         else:
             self._leases.start(pool, placement, now)
         for serial in taken_over:  # only now, or cells that were bound for them could be bound elsewhere

@@ -53,7 +53,6 @@ def settle_flat(sizes: Sizes, turns: Turns) -> Settlement:
         spot = Spot(won.gpus[begin : begin + size], level, tuple(leaving[asked : asked + count]))
         wins.append((position, spot))
         begin, asked = begin + size, asked + count
-    refused = [
-        (kind, int(won.refused[kind]), int(won.free[kind])) for kind in np.flatnonzero(won.refused >= 0).tolist()
-    ]
+    kinds = (won.refused >= 0).nonzero()[0].tolist()
+    refused = [(kind, int(won.refused[kind]), int(won.free[kind])) for kind in kinds]
     return Settlement(wins, list(zip(won.leaver.tolist(), won.cause.tolist(), strict=True)), refused)

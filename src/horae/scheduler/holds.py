@@ -56,8 +56,8 @@ class Holds:
 
     def keep(self, pool: Pool, placement: Placement, awaited: frozenset[int], now: float) -> None:
         """Holds the GPUs for their winner until these leases have ended."""
-        leaving = [self._jobs.job(serial) for epoch in awaited for serial in self._leases.by_epoch[epoch].bundle]
-        grace_seconds = max(job.grace_seconds for job in leaving)
+        leaving = [serial for epoch in awaited for serial in self._leases.by_epoch[epoch].bundle]
+        grace_seconds = max([self._jobs.job(serial).grace_seconds for serial in leaving])
         hold = Hold(placement, awaited, now + grace_seconds + self._acknowledge_seconds)
         self._ledger.hold(placement.gpus, placement.serial, self._leases.demand(pool, placement))
         for serial in placement.bundle:
@@ -92,16 +92,16 @@ class Holds:
         if epoch not in self._awaiting or epoch in self._leases.by_epoch:
             return
         for serial in self._awaiting.pop(epoch):
-            hold = self.by_serial[serial]
-            awaited = hold.awaited - {epoch}
-            self.by_serial[serial] = Hold(hold.placement, awaited, hold.expires_at)
-            if not awaited and serial == hold.placement.bundle[-1]:  # the last job of a pair to be processed
-                for member in hold.placement.bundle:
+            placement, awaited, expires_at = self.by_serial[serial]
+            bundle, awaited = placement.bundle, awaited - {epoch}
+            self.by_serial[serial] = Hold(placement, awaited, expires_at)
+            if not awaited and serial == bundle[-1]:  # the last job of a pair to be processed
+                for member in bundle:
                     self._remove(member)
                 # Before its GPUs are released, or a tenant's cells could be bound elsewhere.
-                self._leases.start(self._jobs.where(serial), hold.placement, now)
-                self._ledger.release(hold.placement.gpus, hold.placement.serial)
-                for member in filter(is_loan, hold.placement.bundle):
+                self._leases.start(self._jobs.where(serial), placement, now)
+                self._ledger.release(placement.gpus, placement.serial)
+                for member in filter(is_loan, bundle):
                     self._jobs.home(member).touch(now)  # the next job of its queue may borrow
 
     def contested(self, pool: Pool) -> dict[int, Ints]:
@@ -117,7 +117,8 @@ class Holds:
     def on(self, gpus: Ints) -> list[int]:
         """Serials of the jobs for which any of these GPUs are held."""
         serials = set(self._ledger.held_for[gpus].tolist())
-        return sorted(serials - {NONE})
+        serials.discard(NONE)
+        return sorted(serials)
 
     def awaited(self) -> frozenset[int]:
         """Leases whose end any job awaits."""
@@ -129,7 +130,7 @@ class Holds:
         It is news if that decision was made before, or found the lease about to end, and some GPUs are held for no job:
         those of the lease, which later jobs might use, or others, which the job that has left might use.
         """
-        if not any(self._jobs.where(serial) is pool for serial in self._awaiting.get(epoch, ())):
+        if pool not in map(self._jobs.where, self._awaiting.get(epoch, ())):
             return False
         if now <= pool.decided_at and epoch not in pool.found_ending:
             return True

@@ -28,8 +28,9 @@ def check_decision(decision: Decision, view: View, policy: str) -> None:
     _check_form(decision, len(view.jobs), policy)
     if isinstance(decision, Shares):
         fraction = decision.fraction
-        if fraction.shape != view.jobs.shape.shape or not (
-            fraction.min(initial=0.0) >= -_HAIR and fraction.max(initial=0.0) <= 1 + _HAIR
+        # Counting is several times as fast as an extremum of a few numbers.
+        if fraction.shape != view.jobs.shape.shape or (
+            np.count_nonzero((fraction >= -_HAIR) & (fraction <= 1 + _HAIR)) < fraction.size
         ):
             raise PolicyError(
                 f"policy {policy!r} gives shares that are no fractions of time",
@@ -62,7 +63,7 @@ def _check_form(decision: Decision, count: int, policy: str) -> None:
 def _check_rows(rows: Ints, count: int, policy: str, *, is_once: bool = True) -> None:
     if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "iu" or rows.ndim != 1:
         raise _wrong(policy, "names rows that are no array of whole numbers", "give rows of the view")
-    # As unsigned, negative rows become very large. Counting is several times as fast as a maximum of a few rows.
+    # As unsigned, negative rows become very large.
     if np.count_nonzero(rows.astype(np.uint64) < count) < len(rows):
         raise _wrong(policy, "names rows that the view does not have", f"give rows from 0 to {count - 1}")
     if is_once and len(rows) > 1 and np.count_nonzero(np.bincount(rows)) < len(rows):

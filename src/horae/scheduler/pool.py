@@ -327,10 +327,11 @@ class Pool:
         """Stores a decision and its plan with job ids, while row numbers are still valid."""
         if isinstance(decision, Ranking) and decision.tier is None and decision.allowed is None:
             rows = decision.order
+            job_ids = tuple(map(self.table.ids.__getitem__, rows.tolist()))
+            serials = view.jobs.serial[rows]
         else:
             rows = np.arange(len(view.jobs))
-        job_ids = tuple(map(self.table.ids.__getitem__, rows.tolist()))
-        serials = view.jobs.serial[rows]
+            job_ids, serials = tuple(self.table.ids), view.jobs.serial.copy()
         self.round = Round(
             view.now, self.spec.name, decision, plan, rows, job_ids, serials, cluster, self.asked, self.unsolved
         )

@@ -19,10 +19,12 @@ class Unacknowledged:
         self.survey_at = survey_seconds
 
     def sent(self, command: Start | Stop, now: float) -> None:
-        grace_seconds = command.grace_seconds if isinstance(command, Stop) else 0.0
-        for job_id in command.job_ids if isinstance(command, Start) else (command.job_id,):
-            due_at = now + self._acknowledge_seconds + grace_seconds
-            self.open[type(command), command.epoch, job_id] = (due_at, 1, command)
+        due_at = now + self._acknowledge_seconds
+        if isinstance(command, Stop):
+            self.open[Stop, command.epoch, command.job_id] = (due_at + command.grace_seconds, 1, command)
+            return
+        for job_id in command.job_ids:
+            self.open[Start, command.epoch, job_id] = (due_at, 1, command)
 
     def is_open(self, kind: type, epoch: int, job_id: str) -> bool:
         return (kind, epoch, job_id) in self.open
@@ -37,8 +39,8 @@ class Unacknowledged:
     def ended(self, epoch: int, job_id: str) -> None:
         """Drops all commands of this lease, which has ended."""
         if self.open:
-            self.answered(Start, epoch, job_id)
-            self.answered(Stop, epoch, job_id)
+            self.open.pop((Start, epoch, job_id), None)
+            self.open.pop((Stop, epoch, job_id), None)
 
     def left(self, epoch: int, job_id: str, other: str) -> None:
         """Removes a job that has left a shared lease from the pending start of the other job."""

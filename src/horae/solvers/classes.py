@@ -62,7 +62,7 @@ def collapse(view: View, speed: Floats, state: Floats | None = None) -> Classes:
     weight = jobs.weight[:, None]
     # Copies, because read-only arrays are slow to pass to compiled code.
     found = sort_out(
-        Alike(jobs.shape.copy(), speed.copy(), np.hstack([weight] if state is None else [weight, state])),
+        Alike(jobs.shape.copy(), speed.copy(), weight.copy() if state is None else np.hstack([weight, state])),
         jobs.serial.copy(),
         ClassShapes(view.shape_accelerator.copy(), view.shape_gpus.copy(), view.shape_level.copy(), capacity),
     )

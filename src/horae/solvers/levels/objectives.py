@@ -24,7 +24,7 @@ _PROBLEM = "max-min fairness"
 
 def max_min(classes: Classes, rate: Floats) -> Answer:
     """The best least level, with prices and a bound that proves it; what is left over is not allocated."""
-    return reach_level(_PROBLEM, *_levels(classes, rate))
+    return reach_level(_PROBLEM, *_levels(classes, classes.served, rate))
 
 
 def water_filling(classes: Classes, rate: Floats) -> Answer:
@@ -33,18 +33,19 @@ def water_filling(classes: Classes, rate: Floats) -> Answer:
     Then no class can have more without taking it from another, except for those not in the objective: what is left goes
     to whichever of them gains most.
     """
-    levels, wish = _levels(classes, rate)
-    others = classes.served & ~wish.rising
-    if not others.any():
+    served = classes.served
+    levels, wish = _levels(classes, served, rate)
+    others = served & ~wish.rising
+    if not np.count_nonzero(others):
         return reach_level(_PROBLEM, levels, wish, fill=True)
     best = np.where(others, classes.speed.max(axis=1, initial=0.0), 1.0)
     gain = np.where(others[:, None], classes.speed / best[:, None], 0.0)
     return reach_level(_PROBLEM, levels, wish, fill=True, gain=gain)
 
 
-def _levels(classes: Classes, rate: Floats) -> tuple[Classes, LevelTarget]:
+def _levels(classes: Classes, served: Bools, rate: Floats) -> tuple[Classes, LevelTarget]:
     """The classes with rates in place of speeds, so that all must have the same level."""
-    rising = classes.served & (rate.max(axis=1, initial=0.0) > 0)
+    rising = served & (rate.max(axis=1, initial=0.0) > 0)
     levels = classes._replace(speed=np.where(rising[:, None] & classes.choice, rate, classes.speed))
     return levels, LevelTarget(rising, np.ones(len(rising)), np.zeros(len(rising)))
 

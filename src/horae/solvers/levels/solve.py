@@ -33,7 +33,7 @@ def reach_level(
 
     The gain is by class and option, of one job there all the time. Value and bound are those of the worst level.
     """
-    if not classes.choice.any():
+    if not np.count_nonzero(classes.choice):
         return Answer(np.zeros(classes.choice.shape), 0.0, 0.0, np.zeros(len(classes.capacity)))
     from horae.solvers.levels.water_filling_kernel import solve  # noqa: PLC0415  numba is slow to import
 

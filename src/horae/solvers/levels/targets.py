@@ -35,7 +35,7 @@ class LevelTarget(NamedTuple):
 
     def level(self, speed: Floats) -> float:
         """The worst level of any class at these speeds."""
-        if not self.rising.any():
+        if not np.count_nonzero(self.rising):
             return 0.0
         speed, slope = speed[self.rising], self.slope[self.rising]
         if not self.inverse:
