@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from builders import cluster
 from live_world import LiveEngine, World, cancel, run_until_quiet, start_loop, states, submit
+from patience import HANG_SECONDS
 from sqlalchemy import Engine, insert, select, update
 
 from horae.model.cluster import Gpu
@@ -17,10 +19,12 @@ from horae.model.events import Ending, GpuChanged, GpuState
 from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.service.backup import backup, restore
 from horae.service.config import ServiceConfig
+from horae.service.loop.decision_times import DecisionTimes
 from horae.service.models import JobSpec
 from horae.service.store.database import open_database, reading, sqlite_url, writing
 from horae.service.store.migrate import migrate
 from horae.service.store.schema import gpus, inbox, jobs, leases, nodes, usage
+from horae.service.unix_socket import short_address
 
 SETUP = Setup(cluster(2, 4, "A100"), (PoolSpec("all"),), acknowledge_seconds=5.0)
 
@@ -44,6 +48,40 @@ def test_a_job_is_submitted_runs_and_finishes(database: Engine, tmp_path: Path) 
     assert row.run_seconds == pytest.approx(100, abs=2)
     assert (lease.ending, lease.gpus, lease.ended_at) == ("finished", 2, row.ended_at)
     assert used.gpu_seconds == pytest.approx(row.gpu_seconds)
+
+
+def test_the_slowest_decision_is_the_one_since_it_was_last_asked_for() -> None:
+    times = DecisionTimes()
+    assert times.take_slowest() == 0.0
+    for seconds in (0.5, 3.0, 1.0):
+        times.note(seconds)
+    assert (times.count, times.last_seconds, times.take_slowest()) == (3, 1.0, 3.0)
+    times.note(2.0)
+    assert (times.count, times.take_slowest(), times.take_slowest()) == (4, 2.0, 0.0)
+
+
+def test_the_loop_tells_its_slowest_decision_once(database: Engine, tmp_path: Path) -> None:
+    loop = start_loop(database, LiveEngine(World()), SETUP, tmp_path)
+
+    def ask(question: str) -> dict[str, float]:
+        with socket.socket(socket.AF_UNIX) as client, short_address(tmp_path / "loop.sock") as address:
+            client.settimeout(HANG_SECONDS)
+            client.connect(address)
+            client.sendall(f'{{"{question}": true}}\n'.encode())
+            for _ in range(2):  # it is connected, then read
+                loop.step()
+            found: dict[str, float] = json.loads(client.makefile().readline())
+            return found
+
+    run_until_quiet(loop)
+    ask("slowest_decision")
+    submit(database, JobSpec(run="true"))
+    run_until_quiet(loop)
+    told = ask("ping")
+    assert told["decisions"] > 0 and "slowest_decision_seconds" not in told, "it is kept for those who ask for it"
+    assert ask("slowest_decision")["slowest_decision_seconds"] >= told["decision_seconds"] > 0
+    assert ask("slowest_decision")["slowest_decision_seconds"] == 0
+    loop.close()
 
 
 def test_a_new_process_adopts_what_runs(database: Engine, tmp_path: Path) -> None:

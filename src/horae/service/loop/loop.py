@@ -54,6 +54,7 @@ from horae.model.setup import Setup
 from horae.model.setup_changes import changes
 from horae.scheduler import Scheduler
 from horae.service.clock import ClockReading, LogClock
+from horae.service.loop.decision_times import DecisionTimes
 from horae.service.loop.futures import Futures, is_about_the_future
 from horae.service.loop.job_rows import JobRow, read_rows, row_of
 from horae.service.loop.live_engine import LiveEngine
@@ -126,7 +127,7 @@ class Loop:
         self._drain_reasons: dict[str, tuple[float | None, str]] = {}
         self._committed_at = -inf
         self._more_requests = False
-        self.decision_seconds = 0.0  # of the last tick
+        self._decisions = DecisionTimes()
         self.stopping = False
         self.reload: Callable[[str], str] = lambda path: "this process cannot read its configuration again"
         engine.watch(questions.fileno())
@@ -215,7 +216,7 @@ class Loop:
     def _decide(self, now: float) -> None:
         started = time.perf_counter()
         self._apply(Tick(now))
-        self.decision_seconds = time.perf_counter() - started
+        self._decisions.note(time.perf_counter() - started)
 
     def _apply(self, event: Event) -> Reaction:
         if isinstance(event, Surveyed):
@@ -536,11 +537,14 @@ class Loop:
             return {"problem": problem} if problem else None
         if "reload" in question:
             return {"problem": self.reload(str(question["reload"]))}
+        slowest = {"slowest_decision_seconds": self._decisions.take_slowest()} if "slowest_decision" in question else {}
         return about_jobs(scheduler, question) or {
+            **slowest,
             "term": self._term,
             "seq": self._seq,
             "now": self._clock.now(),
-            "decision_seconds": self.decision_seconds,
+            "decisions": self._decisions.count,
+            "decision_seconds": self._decisions.last_seconds,
             "awaits_survey": scheduler.awaits_survey,
             "live_jobs": len(scheduler.jobs.live),
         }

@@ -18,8 +18,8 @@ from horae.model.safe_text import brief
 from horae.service.store.postgresql import ANSWER_SECONDS, open_postgresql
 
 _BUSY_SECONDS = 10
-# A writer that finds another's transaction asks so often, for so long, whether it has ended. SQLite's own waiting, which
-# follows, looks again after 1, 3, 8, 18 ms, ..., where a transaction takes about three.
+# A writer looks so often, so many times, whether another's transaction has ended. SQLite itself, which waits after that,
+# looks after 1, 3, 8, 18 ms and so on, where a transaction takes about three.
 _LOOK_SECONDS, _LOOKS_MAX = 0.0005, 500
 # Network file systems: their locks and their idea of what is on disk do not hold for SQLite's log.
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "glusterfs", "ceph", "lustre"})
