@@ -18,7 +18,7 @@ from horae.model.safe_text import brief
 from horae.service.store.postgresql import ANSWER_SECONDS, open_postgresql
 
 _BUSY_SECONDS = 10
-# A writer looks so often, so many times, whether another's transaction has ended. SQLite itself, which waits after that,
+# A writer looks so often, so many times, whether another's transaction has ended. SQLite itself, which waits after it,
 # looks after 1, 3, 8, 18 ms and so on, where a transaction takes about three.
 _LOOK_SECONDS, _LOOKS_MAX = 0.0005, 500
 # Network file systems: their locks and their idea of what is on disk do not hold for SQLite's log.
