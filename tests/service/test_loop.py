@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from builders import cluster
@@ -19,6 +21,7 @@ from horae.model.events import Ending, GpuChanged, GpuState
 from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.service.backup import backup, restore
 from horae.service.config import ServiceConfig
+from horae.service.loop import loop as loop_module
 from horae.service.loop.decision_times import DecisionTimes
 from horae.service.models import Checkpoint, JobSpec
 from horae.service.store.database import open_database, reading, sqlite_url, writing
@@ -48,6 +51,20 @@ def test_a_job_is_submitted_runs_and_finishes(database: Engine, tmp_path: Path) 
     assert row.run_seconds == pytest.approx(100, abs=2)
     assert (lease.ending, lease.gpus, lease.ended_at) == ("finished", 2, row.ended_at)
     assert used.gpu_seconds == pytest.approx(row.gpu_seconds)
+
+
+def test_the_loop_gathers_requests_only_while_several_come_together(
+    database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = start_loop(database, LiveEngine(World()), SETUP, tmp_path)
+    run_until_quiet(loop)
+    pauses: list[float] = []
+    monkeypatch.setattr(loop_module, "time", SimpleNamespace(sleep=pauses.append, perf_counter=time.perf_counter))
+    for count, pauses_before in ((1, 0), (3, 0), (1, 1), (1, 1)):
+        submit(database, *[JobSpec(run="true")] * count)
+        loop.step()
+        assert len(pauses) == pauses_before
+    assert states(database).keys() == {"1", "2", "3", "4", "5", "6"}
 
 
 OWN = PoolSpec("nlp", tenants=("nlp",), cells={"A100.node": 1})

@@ -75,6 +75,7 @@ from horae.service.store.schema import nodes, progress
 T = TypeVar("T")
 SNAPSHOT_EVENTS = 5000
 CONFIGURED = "configured"  # in the table `meta`: the setup of the file that was applied last
+GATHER_SECONDS = 0.01  # under load: requests share cycles, and the API has the lock of the store for longer
 FAILED_GPUS_MAX = 2  # with so many on one node, the node is drained
 
 log = structlog.get_logger("loop")
@@ -127,6 +128,7 @@ class Loop:
         self._drain_reasons: dict[str, tuple[float | None, str]] = {}
         self._committed_at = -inf
         self._more_requests = False
+        self._is_loaded = False  # several requests came together last time
         self._decisions = DecisionTimes()
         self.stopping = False
         self.reload: Callable[[str], str] = lambda path: "this process cannot read its configuration again"
@@ -164,6 +166,8 @@ class Loop:
     def step(self, events: Sequence[Event] = ()) -> Sequence[Event]:
         """One cycle; returns the immediate answers of the engine, which are the events of the next one."""
         if not events and not self._more_requests:
+            if self._is_loaded:
+                time.sleep(GATHER_SECONDS)
             moment = self._engine.wait(min(self._next_at(), self._clock.now() + self._renew_seconds))
             events = () if moment is None else moment.events
         self._questions.serve(self._answer)
@@ -305,6 +309,7 @@ class Loop:
     def _apply_requests(self) -> None:
         requests, submitted = self._read(next_requests)
         self._more_requests = len(requests) == REQUESTS_AT_A_TIME
+        self._is_loaded = len(requests) > 1
         for row in submitted:
             self._tables.add(row)
         several = {row.number for row in submitted if row.id != str(row.number)}  # they may be trials
