@@ -202,10 +202,11 @@ def submit(database: Database, *specs: JobSpec, tenant: str = "default", acceler
             elements = expand(given)
             for position, spec in elements:
                 gpus = spec.gpus if isinstance(spec.gpus, int) else spec.gpus.min
+                speeds = spec.speed or {accelerator: 1.0}
                 job = Job(
                     str(number) if position is None else f"{number}_{position}",
                     0.0,
-                    (Option(Shape(accelerator, gpus, "node"), 1.0),),
+                    tuple(Option(Shape(kind, gpus, "node"), speed) for kind, speed in speeds.items()),
                     app="" if position is None else str(number),
                     tenant=spec.tenant or tenant,
                     user="ada",

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from builders import cluster
 from live_world import LiveEngine, World, cancel, run_until_quiet, start_loop, states, submit
+from patience import HANG_SECONDS
 from sqlalchemy import Engine, insert, select, update
 
-from horae.model.cluster import Gpu
+from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.events import Ending, GpuChanged, GpuState
 from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.service.backup import backup, restore
 from horae.service.config import ServiceConfig
-from horae.service.models import JobSpec
+from horae.service.loop import loop as loop_module
+from horae.service.loop.decision_times import DecisionTimes
+from horae.service.models import Checkpoint, JobSpec
 from horae.service.store.database import open_database, reading, sqlite_url, writing
 from horae.service.store.migrate import migrate
 from horae.service.store.schema import gpus, inbox, jobs, leases, nodes, usage
+from horae.service.unix_socket import short_address
 
 SETUP = Setup(cluster(2, 4, "A100"), (PoolSpec("all"),), acknowledge_seconds=5.0)
 
@@ -44,6 +51,91 @@ def test_a_job_is_submitted_runs_and_finishes(database: Engine, tmp_path: Path) 
     assert row.run_seconds == pytest.approx(100, abs=2)
     assert (lease.ending, lease.gpus, lease.ended_at) == ("finished", 2, row.ended_at)
     assert used.gpu_seconds == pytest.approx(row.gpu_seconds)
+
+
+def test_the_loop_gathers_requests_only_while_several_come_together(
+    database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = start_loop(database, LiveEngine(World()), SETUP, tmp_path)
+    run_until_quiet(loop)
+    pauses: list[float] = []
+    monkeypatch.setattr(loop_module, "time", SimpleNamespace(sleep=pauses.append, perf_counter=time.perf_counter))
+    for count, pauses_before in ((1, 0), (3, 0), (1, 1), (1, 1)):
+        submit(database, *[JobSpec(run="true")] * count)
+        loop.step()
+        assert len(pauses) == pauses_before
+    assert states(database).keys() == {"1", "2", "3", "4", "5", "6"}
+
+
+OWN = PoolSpec("nlp", tenants=("nlp",), cells={"A100.node": 1})
+
+
+def test_a_lease_on_cells_that_their_owner_takes_back_keeps_why_it_ended(database: Engine, tmp_path: Path) -> None:
+    engine = LiveEngine(World())
+    loop = start_loop(database, engine, Setup(cluster(2, 4, "A100"), (OWN, PoolSpec("spare"))), tmp_path)
+    guests = submit(database, *[JobSpec(run="true", gpus=4, tenant="vision", checkpoint=Checkpoint())] * 2)
+    run_until_quiet(loop)
+    (owner,) = submit(database, JobSpec(run="true", gpus=4, tenant="nlp"))
+    run_until_quiet(loop)
+    assert ended_leases(database) == [(guests[0], "stopped", f"preempted by {owner}")]
+    with reading(database) as connection:
+        counts = connection.execute(select(jobs.c.id, jobs.c.preemptions).order_by(jobs.c.number)).all()
+    assert [tuple(each) for each in counts] == [(guests[0], 1), (guests[1], 0), (owner, 0)]
+
+
+def test_a_lease_on_borrowed_gpus_from_which_a_job_returns_keeps_why_it_ended(database: Engine, tmp_path: Path) -> None:
+    nodes_ = Cluster("lab", (Node("n0", "A100", 4), Node("n1", "V100", 4)))
+    engine = LiveEngine(World())
+    loop = start_loop(database, engine, Setup(nodes_, (OWN, PoolSpec("spare"))), tmp_path)
+    spec = JobSpec(
+        run="true", gpus=4, tenant="nlp", steps=1e6, speed={"A100": 10.0, "V100": 1.0}, checkpoint=Checkpoint()
+    )
+    first, second = submit(database, spec, spec)
+    run_until_quiet(loop)
+    engine.end(first)
+    run_until_quiet(loop)
+    assert ended_leases(database) == [(first, "finished", ""), (second, "stopped", "moves to 4 x A100 in one node")]
+    assert states(database) == {first: "finished", second: "running"}
+
+
+def ended_leases(database: Engine) -> list[tuple[str, str, str]]:
+    query = select(leases.c.job_id, leases.c.ending, leases.c.reason).where(leases.c.ended_at.is_not(None))
+    with reading(database) as connection:
+        return [tuple(row) for row in connection.execute(query.order_by(leases.c.epoch))]
+
+
+def test_the_slowest_decision_is_the_one_since_it_was_last_asked_for() -> None:
+    times = DecisionTimes()
+    assert times.take_slowest() == 0.0
+    for seconds in (0.5, 3.0, 1.0):
+        times.note(seconds)
+    assert (times.count, times.last_seconds, times.take_slowest()) == (3, 1.0, 3.0)
+    times.note(2.0)
+    assert (times.count, times.take_slowest(), times.take_slowest()) == (4, 2.0, 0.0)
+
+
+def test_the_loop_tells_its_slowest_decision_once(database: Engine, tmp_path: Path) -> None:
+    loop = start_loop(database, LiveEngine(World()), SETUP, tmp_path)
+
+    def ask(question: str) -> dict[str, float]:
+        with socket.socket(socket.AF_UNIX) as client, short_address(tmp_path / "loop.sock") as address:
+            client.settimeout(HANG_SECONDS)
+            client.connect(address)
+            client.sendall(f'{{"{question}": true}}\n'.encode())
+            for _ in range(2):  # it is connected, then read
+                loop.step()
+            found: dict[str, float] = json.loads(client.makefile().readline())
+            return found
+
+    run_until_quiet(loop)
+    ask("slowest_decision")
+    submit(database, JobSpec(run="true"))
+    run_until_quiet(loop)
+    told = ask("ping")
+    assert told["decisions"] > 0 and "slowest_decision_seconds" not in told, "it is kept for those who ask for it"
+    assert ask("slowest_decision")["slowest_decision_seconds"] >= told["decision_seconds"] > 0
+    assert ask("slowest_decision")["slowest_decision_seconds"] == 0
+    loop.close()
 
 
 def test_a_new_process_adopts_what_runs(database: Engine, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from cut_connection import Mode, proxy
 from live_world import LiveEngine, World, run_until_quiet, start_loop, states, submit
 from patience import HANG_SECONDS, wait_until
 from postgres import Server
-from sqlalchemy import Connection, Engine, event, make_url, select
+from sqlalchemy import Connection, Engine, event, insert, make_url, select
 from sqlalchemy.exc import OperationalError
 
 from horae.model.errors import InputError
@@ -31,10 +31,10 @@ from horae.service.loop.questions import Questions
 from horae.service.models import JobSpec
 from horae.service.store import database as database_module
 from horae.service.store import leadership, postgresql
-from horae.service.store.database import StoreUnavailable, TermEnded, open_database, reading, sqlite_url
+from horae.service.store.database import StoreUnavailable, TermEnded, open_database, reading, sqlite_url, writing
 from horae.service.store.leadership import Observer, take_lead
 from horae.service.store.migrate import migrate
-from horae.service.store.schema import events
+from horae.service.store.schema import events, meta
 
 ROUNDS = PoolSpec("all", "las", cadence=Cadence.ROUNDS, round_seconds=20.0, admits_between_rounds=True)
 SETUP = Setup(cluster(1, 4, "A100"), (ROUNDS,), acknowledge_seconds=5.0)
@@ -52,6 +52,40 @@ def database(tmp_path: Path) -> Engine:
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "RETRY_SECONDS", 0.02)
     monkeypatch.setattr(patience, "POLL_SECONDS", 0.01)
+
+
+@pytest.mark.parametrize("looks_max", [0, 1, 1_000_000], ids=["SQLite looks", "both look", "we look"])
+def test_a_writer_waits_for_the_transaction_of_another(
+    database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks_max: int
+) -> None:
+    monkeypatch.setattr(database_module, "_LOOKS_MAX", looks_max)
+    other = open_database(sqlite_url(tmp_path / "store.db"))
+    written: list[str] = []
+
+    def write() -> None:
+        with writing(other) as connection:
+            connection.execute(insert(meta).values(key="second", value=""))
+            written.extend(connection.scalars(select(meta.c.key).where(meta.c.key.in_(("first", "second")))))
+
+    thread = threading.Thread(target=write)
+    with writing(database) as connection:
+        thread.start()
+        connection.execute(insert(meta).values(key="first", value=""))
+        assert not written
+    thread.join(HANG_SECONDS)
+    assert sorted(written) == ["first", "second"]
+
+
+def test_a_lock_that_is_kept_is_told_and_leaves_the_connection_usable(
+    database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "_LOOKS_MAX", 2)
+    monkeypatch.setattr(database_module, "_BUSY_SECONDS", 0)
+    other = open_database(sqlite_url(tmp_path / "store.db"))
+    with writing(database), pytest.raises(StoreUnavailable, match="locked"), writing(other):
+        pass
+    with writing(other) as connection:
+        connection.execute(insert(meta).values(key="second", value=""))
 
 
 @pytest.mark.usefixtures("quick_retries")

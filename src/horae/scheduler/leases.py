@@ -41,6 +41,7 @@ class Leases:
         # Ranges of epochs that a former incarnation may have used without a record.
         self.lost: list[tuple[int, int]] = [(0, self.epoch_next)] if self.epoch_next else []
         self.starting: dict[int, float] = {}  # by epoch: deadline to begin running; where the engine reports phases
+        self.stopped: dict[str, StopReason] = {}  # by job: why it was told to stop, for the record
 
     def begin_incarnation(self, incarnation: int) -> None:
         """Begins a new range of epochs, distinct from all used before; some of those may not be on record."""
@@ -123,6 +124,7 @@ class Leases:
         if isinstance(reason, Preempted):
             table.preemptions_left[row] -= 1
         job, epoch = table.jobs[row], int(table.epoch[row])
+        self.stopped[job.id] = reason
         self._outbox.unacknowledged.answered(Start, epoch, job.id)
         self._outbox.send(Stop(epoch, job.id, min(job.grace_seconds, grace_seconds_max)), now)
 
@@ -148,6 +150,7 @@ class Leases:
         if lease is None or serial not in lease.bundle:
             raise BrokenInvariant(f"job {job_id} ends lease {epoch}, which is not its own")
         self._outbox.unacknowledged.ended(epoch, job_id)
+        self.stopped.pop(job_id, None)
         del self.by_epoch[epoch]
         others = [other for other in lease.bundle if other != serial]
         if not others:

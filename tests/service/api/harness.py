@@ -180,6 +180,7 @@ class FakeLoop:
         self.problem: Callable[[str, dict[str, Any]], str] = lambda kind, payload: ""
         self.answers: dict[str, Any] = {"term": 1, "decision_seconds": 0.25}
         self.applied: list[tuple[str, dict[str, Any]]] = []
+        self.asked: list[dict[str, Any]] = []
         self._is_stopping = threading.Event()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(world.state / "loop.sock"))
@@ -216,6 +217,7 @@ class FakeLoop:
                 continue
             with client, client.makefile("rwb") as stream:
                 question = json.loads(stream.readline())
+                self.asked.append(question)
                 found = next((self.answers[key] for key in question if key in self.answers), None)
                 answer = {"term": 1, "decision_seconds": 0.25} if found is None else found
                 stream.write(json.dumps(answer).encode() + b"\n")

@@ -112,6 +112,7 @@ def test_the_audit_is_for_operators(send: Clients) -> None:
 
 def test_metrics(world: World, send: Clients, used: None, loop: FakeLoop) -> None:
     world.insert(schema.nodes, name="a0", gpu_type="A100", gpus=8, health="healthy", reason="", position=0)
+    loop.answers = {"slowest_decision": {"decision_seconds": 0.25, "slowest_decision_seconds": 0.5}}
     text = send("ann", "GET", "/metrics").text
     for line in (
         'horae_jobs{state="finished"} 3.0',
@@ -120,6 +121,7 @@ def test_metrics(world: World, send: Clients, used: None, loop: FakeLoop) -> Non
         'horae_rho{quantile="0.5"} 3.0',
         "horae_inbox_requests 0.0",
         "horae_decision_seconds 0.25",
+        "horae_slowest_decision_seconds 0.5",
         "horae_scheduler_up 1.0",
     ):
         assert line in text

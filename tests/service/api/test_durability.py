@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import queue
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -115,6 +117,26 @@ def test_requests_that_wait_share_one_commit(world: World, writer: Writer) -> No
         assert not any(future.done() for future in futures)
     assert [future.result(10) for future in futures] == [f"n{number}" for number in range(50)]
     assert len(commits) <= 3
+
+
+def test_results_of_a_transaction_are_delivered_together(world: World) -> None:
+    """Each delivery wakes the thread of requests."""
+    deliveries: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    writer = Writer(world.engine, world.state / "loop-wake")
+    with world.engine.execution_options(writes=True).begin():
+        futures = [writer.submit(add(f"n{number}")) for number in range(50)]
+        writer.start(deliveries.put)
+    deliveries.get(timeout=20)()
+    assert [future.result(0) for future in futures] == [f"n{number}" for number in range(50)]
+    writer.stop()
+    assert deliveries.empty()
+
+
+def test_a_request_does_not_wait_for_clients_that_have_gone(world: World, writer: Writer) -> None:
+    with world.engine.execution_options(writes=True).begin():
+        together = [writer.submit(add(f"n{number}")) for number in range(9)]
+    assert all(future.result(20) for future in together)
+    assert writer.submit(add("alone")).result(20) == "alone", "eight of nine send nothing any more"
 
 
 def test_one_request_that_fails_fails_alone(world: World, writer: Writer) -> None:

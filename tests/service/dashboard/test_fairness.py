@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from service.api.harness import Clients, World, refused
+from service.api.harness import Clients, FakeLoop, World, refused
 from service.dashboard.fairness_rows import add_auction_part, add_point, log_now
 
 CANARY = "canary"
@@ -47,6 +47,19 @@ def test_an_operator_sees_tenants_apps_and_auctions(treated: World, send: Client
     won, lost = sorted(first["parts"], key=lambda part: -part["won_gpus"])
     assert (won["rho_before"], won["rho_after"], won["gain"], won["payment"]) == (3.0, 1.0, 3.0, 0.2)
     assert (lost["bid"], lost["rho_before"], lost["gain"]) == (None, None, None), "without GPUs it would never end"
+
+
+def test_the_scheduler_is_asked_once_and_the_page_says_what_the_api_says(treated: World, send: Clients) -> None:
+    treated.add_job("4", app="mild", state="running", held_gpus=2, held_type="A100")
+    treated.add_job("5", "vision", "bob", state="running", held_gpus=1, held_type="A100")
+    with FakeLoop(treated) as loop:
+        loop.answers["rho"] = {"rho": {"4": 7.5, "5": 0.25}}
+        found = page(send, "olga", "window=week")
+        assert loop.asked == [{"rho": ["4", "5"]}]
+        by_tenant, by_app = (send("olga", "GET", f"/v1/share?by={kind}").json() for kind in ("tenant", "app"))
+    assert {row["name"]: row["rho_max"] for row in found["tenants"]} == {"nlp": 7.5, "vision": 3.0}
+    assert found["tenants"] == by_tenant
+    assert sorted(found["apps"], key=lambda row: row["name"]) == by_app
 
 
 def test_a_tenant_has_its_own_lines_and_its_apps(treated: World, send: Clients) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from sqlalchemy import Connection, func, or_, select
 
@@ -19,6 +19,7 @@ from horae.service.store.schema import jobs, tenants, usage
 
 COLUMNS = ("month", "tenant", "user", "gpu_type", "kind")
 HOUR = 3600.0
+ShareKind: TypeAlias = Literal["tenant", "app"]
 
 
 class UsageFilter(NamedTuple):
@@ -77,39 +78,50 @@ class _Total:
     own_wait_seconds: float = 0.0
     rho: list[float] = field(default_factory=list)
 
+    def add(self, row: Any, running_seconds: float, rho: float | None) -> None:
+        """Adds a job, with the GPU-seconds of its present lease and its rho, if that is known."""
+        self.jobs += 1
+        self.running += row.held_gpus > 0
+        self.finished += row.state == "finished"
+        self.gpu_seconds += row.gpu_seconds + running_seconds
+        self.guaranteed_seconds += running_seconds if row.guaranteed else 0.0
+        self.own_wait_seconds += row.own_wait_seconds
+        self.rho += [] if rho is None else [float(rho)]
+
 
 def share_rows(
     connection: Connection,
     who: Identity,
-    by: Literal["tenant", "app"],
+    kinds: Sequence[ShareKind],
     since: float,
     live_rho: Mapping[str, float],
     known: Known | None,
     clock: LogClock,
-) -> list[ShareRow]:
+) -> dict[ShareKind, list[ShareRow]]:
     """One row per app or tenant that the requester may see; shares are of what all tenants used."""
-    totals: dict[tuple[str, str], _Total] = defaultdict(_Total)
     table, now, used_by_all = jobs.c, clock.now, 0.0
     columns = table.id, table.app, table.tenant, table.state, table.gpu_seconds, table.held_gpus, table.started_at
     recent = or_(table.state.in_(LIVE), table.ended_at >= clock.log(since))
+    totals: dict[ShareKind, dict[tuple[str, str], _Total]] = {kind: defaultdict(_Total) for kind in kinds}
     for row in connection.execute(select(*columns, table.rho, table.guaranteed, table.own_wait_seconds).where(recent)):
         running = max(0.0, now - row.started_at) * row.held_gpus if row.started_at is not None else 0.0
         used_by_all += row.gpu_seconds + running
-        if not who.sees(row.tenant):
-            continue
-        total = totals[row.tenant if by == "tenant" else row.app, row.tenant]
-        total.jobs += 1
-        total.running += row.held_gpus > 0
-        total.finished += row.state == "finished"
-        total.gpu_seconds += row.gpu_seconds + running
-        total.guaranteed_seconds += running if row.guaranteed else 0.0
-        total.own_wait_seconds += row.own_wait_seconds
-        rho = live_rho.get(row.id, row.rho)
-        total.rho += [] if rho is None else [float(rho)]
-    reserving = _reserving(known)
-    weights = _weights(connection, known, {tenant for _, tenant in totals})
-    if by == "tenant":
-        _add_guaranteed(connection, totals)
+        if who.sees(row.tenant):
+            for kind in kinds:
+                name = row.tenant if kind == "tenant" else row.app
+                totals[kind][name, row.tenant].add(row, running, live_rho.get(row.id, row.rho))
+    if "tenant" in totals:
+        _add_guaranteed(connection, totals["tenant"])
+    weights = _weights(connection, known, {tenant for each in totals.values() for _, tenant in each})
+    return {kind: _share_rows(each, used_by_all, weights, _reserving(known)) for kind, each in totals.items()}
+
+
+def _share_rows(
+    totals: Mapping[tuple[str, str], _Total],
+    used_by_all: float,
+    weights: Mapping[str, float],
+    reserving: Collection[str],
+) -> list[ShareRow]:
     return [
         ShareRow(
             name=name,

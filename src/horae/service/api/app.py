@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -104,7 +105,7 @@ def create_app(context: Context) -> FastAPI:
 def _lifespan(services: Services) -> Callable[[FastAPI], Any]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        services.writer.start()
+        services.writer.start(asyncio.get_running_loop().call_soon_threadsafe)
         webhooks = Webhooks(services.engine, services.writer, services.context.webhooks)
         webhooks.start()
         try:

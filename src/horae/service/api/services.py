@@ -6,7 +6,9 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from anyio import to_thread
@@ -52,7 +54,15 @@ class Services:
 
     async def write(self, change: Callable[[Connection], T]) -> T:
         """The result of a change, after its commit."""
-        return await asyncio.wrap_future(self.writer.submit(change))
+        written = self.writer.submit(change)
+        # Not `asyncio.wrap_future`, which wakes this thread once for each of the requests that shared the commit.
+        here = asyncio.get_running_loop().create_future()
+        written.add_done_callback(partial(_copy_result, here))
+        try:
+            return await here
+        except asyncio.CancelledError:
+            written.cancel()
+            raise
 
     async def send(self, who: Identity, kind: str, payload: str, action: str, target: str, detail: str = "") -> int:
         """Hands an event to the loop and records it in the audit; returns its number in the inbox."""
@@ -82,6 +92,16 @@ class Services:
 async def services(request: Request) -> Services:  # not a plain function: FastAPI would run it in another thread
     found: Services = request.app.state.services
     return found
+
+
+def _copy_result(to: asyncio.Future[T], source: Future[T]) -> None:
+    if to.done():
+        return
+    error = source.exception()
+    if error is None:
+        to.set_result(source.result())
+    else:
+        to.set_exception(error)
 
 
 def line(event: Event) -> str:

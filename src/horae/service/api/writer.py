@@ -1,6 +1,7 @@
 """Group commit: one thread writes the requests that wait in one transaction, and answers after the commit.
 
-With SQLite a commit takes as long as the disk needs to make it durable, so that requests share it.
+With SQLite a commit takes as long as the disk needs to make it durable, so that requests share it: those that arrive
+during one commit are written by the next.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -25,8 +27,8 @@ from horae.service.unix_socket import short_address
 
 T = TypeVar("T")
 BATCH_MAX = 256  # requests in one transaction
-WEIGHT_MAX = 10_000  # jobs in one transaction, unless a single request has more
 GATHER_SECONDS = 0.003
+WEIGHT_MAX = 10_000  # jobs in one transaction, unless a single request has more
 TRIES_MAX = 4  # of a transaction, while another process has the lock
 
 
@@ -46,11 +48,15 @@ class Writer:
         self._wake = wake_path
         self._queue: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
-        self._is_loaded = False  # requests came together last time
+        self._awaited = 0  # as many requests as the last transaction had: their clients may send again at once
+        self._are_enough = threading.Event()
+        self._deliver: Callable[[Callable[[], None]], object] = lambda set_results: set_results()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self.is_open = True
 
-    def start(self) -> None:
+    def start(self, deliver: Callable[[Callable[[], None]], object] | None = None) -> None:
+        """`deliver` runs a function elsewhere: the results of a transaction are set there, all together."""
+        self._deliver = deliver or self._deliver
         self._thread.start()
 
     def stop(self) -> None:
@@ -66,14 +72,16 @@ class Writer:
         if not self.is_open:
             raise Refused(503, "the service is stopping", remedy="try again", headers={"Retry-After": "2"})
         self._queue.put(Write(apply, done))
+        if self._has_enough():
+            self._are_enough.set()
         return done
 
     def _run(self) -> None:
         while True:
             batch, is_last = self._next_batch()
+            self._awaited = len(batch)
             # A request whose client has gone before it was begun is left out; from here on it cannot be cancelled.
             batch = [write for write in batch if write.done.set_running_or_notify_cancel()]
-            self._is_loaded = len(batch) > 1
             if batch:
                 self._write(batch)
                 self._wake_loop()
@@ -84,9 +92,10 @@ class Writer:
         batch: list[Write] = []
         weight = 0
         write = self._queue.get()
-        if self._is_loaded:
-            # Many clients: those that the last commit has answered send again at once, and share the next one.
-            time.sleep(GATHER_SECONDS)
+        self._are_enough.clear()
+        if not self._has_enough():
+            # One commit of all costs less than several of some, which the loop's commits also wait for.
+            self._are_enough.wait(GATHER_SECONDS)
         while write is not None:
             batch.append(write)
             weight += getattr(write.apply, "weight", 1)
@@ -98,6 +107,10 @@ class Writer:
                 return batch, False
         return batch, True
 
+    def _has_enough(self) -> bool:
+        """Whether as many wait as the last transaction had, with the one that the thread has taken already."""
+        return self._queue.qsize() + 1 >= self._awaited
+
     def _write(self, batch: Sequence[Write]) -> None:
         """Writes all in one transaction; if one fails, each on its own, so that only that one fails."""
         try:
@@ -106,17 +119,12 @@ class Writer:
             # A connection that broke in the commit: whether it was made is not known, and trying again could double it.
             is_broken = isinstance(error, DBAPIError) and error.connection_invalidated
             if len(batch) == 1 or is_broken:
-                for write in batch:
-                    write.done.set_exception(error)
+                self._deliver(partial(_set_results, batch, [error] * len(batch)))
                 return
             for write in batch:
                 self._write([write])
             return
-        for write, result in zip(batch, results, strict=True):
-            if isinstance(result, Refused):
-                write.done.set_exception(result)
-            else:
-                write.done.set_result(result)
+        self._deliver(partial(_set_results, batch, results))
 
     def _transaction(self, batch: Sequence[Write]) -> list[Any]:
         for tries in range(TRIES_MAX):
@@ -133,6 +141,14 @@ class Writer:
         # The loop may be away: it reads the inbox when it starts.
         with suppress(OSError), short_address(self._wake) as address:
             self._socket.sendto(b"\0", address)
+
+
+def _set_results(batch: Sequence[Write], results: Sequence[Any]) -> None:
+    for write, result in zip(batch, results, strict=True):
+        if isinstance(result, Exception):
+            write.done.set_exception(result)
+        else:
+            write.done.set_result(result)
 
 
 def _apply(connection: Connection, batch: Sequence[Write]) -> list[Any]:

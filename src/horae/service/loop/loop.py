@@ -54,6 +54,7 @@ from horae.model.setup import Setup
 from horae.model.setup_changes import changes
 from horae.scheduler import Scheduler
 from horae.service.clock import ClockReading, LogClock
+from horae.service.loop.decision_times import DecisionTimes
 from horae.service.loop.futures import Futures, is_about_the_future
 from horae.service.loop.job_rows import JobRow, read_rows, row_of
 from horae.service.loop.live_engine import LiveEngine
@@ -74,6 +75,7 @@ from horae.service.store.schema import nodes, progress
 T = TypeVar("T")
 SNAPSHOT_EVENTS = 5000
 CONFIGURED = "configured"  # in the table `meta`: the setup of the file that was applied last
+GATHER_SECONDS = 0.01  # under load: requests share cycles, and the API has the lock of the store for longer
 FAILED_GPUS_MAX = 2  # with so many on one node, the node is drained
 
 log = structlog.get_logger("loop")
@@ -126,7 +128,8 @@ class Loop:
         self._drain_reasons: dict[str, tuple[float | None, str]] = {}
         self._committed_at = -inf
         self._more_requests = False
-        self.decision_seconds = 0.0  # of the last tick
+        self._is_loaded = False  # several requests came together last time
+        self._decisions = DecisionTimes()
         self.stopping = False
         self.reload: Callable[[str], str] = lambda path: "this process cannot read its configuration again"
         engine.watch(questions.fileno())
@@ -163,6 +166,8 @@ class Loop:
     def step(self, events: Sequence[Event] = ()) -> Sequence[Event]:
         """One cycle; returns the immediate answers of the engine, which are the events of the next one."""
         if not events and not self._more_requests:
+            if self._is_loaded:
+                time.sleep(GATHER_SECONDS)
             moment = self._engine.wait(min(self._next_at(), self._clock.now() + self._renew_seconds))
             events = () if moment is None else moment.events
         self._questions.serve(self._answer)
@@ -215,7 +220,7 @@ class Loop:
     def _decide(self, now: float) -> None:
         started = time.perf_counter()
         self._apply(Tick(now))
-        self.decision_seconds = time.perf_counter() - started
+        self._decisions.note(time.perf_counter() - started)
 
     def _apply(self, event: Event) -> Reaction:
         if isinstance(event, Surveyed):
@@ -304,6 +309,7 @@ class Loop:
     def _apply_requests(self) -> None:
         requests, submitted = self._read(next_requests)
         self._more_requests = len(requests) == REQUESTS_AT_A_TIME
+        self._is_loaded = len(requests) > 1
         for row in submitted:
             self._tables.add(row)
         several = {row.number for row in submitted if row.id != str(row.number)}  # they may be trials
@@ -536,11 +542,14 @@ class Loop:
             return {"problem": problem} if problem else None
         if "reload" in question:
             return {"problem": self.reload(str(question["reload"]))}
+        slowest = {"slowest_decision_seconds": self._decisions.take_slowest()} if "slowest_decision" in question else {}
         return about_jobs(scheduler, question) or {
+            **slowest,
             "term": self._term,
             "seq": self._seq,
             "now": self._clock.now(),
-            "decision_seconds": self.decision_seconds,
+            "decisions": self._decisions.count,
+            "decision_seconds": self._decisions.last_seconds,
             "awaits_survey": scheduler.awaits_survey,
             "live_jobs": len(scheduler.jobs.live),
         }

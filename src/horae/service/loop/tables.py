@@ -37,7 +37,7 @@ from horae.model.events import (
     Tick,
 )
 from horae.model.plans import Lease, Reaction
-from horae.model.reasons import Preempted
+from horae.model.reasons import Preempted, Suspended
 from horae.model.safe_text import printable
 from horae.model.serialization import to_plain
 from horae.model.status import FINAL, Status
@@ -141,7 +141,7 @@ class Tables:
     def note(self, event: Event, reaction: Reaction, scheduler: Scheduler, seq: int, rho: float | None = None) -> None:
         """Collects the changes of an event that the scheduler has just handled; `rho`: of its job, just before."""
         now = scheduler.now
-        self._note_departures(reaction, now)
+        self._note_stops(reaction, scheduler)
         for job_id in self._touched(event, reaction):
             row = self.rows.get(job_id)
             if row is not None:
@@ -178,16 +178,18 @@ class Tables:
                 touched[command.job_id] = None
         return touched
 
-    def _note_departures(self, reaction: Reaction, now: float) -> None:
-        for round_ in reaction.rounds:
-            if round_.plan.departures:
-                names = dict(zip(round_.serials.tolist(), round_.job_ids, strict=True))
-                for departure in round_.plan.departures:
-                    job_id = names[departure.serial]
-                    self._stopped_because[job_id] = str(departure.reason)
-                    if isinstance(departure.reason, Preempted) and job_id in self.rows:
-                        self.rows[job_id].preemptions += 1
-                        self._webhooks.preempted(self.rows[job_id], str(departure.reason), now)
+    def _note_stops(self, reaction: Reaction, scheduler: Scheduler) -> None:
+        """Keeps why jobs are told to stop. That a job is suspended is its state; a command may be sent again."""
+        for command in reaction.commands:
+            if not isinstance(command, Stop) or command.job_id in self._stopped_because:
+                continue
+            reason, row = scheduler.leases.stopped.get(command.job_id), self.rows.get(command.job_id)
+            if reason is None or row is None or isinstance(reason, Suspended):
+                continue
+            self._stopped_because[row.id] = str(reason)
+            if isinstance(reason, Preempted):
+                row.preemptions += 1
+                self._webhooks.preempted(row, str(reason), scheduler.now)
 
     def _sync(self, row: JobRow, event: Event, scheduler: Scheduler, seq: int) -> None:
         status = scheduler.status(row.id)

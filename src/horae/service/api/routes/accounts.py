@@ -5,18 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import time
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Response
 from sqlalchemy import Connection, func, select
 
-from horae.service.api.accounting import UsageFilter, share_rows, usage_rows
+from horae.service.api.accounting import ShareKind, UsageFilter, share_rows, usage_rows
 from horae.service.api.database import clock
 from horae.service.api.identity import Identity
 from horae.service.api.job_queries import Sort
 from horae.service.api.job_views import ON_GPUS
 from horae.service.api.problems import Refused
 from horae.service.api.routes.jobs import All, Cursor, Limit, Moment, Text, Wanted, Who, job_page
+from horae.service.api.services import Services
 from horae.service.api.trials import trial_views
 from horae.service.models import ENDED, AppPage, AppView, Page, ShareRow, TrialView, UsageRow
 from horae.service.store.schema import jobs
@@ -127,10 +129,17 @@ def _csv(rows: list[UsageRow]) -> str:
 async def share(
     who: Who,
     all_: All,
-    by: Literal["tenant", "app"] = "tenant",
+    by: ShareKind = "tenant",
     since: Moment = None,
 ) -> list[ShareRow]:
     """How apps or tenants were treated: jobs that have not ended, and those that ended since (a week ago)."""
+    return (await shares(who, all_, (by,), since))[by]
+
+
+async def shares(
+    who: Identity, all_: Services, kinds: Sequence[ShareKind], since: float | None
+) -> dict[ShareKind, list[ShareRow]]:
+    """What `share` answers, of several kinds at once: jobs are read, and the scheduler is asked, once for all."""
     begin = time.time() - WEEK if since is None else since
     query = select(jobs.c.id).where(jobs.c.state.in_(ON_GPUS))
     query = query if who.sees_all else query.where(jobs.c.tenant == who.tenant)
@@ -140,6 +149,4 @@ async def share(
     rho = (
         {job: value for job, value in told.items() if isinstance(value, int | float)} if isinstance(told, dict) else {}
     )
-    return await all_.read(
-        lambda connection: share_rows(connection, who, by, begin, rho, all_.setups.find(connection), clock(connection))
-    )
+    return await all_.read(lambda c: share_rows(c, who, kinds, begin, rho, all_.setups.find(c), clock(c)))

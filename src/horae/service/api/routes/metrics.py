@@ -16,6 +16,10 @@ from horae.service.store.schema import inbox, jobs, nodes, notices
 
 router = APIRouter(tags=["service"])
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
+_DECISIONS = {
+    "decision_seconds": "Duration of the last decision",
+    "slowest_decision_seconds": "Duration of the longest decision since metrics were last read",
+}
 _RHO_JOBS = 10_000  # the latest finished jobs, whose rho is shown
 
 
@@ -26,7 +30,7 @@ _RHO_JOBS = 10_000  # the latest finished jobs, whose rho is shown
 )
 async def metrics(who: Who, all_: All) -> Response:
     """Jobs by state, GPUs by type, quantiles of rho, and how far the scheduler is behind."""
-    told = await all_.loop.ask_if_quick({"ping": True}, 1.0)
+    told = await all_.loop.ask_if_quick({"slowest_decision": True}, 1.0)
     registry = await all_.read(lambda connection: _collect(connection, told))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
@@ -57,8 +61,9 @@ def _collect(connection: Connection, told: dict[str, Any]) -> CollectorRegistry:
     gauge("notices_undelivered", "Notices that webhooks have not accepted").set(count)
     gauge("notices_attempts_max", "Failed attempts of the one that failed most often").set(attempts or 0)
     gauge("scheduler_up", "Whether the scheduler answers").set(bool(told))
-    if isinstance(told.get("decision_seconds"), int | float):
-        gauge("decision_seconds", "Duration of the last decision").set(told["decision_seconds"])
+    for name, text in _DECISIONS.items():
+        if isinstance(told.get(name), int | float):
+            gauge(name, text).set(told[name])
     return registry
 
 

@@ -6,7 +6,7 @@ from itertools import groupby
 from math import inf
 from typing import Any
 
-from horae.service.api.routes.accounts import share
+from horae.service.api.routes.accounts import shares
 from horae.service.api.routes.auctions import HISTORY_MAX, history
 from horae.service.api.routes.cluster import list_pools
 from horae.service.api.routes.fairness import share_history
@@ -23,18 +23,17 @@ async def data(view: View) -> dict[str, Any]:
     who, all_, (window, since) = view.who, view.all_, window_of(view)
     tenant = view.query.get("tenant", "")[:300] or None
     points = await share_history(who, all_, tenant, max(since, moment_of(view, "after") or 0.0))
-    tenants = await share(who, all_, "tenant", since)
-    apps = await share(who, all_, "app", since)
-    worst = sorted(apps, key=_badness)[:APPS_SHOWN]
+    treated = await shares(who, all_, ("tenant", "app"), since)
+    worst = sorted(treated["app"], key=_badness)[:APPS_SHOWN]
     pools = await list_pools(who, all_)
     return {
         "window": window,
         "windows": list(WINDOWS),
         "tenant": tenant,
         "points": [point.model_dump() for point in points],
-        "tenants": [row.model_dump() for row in tenants],
+        "tenants": [row.model_dump() for row in treated["tenant"]],
         "apps": [row.model_dump() for row in worst],
-        "more_apps": len(apps) - len(worst),
+        "more_apps": len(treated["app"]) - len(worst),
         "auctions": _auctions(await history(who, all_, None, HISTORY_MAX)),
         "bidding_pools": [pool.name for pool in pools if pool.policy.startswith("themis")],
     }
