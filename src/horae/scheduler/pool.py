@@ -327,9 +327,9 @@ class Pool:
         """Stores a decision and its plan with job ids, while row numbers are still valid."""
         if isinstance(decision, Ranking) and decision.tier is None and decision.allowed is None:
             rows = decision.order
+            job_ids = tuple(map(self.table.ids.__getitem__, rows.tolist()))
         else:
-            rows = np.arange(len(view.jobs))
-        job_ids = tuple(map(self.table.ids.__getitem__, rows.tolist()))
+            rows, job_ids = np.arange(len(view.jobs)), tuple(self.table.ids)
         serials = view.jobs.serial[rows]
         self.round = Round(
             view.now, self.spec.name, decision, plan, rows, job_ids, serials, cluster, self.asked, self.unsolved
