@@ -22,9 +22,9 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from bench import futures, recovery
+from bench import dashboard, futures, recovery
 from bench.cases import Result, loop_seconds
-from bench.parts import ETA, RECOVERY, SUBMIT_TO_START, UNDER_LOAD
+from bench.parts import CLUSTER_PAGE, ETA, RECOVERY, SUBMIT_TO_START, UNDER_LOAD
 from horae.client import Client
 from horae.model.setup import Setup
 from horae.service.config import ServiceConfig, configure
@@ -71,7 +71,7 @@ def under_load() -> Result:
         token = (config.state / "token").read_text().strip()
         submit = partial(load, config.port, token)
         fill(submit, config)
-        memory = sum(_memory_mib(child.process.pid) for child in children if child.process is not None)
+        memory = sum(memory_mib(child.process.pid) for child in children if child.process is not None)
         listed = [get(config.port, token, "/v1/jobs?limit=100") for _ in range(20)]
         decisions = _Decisions(config.state)
         single = submit(1, LOAD_SECONDS, on_idle=decisions.look)
@@ -162,10 +162,10 @@ class _Decisions:
 
 
 @contextmanager
-def table_service(state: Path) -> Iterator[tuple[ServiceConfig, tuple[Child, Child]]]:
-    """The loop over a table, and the API; as `horae up` starts them."""
+def table_service(state: Path, file: Path | None = None) -> Iterator[tuple[ServiceConfig, tuple[Child, Child]]]:
+    """The loop over a table, and the API; as `horae up` starts them. Without a file there are 2,000 GPUs."""
     prepare_state(state)
-    config = configure(state, None, [f"{RUNNING // 8}x8:A100"], [], None, _free_port())
+    config = configure(state, file, [] if file else [f"{RUNNING // 8}x8:A100"], [], None, _free_port())
     config = _with_rounds(config)
     path = state / "config.json"
     config.save(path)
@@ -269,7 +269,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _memory_mib(pid: int) -> float:
+def memory_mib(pid: int) -> float:
     """The memory that a process has for itself, and its share of what it shares."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
@@ -280,4 +280,5 @@ CASES: dict[str, Callable[[], Result]] = {
     SUBMIT_TO_START: submit_to_start,
     RECOVERY: recovery.measure,
     ETA: futures.eta_under_load,
+    CLUSTER_PAGE: dashboard.cluster_page,
 }
