@@ -34,22 +34,35 @@ def eta_under_load() -> Result:
         token = (config.state / "token").read_text().strip()
         service.fill(partial(service.load, config.port, token), config)
         places = [service.RUNNING + 1 + number * service.QUEUED // QUESTIONS for number in range(QUESTIONS)]
-        # 409: no possible future has ended within the budget, which is an answer, too.
-        ask = partial(service.get, config.port, token, statuses=(b"200", b"409"))
         alone = [_decision(config.state, config.port, token) for _ in range(QUESTIONS)]
-        answers, beside, held_up = list[float](), list[float](), list[float]()
+        answers, beside, held_up = list[tuple[float, bytes]](), list[float](), list[float]()
         for place in places:
             held_up.append(_held_up(config.state, place))
-            asked = asking.submit(ask, f"/v1/jobs/{place}/eta?seconds={BUDGET_SECONDS}")
+            asked = asking.submit(service.answer, config.port, token, f"/v1/jobs/{place}/eta?seconds={BUDGET_SECONDS}")
             time.sleep(BUDGET_SECONDS / 4)  # the copy runs
             beside.append(_decision(config.state, config.port, token))
             answers.append(asked.result())
     text = (
-        f"answers after {median(answers):.2f} s (slowest {max(answers):.2f}), budget {BUDGET_SECONDS:g}; the loop is "
+        f"{_answers(answers)}; the loop is "
         f"held up for {_ms(median(held_up))} (slowest {_ms(max(held_up))}), wanted under {_ms(HELD_UP_SECONDS)}; "
         f"a decision takes {_ms(median(beside))} meanwhile, {_ms(median(alone))} without"
     )
     return service.Figures(QUESTIONS, median(held_up), 0.0, loop_seconds(), text)
+
+
+def _answers(found: list[tuple[float, bytes]]) -> str:
+    """How long they took, and how many possible futures each of those with a time comes from."""
+    seconds = [each for each, _ in found]
+    told = [json.loads(text.partition(b"\r\n\r\n")[2]) for _, text in found if text.split()[1] == b"200"]
+    draws = sorted(each["draws"] - each["cut_off"] for each in told)
+    estimated = sum(each["estimated"] for each in told)
+    return (
+        f"answers after {median(seconds):.2f} s (slowest {max(seconds):.2f}), budget {BUDGET_SECONDS:g}; "
+        f"{len(told)} of {len(found)} with times, of {draws[0]} to {draws[-1]} possible futures, "
+        f"in {estimated} of all {sum(draws)} with an estimated end"
+        if told
+        else f"no answer within {max(seconds):.2f} s"
+    )
 
 
 def _held_up(state: Path, job: int) -> float:

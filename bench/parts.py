@@ -11,4 +11,5 @@ UNDER_LOAD = "service, 10,000 queued and 2,000 running jobs"
 SUBMIT_TO_START = "service, submit to start"
 RECOVERY = "service, recovery after 1,000,000 events"
 ETA = "service, eta among 10,000 queued and 2,000 running jobs"
-SERVICE: tuple[str, ...] = (UNDER_LOAD, SUBMIT_TO_START, RECOVERY, ETA)
+CLUSTER_PAGE = "service, cluster page of 16,384 GPUs and 10,000 jobs"
+SERVICE: tuple[str, ...] = (UNDER_LOAD, SUBMIT_TO_START, RECOVERY, ETA, CLUSTER_PAGE)

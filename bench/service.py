@@ -22,9 +22,9 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from bench import futures, recovery
+from bench import dashboard, futures, recovery
 from bench.cases import Result, loop_seconds
-from bench.parts import ETA, RECOVERY, SUBMIT_TO_START, UNDER_LOAD
+from bench.parts import CLUSTER_PAGE, ETA, RECOVERY, SUBMIT_TO_START, UNDER_LOAD
 from horae.client import Client
 from horae.model.setup import Setup
 from horae.service.config import ServiceConfig, configure
@@ -72,7 +72,7 @@ def under_load() -> Result:
         token = (config.state / "token").read_text().strip()
         submit = partial(load, config.port, token)
         fill(submit, config)
-        memory = sum(_memory_mib(child.process.pid) for child in children if child.process is not None)
+        memory = sum(memory_mib(child.process.pid) for child in children if child.process is not None)
         listed = [get(config.port, token, "/v1/jobs?limit=100") for _ in range(20)]
         before = status(config.state, SLOWEST)  # the maximum begins anew
         single = submit(1, LOAD_SECONDS)
@@ -142,10 +142,10 @@ def _socket_of(key: selectors.SelectorKey) -> socket.socket:
 
 
 @contextmanager
-def table_service(state: Path) -> Iterator[tuple[ServiceConfig, tuple[Child, Child]]]:
-    """The loop over a table, and the API; as `horae up` starts them."""
+def table_service(state: Path, file: Path | None = None) -> Iterator[tuple[ServiceConfig, tuple[Child, Child]]]:
+    """The loop over a table, and the API; as `horae up` starts them. Without a file there are 2,000 GPUs."""
     prepare_state(state)
-    config = configure(state, None, [f"{RUNNING // 8}x8:A100"], [], None, _free_port())
+    config = configure(state, file, [] if file else [f"{RUNNING // 8}x8:A100"], [], None, _free_port())
     config = _with_rounds(config)
     path = state / "config.json"
     config.save(path)
@@ -202,16 +202,22 @@ def status(state: Path, question: str = "{}") -> dict[str, float]:
     return found
 
 
-def get(port: int, token: str, path: str, statuses: tuple[bytes, ...] = (b"200",)) -> float:
-    """The seconds of one request, which is answered with one of these."""
+def get(port: int, token: str, path: str) -> float:
+    """The seconds of one request."""
+    seconds, text = answer(port, token, path)
+    assert text.split()[1] == b"200", text[:1000]
+    return seconds
+
+
+def answer(port: int, token: str, path: str) -> tuple[float, bytes]:
+    """The seconds of one request, and the whole answer."""
     with _connect(port) as connection:
         began = time.perf_counter()
         connection.sendall(_request("GET", path, token))
         text = b""
         while not _is_complete(text):
             text += connection.recv(1 << 20)
-        assert text.split()[1] in statuses, text[:1000]
-        return time.perf_counter() - began
+        return time.perf_counter() - began, text
 
 
 def _request(method: str, path: str, token: str, content: object = None) -> bytes:
@@ -243,7 +249,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _memory_mib(pid: int) -> float:
+def memory_mib(pid: int) -> float:
     """The memory that a process has for itself, and its share of what it shares."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
@@ -254,4 +260,5 @@ CASES: dict[str, Callable[[], Result]] = {
     SUBMIT_TO_START: submit_to_start,
     RECOVERY: recovery.measure,
     ETA: futures.eta_under_load,
+    CLUSTER_PAGE: dashboard.cluster_page,
 }

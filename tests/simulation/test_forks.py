@@ -15,13 +15,16 @@ import pytest
 from horae.driver import run
 from horae.engines.simulated import SimulatedEngine
 from horae.forks.beliefs import Beliefs, PastJob
-from horae.forks.eta import eta
+from horae.forks.eta import Eta, draw, eta
 from horae.forks.forward import Watch, run_forward
 from horae.forks.plan import Plan, future, summarise
 from horae.forks.processes import run_all
 from horae.model.cluster import Cluster, Node
+from horae.model.events import Event, JobSubmitted, Surveyed, Tick
 from horae.model.jobs import Arrival, Job, Truth
+from horae.model.plans import Reaction
 from horae.model.setup import Cadence, PoolSpec, Setup
+from horae.model.shapes import Option, Shape
 from horae.scheduler import Scheduler
 from horae.traces.generators import Poisson
 
@@ -81,7 +84,8 @@ def test_with_known_lengths_and_no_later_jobs_one_draw_tells_the_truth() -> None
     truth = Watch()
     run_forward(Scheduler.restore(dump), {each.job.id: each.truth for each in arrivals}, (), [truth])
     found = eta(lambda: Scheduler.restore(dump), waiting, Beliefs())
-    assert (found.draws, found.cut_off) == (1, 0)
+    assert found is not None
+    assert (found.draws, found.cut_off, found.estimated) == (1, 0, 0)
     assert found.starts is not None
     assert found.starts.median == truth.started[waiting]
     assert found.ends.low == found.ends.median == found.ends.high == truth.ended[waiting]
@@ -100,12 +104,11 @@ def test_unknown_lengths_give_an_interval_around_what_happens() -> None:
     found = [eta(lambda: Scheduler.restore(dump), each, Beliefs(past), draws=10) for each in waiting[:5]]
     again = [eta(lambda: Scheduler.restore(dump), each, Beliefs(past), draws=10) for each in waiting[:5]]
     assert found == again, "the same seed gives the same answer"
-    assert all(each.starts is not None and each.starts.low <= each.starts.median <= each.starts.high for each in found)
-    assert any(each.starts is not None and each.starts.low < each.starts.high for each in found)
-    covered = [
-        each.starts.low <= whole.started[each.job_id] <= each.starts.high for each in found if each.starts is not None
-    ]
-    assert any(covered)
+    starts = {each.job_id: each.starts for each in found if each is not None and each.starts is not None}
+    assert len(starts) == 5
+    assert all(each.low <= each.median <= each.high for each in starts.values())
+    assert any(each.low < each.high for each in starts.values())
+    assert any(each.low <= whole.started[job_id] <= each.high for job_id, each in starts.items())
 
 
 def test_a_job_is_believed_to_run_longer_than_it_has_and_not_beyond_its_limit() -> None:
@@ -131,10 +134,73 @@ def test_the_time_budget_is_kept_and_said() -> None:
     scheduler, _, _ = _middle("fifo", 10_000.0, lengths_known=False)
     dump = scheduler.dump()
     waiting = [job_id for job_id in scheduler.jobs.live if scheduler.jobs.on_gpus(job_id) is None][-1]
-    asked = iter(range(10_000))
-    found = eta(lambda: Scheduler.restore(dump), waiting, Beliefs(), is_over=lambda: next(asked) >= 3)
-    assert (found.draws, found.cut_off) == (1, 1)
-    assert found.ends.median == inf
+
+    def ask(steps: float) -> Eta | None:
+        asked = iter(range(10_000))
+        return eta(lambda: Scheduler.restore(dump), waiting, Beliefs(), draws=5, is_over=lambda: next(asked) >= steps)
+
+    assert ask(3) is None, "before the job starts, a future tells nothing"
+    whole = ask(inf)
+    assert whole is not None and (whole.draws, whole.cut_off) == (5, 0)
+    part = next(found for steps in range(10_000) if (found := ask(steps)) is not None and found.draws == 3)
+    assert (part.draws, part.cut_off, part.estimated) == (3, 1, 0), "what was found before counts"
+    assert part.starts is not None and part.starts.high < inf
+
+
+@pytest.mark.parametrize("policy", ["fifo", "max-min"])
+def test_a_draw_that_is_late_is_left_when_the_job_starts_and_its_end_is_estimated(policy: str) -> None:
+    scheduler, _, _ = _middle(policy, 10_000.0, lengths_known=False)
+    dump = scheduler.dump()
+    waiting = [job_id for job_id in scheduler.jobs.live if scheduler.jobs.on_gpus(job_id) is None]
+    for job_id in waiting[::5]:
+        whole = draw(Scheduler.restore(dump), job_id, Beliefs(), 0)
+        left = draw(Scheduler.restore(dump), job_id, Beliefs(), 0, is_late=lambda: True)
+        assert (left.starts_at, left.is_cut_off, left.is_estimated) == (whole.starts_at, False, True)
+        if policy == "fifo":  # where no job is preempted, that is its end
+            assert left.ends_at == pytest.approx(whole.ends_at)
+        else:
+            assert left.starts_at < left.ends_at < inf
+    running = next(job_id for job_id in scheduler.jobs.live if scheduler.jobs.on_gpus(job_id) is not None)
+    left = draw(Scheduler.restore(dump), running, Beliefs(), 0, is_over=lambda: True)
+    assert (left.starts_at, left.is_cut_off, left.is_estimated) == (scheduler.now, False, True)
+
+
+def test_the_estimated_end_of_a_job_that_takes_turns_is_that_of_its_share() -> None:
+    """Four jobs of an hour on one GPU: each gets a quarter of the time."""
+    cluster = Cluster("test", (Node("n0", "gpu", 1),))
+    pool = PoolSpec("all", "max-min", {}, Cadence.ROUNDS, 60.0)
+    scheduler, shape = Scheduler(Setup(cluster, (pool,))), Shape("gpu", 1, "node")
+    for number in range(4):
+        job = Job(id=str(number), submitted_at=0.0, options=(Option(shape, 1.0),), steps_total=3600.0)
+        scheduler.handle(JobSubmitted(0.0, job))
+    scheduler.handle(Tick(0.0))
+    waiting = next(job_id for job_id in scheduler.jobs.live if scheduler.jobs.on_gpus(job_id) is None)
+    dump = scheduler.dump()
+    left = draw(Scheduler.restore(dump), waiting, Beliefs(), 0, is_late=lambda: True)
+    assert left.ends_at - left.starts_at == pytest.approx(4 * 3600.0)
+
+
+def test_a_fork_does_not_survey_its_engine() -> None:
+    arrivals = _workload(0)[:20]
+    pool = PoolSpec("all", "fifo", {}, Cadence.EVENTS)
+    scheduler, engine = Scheduler(Setup(CLUSTER, (pool,), survey_seconds=60.0)), SimulatedEngine(CLUSTER, arrivals)
+    run(scheduler, engine, enough=lambda: engine.now >= 1000.0)
+    assert scheduler.jobs.live
+    dump = scheduler.dump()
+    truths = {each.job.id: each.truth for each in arrivals}
+    seen = _Surveys()
+    run(Scheduler(Setup(CLUSTER, (pool,), survey_seconds=60.0)), SimulatedEngine(CLUSTER, arrivals), [seen])
+    assert seen.count > 0, "a run does"
+    seen = _Surveys()
+    run_forward(Scheduler.restore(dump), truths, (), [seen])
+    assert seen.count == 0
+
+
+class _Surveys:
+    count = 0
+
+    def reacted(self, event: Event, reaction: Reaction) -> None:
+        self.count += isinstance(event, Surveyed)
 
 
 def _plan(dump: object, new: Job) -> Plan:

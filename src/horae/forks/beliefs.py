@@ -48,6 +48,10 @@ class Beliefs:
     past: Sequence[PastJob] = field(default=(), repr=False)  # in order of submission
     running: Sequence[PastJob] = field(default=(), repr=False)
 
+    def prepare(self) -> None:
+        """Works out what all draws need, before each of them is made in a process of its own."""
+        _ = self._curves, self._ended
+
     def truths(self, jobs: Mapping[str, Job], run_seconds: Mapping[str, float], rng: Random) -> dict[str, Truth]:
         """A draw of the length of every job, given how long it has run."""
         found: dict[str, Truth] = {}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil, floor
+from math import ceil, floor, inf
 from random import Random
 
-from horae.forks.beliefs import Beliefs, PastJob
-from horae.forks.forward import Watch, live_jobs, run_forward, steps_done
-from horae.model.jobs import Arrival
+from horae.forks.beliefs import Beliefs
+from horae.forks.forward import Watch, run_forward
+from horae.forks.present import Present
+from horae.model.jobs import Arrival, Truth
 from horae.scheduler import Scheduler
 
 DRAWS = 20
@@ -40,7 +41,8 @@ class Eta:
     starts: Moments | None  # None: it runs already
     ends: Moments
     draws: int
-    cut_off: int  # draws that the time budget ended before the job did: their times count as beyond the horizon
+    cut_off: int  # draws that the time budget ended before the job started: they tell nothing
+    estimated: int  # draws that were left after the job had started: its end is an estimate
 
 
 @dataclass(frozen=True)
@@ -50,24 +52,7 @@ class Draw:
     starts_at: float
     ends_at: float
     is_cut_off: bool = False
-
-
-def run_seconds(scheduler: Scheduler) -> dict[str, float]:
-    """How long each live job has run, in seconds of its first shape."""
-    steps = steps_done(scheduler)
-    found: dict[str, float] = {}
-    for job_id, (pool, serial) in scheduler.jobs.live.items():
-        running, number = scheduler.jobs.on_gpus(job_id) or (pool, serial)
-        row = running.table.row[number]
-        speed = float(running.table.speed[row, 0])
-        found[job_id] = float(steps[running.spec.name][row]) / speed if speed > 0 else 0.0
-    return found
-
-
-def running_jobs(scheduler: Scheduler) -> list[PastJob]:
-    """The live jobs that have run, with how long so far."""
-    jobs = live_jobs(scheduler)
-    return [PastJob(jobs[job_id], seconds) for job_id, seconds in run_seconds(scheduler).items() if seconds > 0]
+    is_estimated: bool = False  # its end
 
 
 def draw(
@@ -76,36 +61,63 @@ def draw(
     beliefs: Beliefs,
     seed: int,
     is_over: Callable[[], bool] = lambda: False,
+    is_late: Callable[[], bool] = lambda: False,
     *,
     only_start: bool = False,
+    present: Present | None = None,
 ) -> Draw:
-    """One possible future; the scheduler is changed: give it a copy. `is_over`: whether the time budget is used up.
+    """One possible future; the scheduler is changed: give it a copy.
 
-    With `only_start` it is left when the job starts.
+    `is_over`: whether the time budget is used up; `is_late`: whether the draw has used its part of it, so that it is
+    left once the job has started. With `only_start` it is left then in any case. `present` is that of the scheduler,
+    where it is known already.
     """
     rng = Random(f"{seed}")
     now = scheduler.now
     until = now + HORIZON_SECONDS
-    runs = scheduler.jobs.on_gpus(job_id) is not None
-    watch, cut = Watch(), [False]
-    answered = watch.started if only_start else watch.ended
-    jobs = live_jobs(scheduler)
-    truths = beliefs.truths(jobs, run_seconds(scheduler), rng)
+    watch, is_left = Watch(), [False]
+    if scheduler.jobs.on_gpus(job_id) is not None:
+        watch.started[job_id] = now
+    present = present or Present.of(scheduler)
+    truths = beliefs.truths(present.jobs, present.run_seconds, rng)
 
     def enough() -> bool:
-        cut[0] = is_over()
-        return cut[0] or job_id in answered or scheduler.now >= until
+        is_left[0] = is_over() or (job_id in watch.started and (only_start or is_late()))
+        return is_left[0] or job_id in watch.ended or scheduler.now >= until
 
-    later = beliefs.arrivals(now, until, rng, (Arrival(job, truths[job_id]) for job_id, job in jobs.items()))
-    run_forward(scheduler, truths, later, [watch], enough)
-    is_cut = cut[0] and job_id not in watch.ended
-    return Draw(now if runs else watch.starts_at(job_id), watch.ends_at(job_id), is_cut)
+    live = (Arrival(job, truths[job_id]) for job_id, job in present.jobs.items())
+    later = beliefs.arrivals(now, until, rng, live)
+    run_forward(scheduler, truths, later, [watch], enough, present=present)
+    starts_at, ends_at = watch.starts_at(job_id), watch.ends_at(job_id)
+    if not is_left[0] or ends_at < inf:
+        return Draw(starts_at, ends_at)
+    if starts_at == inf:
+        return Draw(inf, inf, is_cut_off=True)
+    estimate = _estimated_end(scheduler, job_id, truths[job_id])
+    return Draw(starts_at, estimate if estimate <= until else inf, is_estimated=True)
 
 
-def summarise(job_id: str, asked_at: float, draws: Sequence[Draw], *, runs: bool) -> Eta:
-    starts = None if runs else Moments.of([each.starts_at for each in draws])
-    ends = Moments.of([each.ends_at for each in draws])
-    return Eta(job_id, asked_at, starts, ends, len(draws), sum(each.is_cut_off for each in draws))
+def _estimated_end(scheduler: Scheduler, job_id: str, truth: Truth) -> float:
+    """When a job ends if it keeps the share of the time that the policy gives it now, or else its GPUs."""
+    if job_id not in scheduler.jobs.live:
+        return inf  # it was cancelled, suspended or has failed
+    pool, serial = scheduler.jobs.on_gpus(job_id) or scheduler.jobs.live[job_id]
+    table, row = pool.table, pool.table.row[serial]
+    left = max(truth.steps_total - float(table.view(scheduler.now).steps_done[row]), 0.0)
+    speed = float(table.target[row] @ table.speed[row]) or float(table.speed[row, max(int(table.option[row]), 0)])
+    works_at = max(scheduler.now, float(table.productive_at[row]))
+    return works_at + left / speed if speed > 0 else inf
+
+
+def summarise(job_id: str, asked_at: float, draws: Sequence[Draw], *, runs: bool) -> Eta | None:
+    """None: the time budget has cut all draws off."""
+    told = [each for each in draws if not each.is_cut_off]
+    if not told:
+        return None
+    starts = None if runs else Moments.of([each.starts_at for each in told])
+    ends = Moments.of([each.ends_at for each in told])
+    estimated = sum(each.is_estimated for each in told)
+    return Eta(job_id, asked_at, starts, ends, len(draws), len(draws) - len(told), estimated)
 
 
 def eta(
@@ -116,15 +128,16 @@ def eta(
     draws: int = DRAWS,
     seed: int = 0,
     is_over: Callable[[], bool] = lambda: False,
-) -> Eta:
-    """Draws one after the other until there are enough, or the time budget is used up; at least one.
+) -> Eta | None:
+    """Draws one after the other until there are enough, or the time budget is used up; at least one. None: that tells
+    nothing.
 
     Where all lengths are known and no arrivals are expected, one draw is all there is.
     """
     made: list[Draw] = []
     first = copy()
     asked_at, runs = first.now, first.jobs.on_gpus(job_id) is not None
-    is_certain = not beliefs.past and all(job.steps_total is not None for job in live_jobs(first).values())
+    is_certain = not beliefs.past and all(job.steps_total is not None for job in Present.of(first).jobs.values())
     while len(made) < (1 if is_certain else draws):
         made.append(draw(copy() if made else first, job_id, beliefs, seed + len(made), is_over))
         if is_over():

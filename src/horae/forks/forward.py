@@ -8,40 +8,15 @@ from math import inf
 
 from horae.driver import Observer, deliver, run
 from horae.engines.simulated import SimulatedEngine
-from horae.model.arrays import Floats
+from horae.forks.present import Present
 from horae.model.commands import Start
 from horae.model.errors import InputError
 from horae.model.events import Ending, Event, JobEnded, JobStarted
-from horae.model.jobs import Arrival, Job, Truth
+from horae.model.jobs import Arrival, Truth
 from horae.model.notices import ChangeRefused
 from horae.model.plans import Reaction
-from horae.model.shapes import Option
 from horae.model.status import CANCELLING, STARTING, STOPPING
 from horae.scheduler import Scheduler
-
-
-def live_jobs(scheduler: Scheduler) -> dict[str, Job]:
-    """All jobs that have not ended, suspended ones included, with the speeds that are believed now."""
-    found = {
-        job_id: _believed(pool.table.jobs[row], pool.table.speed[row])
-        for job_id, (pool, serial) in scheduler.jobs.live.items()
-        for row in (pool.table.row[serial],)
-    }
-    return found | {job_id: each.job for job_id, each in scheduler.jobs.suspended.items()}
-
-
-def _believed(job: Job, speeds: Iterable[float]) -> Job:
-    """The job with the speeds of the table, which reports may have revised since it was submitted."""
-    revised = [
-        Option(option.shape, float(speed)) for option, speed in zip(job.options, speeds, strict=False) if speed > 0
-    ]
-    if len(revised) != len(job.options) or tuple(revised) == job.options:
-        return job
-    copy = object.__new__(Job)  # without the checks that the job has passed
-    for name in Job.__slots__:
-        object.__setattr__(copy, name, getattr(job, name))
-    object.__setattr__(copy, "options", tuple(revised))
-    return copy
 
 
 def run_forward(
@@ -54,16 +29,20 @@ def run_forward(
     outside: Iterable[Event] = (),
     changes: Iterable[Event] = (),
     strict: bool = False,
+    present: Present | None = None,
 ) -> None:
     """Runs until nothing is left to happen, or `enough` returns true. The scheduler is changed: give it a copy.
 
     `truths` has the length and the speeds of every live job; `arrivals` are the jobs that come later, in order;
     `outside` are later events of users, operators and hardware. `changes` are made first: one that is refused is an
-    error. With `strict` a policy that fails is one, too.
+    error. With `strict` a policy that fails is one, too. `present` is that of the scheduler, where it is known already.
+
+    The simulated engine loses no messages, so it is not surveyed.
     """
     cluster = scheduler.present_setup().cluster if changes else scheduler.setup.cluster
     engine = SimulatedEngine(cluster, arrivals, outside, sharing=scheduler.setup.sharing)
-    events = _take_over(scheduler, engine, truths)
+    scheduler.unacknowledged.stop_surveys()
+    events = _take_over(scheduler, engine, truths, present or Present.of(scheduler))
     deliver(scheduler, engine, events, tuple(observers), strict=strict)
     deliver(scheduler, engine, changes, (*observers, _NoRefusals()), strict=strict)
     run(scheduler, engine, observers, enough=enough, strict=strict)
@@ -78,29 +57,24 @@ class _NoRefusals:
                 raise InputError(f"{notice.change} is not possible: {notice.problem}", remedy=notice.remedy)
 
 
-def steps_done(scheduler: Scheduler) -> dict[str, Floats]:
-    """By pool: the steps of its jobs by now, by row. A view of a table is not made for each of its jobs."""
-    return {pool.spec.name: pool.table.view(scheduler.now).steps_done for pool in scheduler.pools}
-
-
-def _take_over(scheduler: Scheduler, engine: SimulatedEngine, truths: Mapping[str, Truth]) -> list[Event]:
+def _take_over(
+    scheduler: Scheduler, engine: SimulatedEngine, truths: Mapping[str, Truth], present: Present
+) -> list[Event]:
     """Gives the engine what runs now; returns what it would report of commands that are on their way."""
     now = engine.now = scheduler.now
-    jobs, done = live_jobs(scheduler), steps_done(scheduler)
-    for job_id, job in jobs.items():
-        engine.expect(Arrival(job, truths[job_id]))
     events: list[Event] = []
-    for job_id, job in jobs.items():
-        found = scheduler.jobs.on_gpus(job_id)
+    for job_id, job in present.jobs.items():
+        arrival, found = Arrival(job, truths[job_id]), scheduler.jobs.on_gpus(job_id)
         if found is None:
+            engine.expect(arrival)
             continue
         pool, serial = found
         table, row = pool.table, pool.table.row[serial]
         lease = scheduler.leases.by_epoch[int(table.epoch[row])]
-        steps = float(done[pool.spec.name][row])
+        steps = float(present.steps_done[pool.spec.name][row])
         partner = next((scheduler.jobs.id_of[other] for other in lease.bundle if other != serial), "")
         engine.take_over(
-            Arrival(job, truths[job_id]), lease.epoch, scheduler.ledger.names(lease.gpus), lease.shape, steps,
+            arrival, lease.epoch, scheduler.ledger.names(lease.gpus), lease.shape, steps,
             max(float(table.productive_at[row]), now), partner, float(table.pace[row]),
             scheduler.ledger.cell_levels(lease.gpus),
         )  # fmt: skip

@@ -12,8 +12,9 @@ from random import Random
 from statistics import median
 
 from horae.forks.beliefs import Beliefs
-from horae.forks.eta import HORIZON_SECONDS, Moments, run_seconds
-from horae.forks.forward import Watch, live_jobs, run_forward
+from horae.forks.eta import HORIZON_SECONDS, Moments
+from horae.forks.forward import Watch, run_forward
+from horae.forks.present import Present
 from horae.model.jobs import Arrival, Job
 from horae.scheduler import Scheduler
 
@@ -45,12 +46,18 @@ def future(
     beliefs: Beliefs,
     seed: int,
     is_over: Callable[[], bool] = lambda: False,
+    *,
+    present: Present | None = None,
 ) -> Watch:
-    """Runs until all jobs that are there now have ended, and the new one; the scheduler is changed: give it a copy."""
+    """Runs until all jobs that are there now have ended, and the new one; the scheduler is changed: give it a copy.
+
+    `present` is that of the scheduler, where it is known already.
+    """
     rng = Random(f"{seed}")
     now = scheduler.now
-    jobs = live_jobs(scheduler)
-    truths = beliefs.truths(jobs, run_seconds(scheduler), rng)
+    present = present or Present.of(scheduler)
+    jobs = present.jobs
+    truths = beliefs.truths(jobs, present.run_seconds, rng)
     length = Random(f"{seed} new")  # apart, so that all else is drawn as without it
     new = [] if job is None else [Arrival(job, beliefs.truth(job, 0.0, length))]
     awaited = {*jobs, *(each.job.id for each in new)} - set(scheduler.jobs.suspended)
@@ -61,7 +68,7 @@ def future(
 
     live = (Arrival(each, truths[job_id]) for job_id, each in jobs.items())
     later = beliefs.arrivals(now, now + HORIZON_SECONDS, rng, live)
-    run_forward(scheduler, truths, chain(new, later), [seen], enough)
+    run_forward(scheduler, truths, chain(new, later), [seen], enough, present=present)
     return seen
 
 

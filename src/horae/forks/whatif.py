@@ -15,7 +15,8 @@ from horae.driver import raise_rejected
 from horae.forks.account import Account, with_all_nodes
 from horae.forks.beliefs import Beliefs
 from horae.forks.change import Change
-from horae.forks.forward import live_jobs, run_forward
+from horae.forks.forward import run_forward
+from horae.forks.present import Present
 from horae.forks.recording import Recording
 from horae.model.errors import InputError
 from horae.model.events import ClusterChanged, Event, JobEnded
@@ -79,7 +80,7 @@ def _setup_with_nodes(recording: Recording, setup: Setup) -> Setup:
 def _truths(recording: Recording) -> tuple[dict[str, Truth], set[str]]:
     """The length of every job, and those for which it is drawn from those of the others."""
     scheduler, lengths = recording.scheduler(), recording.lengths
-    jobs = {**live_jobs(scheduler), **{job.id: job for job in recording.submitted}}
+    jobs = {**Present.of(scheduler).jobs, **{job.id: job for job in recording.submitted}}
     beliefs, rng = Beliefs(lengths.past_jobs()), Random("lengths")
     known = {job_id: lengths.truth(job_id) for job_id in jobs}
     truths = {job_id: truth for job_id, truth in known.items() if truth is not None}

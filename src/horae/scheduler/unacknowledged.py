@@ -52,6 +52,10 @@ class Unacknowledged:
             )
             self.open[Start, epoch, other] = (*found[:2], alone)
 
+    def stop_surveys(self) -> None:
+        """From now on the engine is surveyed only with commands that are sent again: it loses no messages."""
+        self._survey_seconds = self.survey_at = inf
+
     def surveyed(self, now: float) -> None:
         self.survey_at = now + self._survey_seconds
 

@@ -280,7 +280,8 @@ class EtaView(BaseModel):
     starts: MomentView | None  # None: it runs already
     ends: MomentView
     draws: int
-    cut_off: int  # draws that the time budget ended before the job did
+    cut_off: int  # draws that the time budget ended before the job started: they tell nothing
+    estimated: int = 0  # draws that were left after the job had started: its end is an estimate
 
 
 class DelayView(BaseModel):

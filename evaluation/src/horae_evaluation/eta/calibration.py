@@ -13,7 +13,8 @@ from statistics import median
 from typing import NamedTuple
 
 from horae.forks.beliefs import Beliefs
-from horae.forks.eta import Moments, draw, running_jobs
+from horae.forks.eta import Moments, draw
+from horae.forks.present import Present
 from horae.model.jobs import Arrival
 from horae.scheduler import Scheduler
 from horae_evaluation.eta.histories import History, past_at
@@ -108,7 +109,7 @@ def ask_etas(history: History, policy: str, part: str, count: int, draws: int, s
 
     def look(number: int, scheduler: Scheduler) -> None:
         job, now, dump = questions[number][1], scheduler.now, scheduler.dump()
-        beliefs = Beliefs(past_at(history, seen, now), running_jobs(scheduler))
+        beliefs = Beliefs(past_at(history, seen, now), Present.of(scheduler).running())
         made = [draw(Scheduler.restore(dump), job.id, beliefs, each, only_start=True) for each in range(draws)]
         predicted = Moments.of([each.starts_at - now for each in made])
         beside = baseline(past, job.gpus, now - job.submitted_at, now)

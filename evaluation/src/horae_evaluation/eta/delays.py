@@ -13,9 +13,9 @@ from statistics import median
 from typing import NamedTuple
 
 from horae.forks.beliefs import Beliefs
-from horae.forks.eta import running_jobs
 from horae.forks.forward import Watch, run_forward
 from horae.forks.plan import NOTABLE_SECONDS, future, summarise
+from horae.forks.present import Present
 from horae.model.serialization import Plain
 from horae.scheduler import Scheduler
 from horae_evaluation.eta.calibration import WAIT_MIN_SECONDS, part_of
@@ -79,7 +79,7 @@ def ask_plans(history: History, policy: str, part: str, count: int, draws: int, 
 
     def look(number: int, scheduler: Scheduler) -> None:
         new, now, dump = chosen[number].job, scheduler.now, scheduler.dump()
-        beliefs = Beliefs(past_at(history, seen, now), running_jobs(scheduler))
+        beliefs = Beliefs(past_at(history, seen, now), Present.of(scheduler).running())
         pairs = [
             (future(Scheduler.restore(dump), None, beliefs, each), future(Scheduler.restore(dump), new, beliefs, each))
             for each in range(draws)

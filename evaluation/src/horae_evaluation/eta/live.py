@@ -18,7 +18,7 @@ from horae.client import Client
 from horae.forks.eta import Moments
 from horae.model.errors import HoraeError
 from horae.service.config import configure
-from horae.service.models import ENDED, EtaView, JobView, MomentView
+from horae.service.models import ENDED, JobView, MomentView
 from horae_evaluation.eta.calibration import Answer, Horizons, Wait, baseline
 from horae_evaluation.live.service_run import free_port, real_service
 
@@ -40,6 +40,7 @@ WORK_SECONDS, WORK_SIGMA = 4.0, 0.7  # the median, and the deviation of its loga
 GANGS = (1, 1, 2, 4)
 ASK_SECONDS = 4.0
 BUDGET_SECONDS = 2.0
+UNKNOWN = Moments(inf, inf, inf)
 
 
 class LiveJob(NamedTuple):
@@ -56,7 +57,8 @@ class LiveJob(NamedTuple):
 @dataclass(frozen=True)
 class _Question:
     job: JobView
-    answer: EtaView
+    asked_at: float
+    starts: MomentView | None  # None: the service could not tell in time
 
 
 def draw_jobs(count: int, seed: int) -> list[LiveJob]:
@@ -103,19 +105,19 @@ def _run(client: Client, jobs: list[LiveJob], random: Random, tell: Callable[[st
 
 
 def _asked(client: Client, job: JobView, tell: Callable[[str], None]) -> list[_Question]:
-    """Nothing if the job has started meanwhile, or the service could not tell in time."""
+    """Nothing if the job has started meanwhile."""
+    asked_at = time.time()
     try:
         answer = client.eta(job.id, seconds=BUDGET_SECONDS)
     except HoraeError as error:
         tell(f"no answer about job {job.id}: {error}")
-        return []
-    return [] if answer.starts is None else [_Question(job, answer)]
+        return [_Question(job, asked_at, None)]
+    return [] if answer.starts is None else [_Question(job, answer.asked_at, answer.starts)]
 
 
 def _compared(question: _Question, jobs: Mapping[str, JobView]) -> Answer | None:
     """What was said beside what happened; None: the job started while the question was on its way."""
-    job, now = jobs[question.job.id], question.answer.asked_at
-    assert question.answer.starts is not None
+    job, now = jobs[question.job.id], question.asked_at
     if job.first_started_at is None or job.first_started_at < now:
         return None
     past = [
@@ -124,7 +126,7 @@ def _compared(question: _Question, jobs: Mapping[str, JobView]) -> Answer | None
         if each.first_started_at is not None and each.tenant == job.tenant
     ]
     beside = baseline(past, job.gpus, now - job.submitted_at, now)
-    predicted = _from(question.answer.starts, now)
+    predicted = UNKNOWN if question.starts is None else _from(question.starts, now)
     return Answer("live run", POLICIES[job.tenant], job.id, job.first_started_at - now, predicted, beside)
 
 

@@ -77,7 +77,11 @@ def _spec(file: Path | None, command: list[str], changes: dict[str, object]) -> 
 
 def describe_eta(item: EtaView) -> list[str]:
     starts = "it runs already" if item.starts is None else _range(item.starts, item.asked_at)
-    return [f"  starts  {starts}", f"  ends    {_range(item.ends, item.asked_at)}", _basis(item.draws, item.cut_off)]
+    return [
+        f"  starts  {starts}",
+        f"  ends    {_range(item.ends, item.asked_at)}",
+        _basis(item.draws, item.cut_off, item.estimated),
+    ]
 
 
 def describe_plan(item: PlanView) -> list[str]:
@@ -111,6 +115,10 @@ def _range(moment: MomentView, now: float) -> str:
     return f"{text}, between {low} and {high} from now"
 
 
-def _basis(draws: int, cut_off: int) -> str:
+def _basis(draws: int, cut_off: int, estimated: int = 0) -> str:
     text = f"  from    {counted(draws, 'possible future')}"
-    return f"{text}, {cut_off} of them cut off by the time budget; --seconds allows more" if cut_off else text
+    if cut_off:
+        text += f", {cut_off} of them cut off by the time budget"
+    if estimated:
+        text += f", in {estimated} of which the end is an estimate"
+    return f"{text}; --seconds allows more" if cut_off or estimated else text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import getpass
 import os
 import signal
@@ -38,6 +39,7 @@ def main(path: Path) -> None:
         context.limits, context.users = fresh.limits, fresh.users
 
     signal.signal(signal.SIGHUP, reload)
+    gc.freeze()  # what is there now stays: a collection need not look at it
     serve(context, config.host, config.port, state / "api.sock")
 
 

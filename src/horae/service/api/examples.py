@@ -86,6 +86,7 @@ EXAMPLES: dict[str, Any] = {
     },
     "EtaView": {
         "job_id": "18", "asked_at": _AT, "starts": _MOMENT, "ends": _MOMENT, "draws": 20, "cut_off": 0,
+        "estimated": 0,
     },
     "EventPage": {"items": [_EVENT], "next": 81},
     "EventView": _EVENT,

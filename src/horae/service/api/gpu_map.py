@@ -81,17 +81,18 @@ def _node_columns(order: Sequence[Node], rows: Mapping[str, Any]) -> NodeColumns
 
 
 def _job_columns(rows: Sequence[Any], reserving: frozenset[str], now: LogClock, has_others: bool) -> JobColumns:
-    kinds = ["guaranteed" if row.guaranteed else "borrowed" if row.tenant in reserving else "shared" for row in rows]
+    columns: tuple[Sequence[Any], ...] = tuple(zip(*rows, strict=True)) if rows else ((),) * len(_COLUMNS)
+    of = dict(zip(_COLUMNS, columns, strict=True))  # ten thousand rows at once: reading each field takes much longer
+    uses = zip(of["guaranteed"], of["tenant"], strict=True)
+    kinds = ["guaranteed" if own else "borrowed" if tenant in reserving else "shared" for own, tenant in uses]
     other = [""] if has_others else []
-    texts: dict[str, Any] = {
-        name: [getattr(row, name) for row in rows] + other for name in ("name", "tenant", "app", "user", "state")
-    }
+    texts: dict[str, Any] = {name: [*of[name], *other] for name in ("name", "tenant", "app", "user", "state")}
     return JobColumns.model_construct(
-        id=[row.id for row in rows] + [OTHER for _ in other],
+        id=[*of["id"], *(OTHER for _ in other)],
         **texts,
         kind=kinds + ["other" for _ in other],
-        gpus=[row.held_gpus for row in rows] + [0 for _ in other],
-        started_at=[now.unix_or_none(row.started_at) for row in rows] + [None for _ in other],
+        gpus=[*of["held_gpus"], *(0 for _ in other)],
+        started_at=[*map(now.unix_or_none, of["started_at"]), *(None for _ in other)],
         rho=[],
     )
 

@@ -13,21 +13,22 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from sqlalchemy import Connection, select
 
 from horae.forks.beliefs import Beliefs, PastJob
-from horae.forks.eta import Draw, draw, running_jobs
+from horae.forks.eta import Draw, draw
 from horae.forks.eta import summarise as summarise_draws
 from horae.forks.forward import Watch
 from horae.forks.plan import future
 from horae.forks.plan import summarise as summarise_futures
+from horae.forks.present import Present
 from horae.forks.processes import run_all
 from horae.model.errors import HoraeError
 from horae.model.jobs import Job
@@ -44,7 +45,10 @@ log = structlog.get_logger("loop")
 AT_A_TIME = 2
 DRAWS, DRAWS_MAX = 20, 200
 SECONDS, SECONDS_MAX = 2.0, 60.0
+SHARE = 0.85  # of the time budget is spent on draws; the rest is for the question and the answer to arrive
+DRAW_SHARE = 0.2  # of the time budget; a draw that has taken longer is left once the job has started
 SUMMING_UP_SECONDS = 1.0
+TOO_SHORT = "no answer within the time budget; allow more with --seconds"
 LATE_SECONDS = 30.0  # after its time budget, a copy is killed by its own alarm
 PAST_JOBS = 1000
 _LONG = ("run", "env", "sweep", "workdir", "after", "array")
@@ -112,56 +116,71 @@ def _reply(client: socket.socket, answer: Plain) -> None:
         client.sendall(json.dumps(answer).encode() + b"\n")
 
 
+class _Question(NamedTuple):
+    scheduler: Scheduler
+    present: Present
+    beliefs: Beliefs
+    draws: int
+    ends_at: float  # of the time for draws, by time.monotonic
+
+
 def _answer(question: dict[str, Any], scheduler: Scheduler, now: float) -> Plain:
     try:
-        ends_at = time.monotonic() + _seconds(question)
+        ends_at = time.monotonic() + SHARE * _seconds(question)
         scheduler.now = max(scheduler.now, now)
         past = _past(json.loads(question.get("past", "[]")), scheduler.present_setup())
-        beliefs = Beliefs(past, running_jobs(scheduler))
-        count = min(int(question.get("draws", DRAWS)), DRAWS_MAX)
+        present = Present.of(scheduler)
+        beliefs = Beliefs(past, present.running())
+        beliefs.prepare()
+        asked = _Question(scheduler, present, beliefs, min(int(question.get("draws", DRAWS)), DRAWS_MAX), ends_at)
         if "eta" in question:
-            return _eta(scheduler, str(question["eta"]), beliefs, count, ends_at)
-        return _plan(scheduler, from_plain(Job, question["plan"]), beliefs, count, ends_at)
+            return _eta(asked, str(question["eta"]))
+        return _plan(asked, from_plain(Job, question["plan"]))
     except (HoraeError, ValueError, TypeError, KeyError) as error:
         return {"problem": str(error)}
 
 
-def _eta(scheduler: Scheduler, job_id: str, beliefs: Beliefs, count: int, ends_at: float) -> Plain:
+def _eta(asked: _Question, job_id: str) -> Plain:
+    scheduler, ends_at = asked.scheduler, asked.ends_at
     if job_id not in scheduler.jobs.live:
         status = scheduler.status(job_id)
         return {"problem": f"{job_id} is not in the queue" if status is None else f"{job_id} is {status.name.lower()}"}
+    draw_seconds = DRAW_SHARE * (ends_at - time.monotonic())
 
     def one(seed: int) -> Plain:
-        return to_plain(draw(scheduler, job_id, beliefs, seed, _until(ends_at)))
+        is_late = _until(time.monotonic() + draw_seconds)
+        return to_plain(draw(scheduler, job_id, asked.beliefs, seed, _until(ends_at), is_late, present=asked.present))
 
     runs = scheduler.jobs.on_gpus(job_id) is not None
-    # A draw that has not begun when the budget ends tells nothing; one that has is cut off: the job starts late in it.
-    found = run_all([partial(one, seed) for seed in range(count)], _workers(), ends_at + SUMMING_UP_SECONDS, ends_at)
+    found = _run_all(asked, [partial(one, seed) for seed in range(asked.draws)])
     draws = [Draw(**_numbers(each)) for each in found if each is not None]
-    if not draws:
-        return {"problem": "no answer within the time budget; allow more with --seconds"}
-    return {"eta": to_plain(summarise_draws(job_id, scheduler.now, draws, runs=runs))}
+    answer = summarise_draws(job_id, scheduler.now, draws, runs=runs)
+    return {"problem": TOO_SHORT} if answer is None else {"eta": to_plain(answer)}
 
 
-def _plan(scheduler: Scheduler, job: Job, beliefs: Beliefs, count: int, ends_at: float) -> Plain:
+def _plan(asked: _Question, job: Job) -> Plain:
+    scheduler = asked.scheduler
     job = replace(job, submitted_at=scheduler.now)
     refusal = _refusal(scheduler, job)
     if refusal:
         return {"refused": refusal}
 
     def one(new: Job | None, seed: int) -> Plain:
-        seen = future(scheduler, new, beliefs, seed, _until(ends_at))
+        seen = future(scheduler, new, asked.beliefs, seed, _until(asked.ends_at), present=asked.present)
         return {"started": seen.started, "ended": seen.ended, "shapes": seen.shapes}
 
     tasks: list[Callable[[], Plain]] = [
-        partial(one, new, seed) for seed in range(max(count // 2, 1)) for new in (None, job)
+        partial(one, new, seed) for seed in range(max(asked.draws // 2, 1)) for new in (None, job)
     ]
-    made = run_all(tasks, _workers(), ends_at + SUMMING_UP_SECONDS, ends_at)
-    found = [None if each is None else Watch(**each) for each in made]
+    found = [None if each is None else Watch(**each) for each in _run_all(asked, tasks)]
     pairs = [(one, other) for one, other in zip(found[::2], found[1::2], strict=True) if one and other]
     if not pairs:
-        return {"problem": "no answer within the time budget; allow more with --seconds"}
+        return {"problem": TOO_SHORT}
     return {"plan": to_plain(summarise_futures(job.id, scheduler.now, pairs, len(tasks) // 2 - len(pairs)))}
+
+
+def _run_all(asked: _Question, tasks: Sequence[Callable[[], Plain]]) -> list[Plain | None]:
+    return run_all(tasks, _workers(), asked.ends_at + SUMMING_UP_SECONDS, asked.ends_at)
 
 
 def _refusal(scheduler: Scheduler, job: Job) -> str:

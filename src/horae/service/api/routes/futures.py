@@ -43,6 +43,7 @@ async def eta(job_id: JobId, who: Who, all_: All, seconds: Budget = SECONDS, dra
         ends=_moment(found["ends"], now) or MomentView(median=None, low=None, high=None),
         draws=found["draws"],
         cut_off=found["cut_off"],
+        estimated=found.get("estimated", 0),
     )
 
 

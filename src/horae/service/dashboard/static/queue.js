@@ -1,6 +1,6 @@
 // Jobs in pages. The service sorts and filters; while a page is open its rows change in place and keep their order.
 import { badge, clock, duration, element, embedded, fill, fixed, live, number, Problem, read, whole } from "/static/horae.js";
-import { askEta, etaText, unknown } from "/static/job_eta.js";
+import { askEta, etaText, FAR } from "/static/job_eta.js";
 import { DataTable } from "/static/table.js";
 
 let page = embedded();
@@ -70,7 +70,7 @@ async function showEta(id) {
 }
 
 const shortText = (eta) => {
-  const when = (moment) => (moment.median === null ? unknown(eta) : clock(moment.median, false));
+  const when = (moment) => (moment.median === null ? FAR : clock(moment.median, false));
   return eta.starts ? `starts ${when(eta.starts)}, ends ${when(eta.ends)}` : `ends ${when(eta.ends)}`;
 };
 
