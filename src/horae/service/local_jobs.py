@@ -14,6 +14,7 @@ from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.commands import Command
 from horae.model.events import Event
 from horae.model.serialization import Plain
+from horae.scheduler.gpu_ledger import GpuLedger
 from horae.service.models import JobSpec
 
 OUTPUT_BYTES_MAX = 64 << 20
@@ -45,6 +46,9 @@ class LocalJobs:
 
     def set_cluster(self, cluster: Cluster) -> None:
         self._engine.set_cluster(cluster)
+
+    def begin(self, hardware: GpuLedger) -> None:
+        """The engine has found what runs when it was made."""
 
     def stop_all(self) -> None:
         self._engine.stop_all()

@@ -1,0 +1,577 @@
+"""The Kubernetes engine: commands become Jobs with pods on nodes, and what happens to these becomes events.
+
+Threads watch the cluster and carry actions out; everything else, above all what to do next for each gang, is decided by
+the thread that calls `wait` and `execute`.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import selectors
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from math import inf
+from typing import NamedTuple
+
+import structlog
+
+from horae.engines.engine import Moment
+from horae.engines.kubernetes import names
+from horae.engines.kubernetes.actions import (
+    Action,
+    Annotate,
+    Bind,
+    PutInService,
+    PutOutOfService,
+    Suspend,
+    Touch,
+    perform,
+)
+from horae.engines.kubernetes.api import (
+    CONFLICT,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    NOT_FOUND,
+    PODS,
+    ApiProblem,
+    Json,
+    Kind,
+    KubernetesApi,
+)
+from horae.engines.kubernetes.gangs import Gang, Gangs
+from horae.engines.kubernetes.hardware import Labels
+from horae.engines.kubernetes.informer import Change, Informer, News, Synced
+from horae.engines.kubernetes.nodes import Nodes
+from horae.engines.kubernetes.objects import JobObject, LeaseNote, PodObject, read_namespace
+from horae.engines.kubernetes.reconcile import Report, reconcile
+from horae.engines.kubernetes.remarks import Remark, event_of
+from horae.model.cluster import Cluster, Gpu
+from horae.model.commands import Command, Start, Stop, Survey
+from horae.model.events import (
+    Ending,
+    Event,
+    GpuState,
+    Health,
+    JobEnded,
+    JobPhase,
+    JobProgressed,
+    JobStarted,
+    Phase,
+    Running,
+    Surveyed,
+)
+from horae.model.serialization import Plain
+
+THREADS = 16
+UNREACHABLE_SECONDS = 300.0
+RETRY_SECONDS = (0.05, 0.2, 1.0, 2.0, 5.0)
+REFUSED_RETRY_SECONDS = 30.0  # of an action that the server refuses: a right is missing, or a policy forbids it
+_SLEEP_SECONDS_MAX = 60.0
+
+log = structlog.get_logger("kubernetes")
+
+
+class _Done(NamedTuple):
+    """An action was carried out, or not."""
+
+    uid: str  # of the gang; "": of none
+    action: Action
+    result: Json | ApiProblem | None
+
+
+class Found(NamedTuple):
+    """A Job that is new."""
+
+    job: JobObject
+    raw: Json
+    tenants: tuple[str, ...]  # that its namespace may use; the first is the default
+
+
+class KubernetesEngine:
+    def __init__(
+        self,
+        api: KubernetesApi,
+        cluster: Cluster,
+        now: Callable[[], float],
+        *,
+        term: int,
+        type_of: Callable[[str], str],
+        labels: Labels | None = None,
+        scheduler: str = names.SCHEDULER,
+        unreachable_seconds: float = UNREACHABLE_SECONDS,
+    ) -> None:
+        self._api = api
+        self._now = now
+        self._term = term
+        self._gangs = Gangs(scheduler)
+        self._nodes = Nodes(cluster, labels or Labels(), type_of, unreachable_seconds)
+        self._news: queue.SimpleQueue[list[News] | _Done] = queue.SimpleQueue()
+        self._pool = ThreadPoolExecutor(THREADS, "act")
+        self._dirty: dict[str, None] = {}  # gangs to be reconciled, in order
+        self._retry_at: dict[str, float] = {}  # by gang
+        self._events: list[Event] = []
+        self._found: dict[str, None] = {}  # gangs to be shown to the service
+        self._gone: dict[str, str] = {}  # jobs whose Job is gone, with the reason
+        self._unrecorded: list[Gang] = []  # that are over; told with the events of the last `wait`
+        self._unsynced: set[Kind] = {NODES, NAMESPACES, JOBS, PODS}
+        self._tenants: dict[str, tuple[str, ...]] = {}  # by namespace
+        self._namespaces: dict[str, str] = {}  # by uid
+        self._touching = 0  # writes by which this leader takes over
+        self._survey_asked = False
+        self._is_woken = False
+        self._watched: set[int] = set()
+        self._woken, self._alarm = os.pipe()
+        for descriptor in (self._woken, self._alarm):
+            os.set_blocking(descriptor, False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._informers = [Informer(api, kind, self._tell) for kind in sorted(self._unsynced)]
+
+    def start(self) -> None:
+        """Begins to watch the cluster; nothing is told to the scheduler before everything was listed."""
+        for informer in self._informers:
+            informer.start()
+
+    def close(self) -> None:
+        """Leaves everything running, for the next engine."""
+        for informer in self._informers:
+            informer.stop()
+        self._pool.shutdown(cancel_futures=True)
+        self._selector.close()
+        for descriptor in (self._woken, self._alarm) if self._alarm >= 0 else ():
+            os.close(descriptor)
+        self._woken = self._alarm = -1
+        self._api.close()
+
+    # Waking
+
+    def wake(self) -> None:
+        """Interrupts a wait, from any thread or from a signal handler."""
+        self._is_woken = True
+        self._ring()
+
+    def _ring(self) -> None:
+        with suppress(OSError):  # full: it is awake anyway; closed: this thread has outlived the engine
+            if self._alarm >= 0:
+                os.write(self._alarm, b"\0")
+
+    def watch(self, descriptor: int) -> None:
+        """Lets `wait` return whenever this descriptor is readable, too."""
+        self._watched.add(descriptor)
+        self._selector.register(descriptor, selectors.EVENT_READ)
+
+    def _tell(self, news: list[News]) -> None:
+        self._news.put(news)
+        self._ring()
+
+    # What the service asks and tells
+
+    @property
+    def is_synced(self) -> bool:
+        return not self._unsynced and not self._touching
+
+    @property
+    def is_running(self) -> bool:
+        return any(gang.is_on_gpus for gang in self._gangs) or bool(self._events)
+
+    def believe(self, cluster: Cluster, health: Mapping[str, Health], gpus: Mapping[Gpu, GpuState]) -> None:
+        """What the scheduler holds for true about the hardware, when it begins."""
+        self._nodes.believe(cluster, health, gpus)
+
+    def take_found(self) -> list[Found]:
+        """Jobs that are new: the service submits each, and then calls `register`."""
+        shown, self._found = list(self._found), {}
+        gangs = [gang for uid in shown if (gang := self._gangs.get(uid)) is not None]
+        return [
+            Found(gang.job, gang.raw, self._tenants.get(gang.job.namespace, ()))
+            for gang in gangs
+            if gang.job is not None and not gang.job_id
+        ]
+
+    def take_gone(self) -> dict[str, str]:
+        """Jobs that ended in the cluster while they had no lease, with the reason: the service cancels them."""
+        gone, self._gone = self._gone, {}
+        return gone
+
+    def register(self, job_id: str, uid: str) -> None:
+        """A Job was submitted under this id, which is noted on it."""
+        gang = self._gangs.register(job_id, uid)
+        if gang.job is not None and gang.job.job_id != job_id:
+            self._submit(gang, Annotate(gang.job, {names.JOB: job_id}))
+        self._touch(gang)
+
+    def put_back(self, found: Sequence[Found], gone: Mapping[str, str]) -> None:
+        """The service could not take these now: they come again."""
+        self._gone = {**gone, **self._gone}
+        for each in found:
+            gang = self._gangs.get(each.job.uid)
+            if gang is not None and not gang.job_id:
+                gang.is_shown = False
+                self._retry_at[gang.uid] = self._now() + RETRY_SECONDS[-1]
+
+    def expect(self, job_id: str, uid: str, specification: Plain) -> None:
+        """Tells what a service that finds this job running needs to adopt it; kept with its lease."""
+        self._gangs.register(job_id, uid).specification = specification
+
+    def specification(self, job_id: str) -> Plain | None:
+        gang = self._gangs.by_job.get(job_id)
+        lease = None if gang is None or gang.job is None else gang.job.lease
+        return None if lease is None else lease.specification
+
+    def forget(self, job_id: str) -> None:
+        gang = self._gangs.by_job.get(job_id)
+        if gang is not None:
+            self._gangs.forget(gang)
+
+    def explain(self, job_id: str, text: str) -> None:
+        """Writes on the Job why it waits."""
+        gang = self._gangs.by_job.get(job_id)
+        if gang is not None and gang.job is not None and gang.job.annotations.get(names.REASON, "") != text:
+            self._submit(None, Annotate(gang.job, {names.REASON: text or None}))
+
+    def remark(self, job: JobObject, remark: Remark) -> None:
+        """Shows the owner of a Job what is wrong with it, as an event of Kubernetes."""
+        self._pool.submit(self._write_remark, job, remark)
+
+    def _write_remark(self, job: JobObject, remark: Remark) -> None:
+        try:
+            event_of(job, remark, self._api)
+        except ApiProblem as problem:
+            log.warning("an event cannot be written", job=job.path, problem=str(problem))
+
+    def stop_all(self) -> None:
+        """Stops all gangs; their ends are reported by `wait`."""
+        for gang in self._gangs:
+            if gang.is_on_gpus or gang.wanted.lease is not None:
+                self._stop(gang, max(gang.epoch, -1 if gang.wanted.lease is None else gang.wanted.lease.epoch))
+
+    # The protocol of all engines
+
+    def wait(self, until: float) -> Moment | None:
+        """The next events. What earlier calls returned counts as received."""
+        self._record_ends()
+        while True:
+            self._take_news()
+            now = self._now()
+            events = self._take_events(now)
+            if events or self._is_woken or self._found or self._gone or now >= until:
+                self._is_woken = False
+                return Moment(now, events)
+            due_at = min(until, min(self._retry_at.values(), default=inf), self._nodes.next_at())
+            self._poll(due_at - now)
+
+    def execute(self, commands: Sequence[Command]) -> Sequence[Event]:
+        replies: list[Event] = []
+        for command in commands:
+            match command:
+                case Start():
+                    replies += self._start(command)
+                case Stop():
+                    replies += self._stop_job(command)
+                case Survey():
+                    self._survey_asked = True
+        self._reconcile_all(self._now())
+        return [*replies, *self._take_survey(self._now())]
+
+    def _poll(self, seconds: float) -> None:
+        for key, _ in self._selector.select(max(min(seconds, _SLEEP_SECONDS_MAX), 0.0)):
+            if key.fd == self._woken:
+                with suppress(BlockingIOError):
+                    os.read(self._woken, 1 << 16)
+            else:
+                self._is_woken = True
+
+    def _take_news(self) -> None:
+        while True:
+            try:
+                news = self._news.get_nowait()
+            except queue.Empty:
+                return
+            if isinstance(news, _Done):
+                self._take_result(news)
+                continue
+            for each in news:
+                if isinstance(each, Change):
+                    self._apply(each.kind, each.key, each.object)
+                else:
+                    self._synced(each)
+
+    def _take_events(self, now: float) -> list[Event]:
+        if self._unsynced:
+            return []
+        for uid, at in list(self._retry_at.items()):
+            if at <= now:
+                del self._retry_at[uid]
+                self._dirty[uid] = None
+        self._reconcile_all(now)
+        hardware = self._nodes.events(self._gangs, now)
+        in_use = {gpu.node for gang in self._gangs if gang.is_on_gpus for gpu in gang.gpus}
+        for action in self._nodes.actions(in_use, now):
+            self._submit(None, action)
+        events, self._events = [*hardware, *self._events, *self._take_survey(now)], []
+        return events
+
+    # News from the cluster
+
+    def _apply(self, kind: Kind, key: str, found: Json | None) -> None:
+        if kind == NODES:
+            self._nodes.apply(key, found)
+            for gang in self._gangs if found is None else ():
+                self._touch(gang)  # its pods may be on the node that is gone
+            return
+        if kind == NAMESPACES:
+            self._apply_namespace(key, found)
+            return
+        changed = self._gangs.apply(kind, key, found)
+        if changed is not None:
+            self._touch(changed)
+
+    def _apply_namespace(self, key: str, found: Json | None) -> None:
+        if found is None:
+            self._tenants.pop(self._namespaces.pop(key, ""), None)
+            return
+        namespace = read_namespace(found)
+        self._namespaces[key] = namespace.name
+        if self._tenants.get(namespace.name) != namespace.tenants:
+            self._tenants[namespace.name] = namespace.tenants
+            for gang in self._gangs:  # what was refused may be accepted now
+                if gang.job is not None and gang.job.namespace == namespace.name and not gang.job_id:
+                    gang.is_shown = False
+                    self._touch(gang)
+
+    def _touch(self, gang: Gang) -> None:
+        self._dirty[gang.uid] = None
+
+    def _synced(self, synced: Synced) -> None:
+        self._unsynced.discard(synced.kind)
+        if self._unsynced or self._has_taken_over:
+            return
+        self._has_taken_over = True
+        for gang in self._gangs:
+            gang.adopt()
+            if gang.job is not None and gang.epoch >= 0:
+                self._take_over(gang, gang.job)
+            for pod in gang.pods.values():
+                if not pod.node and not pod.is_deleting:
+                    self._take_over(gang, pod)
+
+    _has_taken_over = False
+
+    def _take_over(self, gang: Gang, found: JobObject | PodObject) -> None:
+        """Writes this leader's term, so that writes of the former one that are under way fail."""
+        self._touching += 1
+        self._submit(gang, Touch(found, self._term))
+
+    # Reconciling
+
+    def _reconcile_all(self, now: float) -> None:
+        if self._unsynced:
+            return
+        while self._dirty:
+            uid = next(iter(self._dirty))
+            del self._dirty[uid]
+            found = self._gangs.get(uid)
+            if found is not None and not found.in_flight and uid not in self._retry_at:
+                self._reconcile(found, now)
+
+    def _reconcile(self, gang: Gang, now: float) -> None:
+        job = gang.job
+        if job is None:
+            self._vanished(gang, now)
+            return
+        if not gang.job_id and not job.is_over and not gang.is_shown:
+            gang.is_shown = True
+            self._found[gang.uid] = None
+        step = reconcile(job, gang.seen(self._nodes.lost), gang.wanted, self._term)
+        for report in step.reports:
+            self._report(gang, report, now)
+        if step.remark:
+            self.remark(job, Remark("Suspended", step.remark, is_warning=True))
+        for action in step.actions:
+            if isinstance(action, Bind):
+                gang.placed[action.pod.uid] = action.gpus
+            if isinstance(action, Suspend) and action.ended is not None and action.ended.message:
+                self.remark(job, Remark("LeaseEnded", action.ended.message, is_warning=True))
+            self._submit(gang, action)
+        if job.is_over or job.is_deleting:
+            self._is_over(gang, job)
+
+    def _vanished(self, gang: Gang, now: float) -> None:
+        """The Job is gone: its lease ends with the last of its pods."""
+        epochs = [gang.wanted.stopped, gang.told_phase[0] if gang.told_phase else -1]
+        epochs.append(-1 if gang.wanted.lease is None else gang.wanted.lease.epoch)
+        if not gang.pods and max(epochs) >= 0:
+            self._report(gang, Report(max(epochs), None, Ending.STOPPED, gang.saved_steps, "its Job was deleted"), now)
+        if gang.job_id:
+            self._gone[gang.job_id] = "its Job was deleted from the cluster"
+
+    def _is_over(self, gang: Gang, job: JobObject) -> None:
+        if job.is_deleting:
+            if gang.job_id:
+                self._gone[gang.job_id] = "its Job was deleted from the cluster"
+        elif gang.job_id and names.RECORDED not in job.annotations:
+            if job.failed and gang.wanted.lease is None and gang.told_end < 0:
+                self._gone[gang.job_id] = f"its Job has failed: {job.failure}"
+            self._unrecorded.append(gang)
+
+    def _record_ends(self) -> None:
+        """The events of the last `wait` are in the log: Jobs that are over need not be reported again."""
+        over, self._unrecorded = self._unrecorded, []
+        for gang in over:
+            if gang.job is not None and names.RECORDED not in gang.job.annotations:
+                self._submit(gang, Annotate(gang.job, {names.RECORDED: "true"}))
+
+    def _report(self, gang: Gang, report: Report, now: float) -> None:
+        if not gang.job_id:
+            return
+        if report.steps > gang.told_steps and report.ending is None:
+            gang.told_steps = report.steps
+            self._events.append(JobProgressed(now, gang.job_id, report.epoch, report.steps))
+        if not gang.is_news(report):
+            return
+        if report.ending is not None:
+            lease = gang.wanted.lease
+            if lease is not None and lease.epoch <= report.epoch:
+                gang.wanted = gang.wanted._replace(lease=None)
+            ended = JobEnded(now, gang.job_id, report.epoch, report.ending, report.steps, report.message)
+            self._events.append(ended)
+        elif report.phase is Phase.RUNNING:
+            self._events.append(JobStarted(now, gang.job_id, report.epoch))
+        elif report.phase is not None:
+            self._events.append(JobPhase(now, gang.job_id, report.epoch, report.phase))
+
+    # Commands
+
+    def _start(self, command: Start) -> list[Event]:
+        now = self._now()
+        gang = self._gangs.by_job.get(command.job_ids[0])
+        if len(command.job_ids) > 1:
+            message = "on Kubernetes two jobs cannot share GPUs"
+            return [JobEnded(now, each, command.epoch, Ending.LOST, 0.0, message) for each in command.job_ids]
+        if gang is None or gang.job is None:
+            message = "its Job is not in the cluster"
+            return [JobEnded(now, command.job_ids[0], command.epoch, Ending.LOST, 0.0, message)]
+        if gang.epoch == command.epoch:
+            gang.told_phase = None  # what runs is reported again
+        if gang.wanted.lease is None or gang.wanted.lease.epoch < command.epoch:
+            lease = LeaseNote(
+                self._term, command.epoch, command.gpus, command.cells, command.lease_until, gang.specification
+            )
+            gang.wanted = gang.wanted._replace(lease=lease)
+            gang.told_steps = command.steps_done[0]
+        self._touch(gang)
+        return []
+
+    def _stop_job(self, command: Stop) -> list[Event]:
+        gang = self._gangs.by_job.get(command.job_id)
+        if gang is None:
+            return [JobEnded(self._now(), command.job_id, command.epoch, Ending.STOPPED, 0.0)]
+        self._stop(gang, command.epoch)
+        if gang.told_end >= command.epoch:  # the message was lost, or the command is an old one
+            gang.told_end = command.epoch - 1
+        return []
+
+    def _stop(self, gang: Gang, epoch: int) -> None:
+        lease = gang.wanted.lease
+        gang.wanted = gang.wanted._replace(
+            lease=None if lease is None or lease.epoch <= epoch else lease, stopped=max(gang.wanted.stopped, epoch)
+        )
+        self._touch(gang)
+
+    def _take_survey(self, now: float) -> list[Event]:
+        """What runs, once everything has been listed and this leader has taken over."""
+        if not self._survey_asked or not self.is_synced:
+            return []
+        self._survey_asked = False
+        running = [
+            Running(gang.job_id, job.lease.epoch, job.lease.gpus, gang.saved_steps, _phase(gang), job.lease.cells)
+            for gang in self._gangs
+            if gang.is_on_gpus and gang.job_id and (job := gang.job) is not None and job.lease is not None
+        ]
+        ends, self._events = self._events, []
+        running.sort(key=lambda run: (run.epoch, run.job_id))
+        return [*ends, Surveyed(now, tuple(running))]
+
+    # Actions
+
+    def _submit(self, gang: Gang | None, action: Action) -> None:
+        if gang is not None:
+            gang.in_flight += 1
+        self._pool.submit(self._perform, "" if gang is None else gang.uid, action)
+
+    def _perform(self, uid: str, action: Action) -> None:
+        try:
+            result: Json | ApiProblem | None = perform(action, self._api)
+        except ApiProblem as problem:
+            result = problem
+            if problem.status == CONFLICT and not isinstance(action, Bind | PutOutOfService | PutInService):
+                result = self._present(action, problem)
+        except Exception as error:
+            log.exception("an action failed", action=type(action).__name__)
+            result = ApiProblem(500, type(error).__name__, str(error))
+        self._news.put(_Done(uid, action, result))
+        self._ring()
+
+    def _present(self, action: Action, problem: ApiProblem) -> Json | ApiProblem:
+        """The object that has changed meanwhile, as it is now; the action is then decided anew."""
+        found = action.object if isinstance(action, Touch) else getattr(action, "job", None)
+        if not isinstance(found, JobObject):
+            return problem
+        try:
+            return self._api.get(JOBS, found.namespace, found.name)
+        except ApiProblem as other:
+            return other
+
+    def _take_result(self, done: _Done) -> None:
+        action, result = done.action, done.result
+        gang = self._gangs.get(done.uid) if done.uid else None
+        if isinstance(action, Touch):
+            self._touched(gang, action, result)
+        if isinstance(action, PutOutOfService) and isinstance(result, ApiProblem):
+            self._nodes.unmark(action.node)
+        if isinstance(action, Bind) and gang is not None:
+            gang.bound(action, succeeded=not isinstance(result, ApiProblem))
+        if isinstance(result, ApiProblem):
+            self._failed(gang, action, result)
+        if gang is None:
+            return
+        gang.in_flight -= 1
+        if isinstance(result, dict):
+            gang.failures = 0
+            self._take_object(result)
+        self._touch(gang)
+
+    def _take_object(self, found: Json) -> None:
+        kind = {"Job": JOBS, "Pod": PODS}.get(found.get("kind", ""))
+        if kind is not None:
+            uid = found["metadata"]["uid"]
+            if kind == JOBS and (known := self._gangs.get(uid)) is not None and known.job is None:
+                return  # it was deleted since
+            self._gangs.apply(kind, uid, found)
+
+    def _touched(self, gang: Gang | None, action: Touch, result: Json | ApiProblem | None) -> None:
+        if isinstance(result, ApiProblem) and result.is_temporary and gang is not None:
+            self._submit(gang, action)  # the former leader may still write: nothing goes on before
+            return
+        self._touching -= 1
+
+    def _failed(self, gang: Gang | None, action: Action, problem: ApiProblem) -> None:
+        if problem.status in (NOT_FOUND, CONFLICT):
+            return  # what the watch tells next says what to do
+        if gang is None:
+            log.warning("an action failed", action=type(action).__name__, problem=str(problem))
+            return
+        gang.failures += 1
+        pause = RETRY_SECONDS[min(gang.failures, len(RETRY_SECONDS)) - 1]
+        if not problem.is_temporary:
+            pause = REFUSED_RETRY_SECONDS
+            log.error("the API server refuses an action", action=type(action).__name__, problem=str(problem))
+        self._retry_at[gang.uid] = self._now() + pause
+
+
+def _phase(gang: Gang) -> Phase:
+    told = gang.told_phase
+    return told[1] if told is not None and told[0] == gang.epoch else Phase.STARTING
