@@ -10,7 +10,7 @@ import os
 import queue
 import selectors
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from math import inf
 from typing import NamedTuple
@@ -66,6 +66,7 @@ from horae.model.events import (
 from horae.model.serialization import Plain
 
 THREADS = 16
+WATCHED = (NODES, NAMESPACES, JOBS, PODS)
 UNREACHABLE_SECONDS = 300.0
 RETRY_SECONDS = (0.05, 0.2, 1.0, 2.0, 5.0)
 REFUSED_RETRY_SECONDS = 30.0  # of an action that the server refuses: a right is missing, or a policy forbids it
@@ -102,21 +103,23 @@ class KubernetesEngine:
         labels: Labels | None = None,
         scheduler: str = names.SCHEDULER,
         unreachable_seconds: float = UNREACHABLE_SECONDS,
+        executor: Executor | None = None,
     ) -> None:
+        """`executor` carries actions out; without one, threads do."""
         self._api = api
         self._now = now
         self._term = term
         self._gangs = Gangs(scheduler)
         self._nodes = Nodes(cluster, labels or Labels(), type_of, unreachable_seconds)
         self._news: queue.SimpleQueue[list[News] | _Done] = queue.SimpleQueue()
-        self._pool = ThreadPoolExecutor(THREADS, "act")
+        self._pool = executor or ThreadPoolExecutor(THREADS, "act")
         self._dirty: dict[str, None] = {}  # gangs to be reconciled, in order
         self._retry_at: dict[str, float] = {}  # by gang
         self._events: list[Event] = []
         self._found: dict[str, None] = {}  # gangs to be shown to the service
         self._gone: dict[str, str] = {}  # jobs whose Job is gone, with the reason
         self._unrecorded: list[Gang] = []  # that are over; told with the events of the last `wait`
-        self._unsynced: set[Kind] = {NODES, NAMESPACES, JOBS, PODS}
+        self._unsynced: set[Kind] = set(WATCHED)
         self._tenants: dict[str, tuple[str, ...]] = {}  # by namespace
         self._namespaces: dict[str, str] = {}  # by uid
         self._touching = 0  # writes by which this leader takes over
@@ -128,10 +131,11 @@ class KubernetesEngine:
             os.set_blocking(descriptor, False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._woken, selectors.EVENT_READ)
-        self._informers = [Informer(api, kind, self._tell) for kind in sorted(self._unsynced)]
+        self._informers: list[Informer] = []
 
     def start(self) -> None:
         """Begins to watch the cluster; nothing is told to the scheduler before everything was listed."""
+        self._informers = [Informer(self._api, kind, self.tell) for kind in WATCHED]
         for informer in self._informers:
             informer.start()
 
@@ -163,7 +167,8 @@ class KubernetesEngine:
         self._watched.add(descriptor)
         self._selector.register(descriptor, selectors.EVENT_READ)
 
-    def _tell(self, news: list[News]) -> None:
+    def tell(self, news: list[News]) -> None:
+        """Takes what a watch has seen, from any thread."""
         self._news.put(news)
         self._ring()
 
