@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
 from horae.engines.kubernetes import names
@@ -9,6 +10,7 @@ from horae.engines.kubernetes.api import JOBS, NODES, PODS, Json, KubernetesApi
 from horae.engines.kubernetes.objects import EndNote, JobObject, LeaseNote, PodObject
 from horae.model.cluster import Gpu
 
+_MESSAGE_CHARACTERS_MAX = 1024
 OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "horae", "effect": "NoExecute"}
 
 
@@ -55,6 +57,23 @@ class Annotate(NamedTuple):
 
     def body(self) -> Json:
         return {"metadata": {"uid": self.job.uid, "annotations": self.notes}}
+
+
+class Explain(NamedTuple):
+    """Shows on the Job why it waits, or that it no longer does."""
+
+    job: JobObject
+    reason: str  # "": it does not wait
+
+    def body(self) -> Json:
+        condition = {
+            "type": names.WAITING,
+            "status": "True" if self.reason else "False",
+            "reason": "WaitsForHorae" if self.reason else "Started",
+            "message": self.reason[:_MESSAGE_CHARACTERS_MAX],
+            "lastTransitionTime": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        }
+        return {"metadata": {"uid": self.job.uid}, "status": {"conditions": [condition]}}
 
 
 class Bind(NamedTuple):
@@ -117,7 +136,7 @@ class PutInService(NamedTuple):
 
 
 Action: TypeAlias = (
-    Unsuspend | Suspend | NoteEnd | Annotate | Bind | Touch | ForceDelete | PutOutOfService | PutInService
+    Unsuspend | Suspend | NoteEnd | Annotate | Explain | Bind | Touch | ForceDelete | PutOutOfService | PutInService
 )
 
 
@@ -126,6 +145,8 @@ def perform(action: Action, api: KubernetesApi) -> Json | None:
     match action:
         case Unsuspend(job) | Suspend(job) | NoteEnd(job) | Annotate(job):
             return api.patch(JOBS, job.namespace, job.name, action.body())
+        case Explain(job):
+            return api.merge_lists(JOBS, job.namespace, job.name, action.body(), "status")
         case Bind(pod):
             api.bind(pod.namespace, pod.name, action.body())
             return None
