@@ -59,6 +59,16 @@ class Annotate(NamedTuple):
         return {"metadata": {"uid": self.job.uid, "annotations": self.notes}}
 
 
+class GiveUp(NamedTuple):
+    """Tells the job controller that the Job has failed for good, so that it shows the condition Failed."""
+
+    job: JobObject
+
+    def body(self) -> Json:
+        # The job controller judges by the pods that have failed; where none has, the Job stays suspended.
+        return {"metadata": {"uid": self.job.uid, "annotations": {names.RECORDED: "true"}}, "spec": {"backoffLimit": 0}}
+
+
 class Explain(NamedTuple):
     """Shows on the Job why it waits, or that it no longer does."""
 
@@ -136,14 +146,24 @@ class PutInService(NamedTuple):
 
 
 Action: TypeAlias = (
-    Unsuspend | Suspend | NoteEnd | Annotate | Explain | Bind | Touch | ForceDelete | PutOutOfService | PutInService
+    Unsuspend
+    | Suspend
+    | NoteEnd
+    | Annotate
+    | GiveUp
+    | Explain
+    | Bind
+    | Touch
+    | ForceDelete
+    | PutOutOfService
+    | PutInService
 )
 
 
 def perform(action: Action, api: KubernetesApi) -> Json | None:
     """Carries an action out; returns the object as it is afterwards, where the server says it."""
     match action:
-        case Unsuspend(job) | Suspend(job) | NoteEnd(job) | Annotate(job):
+        case Unsuspend(job) | Suspend(job) | NoteEnd(job) | Annotate(job) | GiveUp(job):
             return api.patch(JOBS, job.namespace, job.name, action.body())
         case Explain(job):
             return api.merge_lists(JOBS, job.namespace, job.name, action.body(), "status")

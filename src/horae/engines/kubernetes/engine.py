@@ -24,6 +24,7 @@ from horae.engines.kubernetes.actions import (
     Annotate,
     Bind,
     Explain,
+    GiveUp,
     PutInService,
     PutOutOfService,
     Suspend,
@@ -199,7 +200,7 @@ class KubernetesEngine:
         return [
             Found(gang.job, gang.raw, self._tenants.get(gang.job.namespace, ()))
             for gang in gangs
-            if gang.job is not None and not gang.job_id
+            if gang.job is not None and not gang.is_registered
         ]
 
     def take_gone(self) -> dict[str, str]:
@@ -219,8 +220,8 @@ class KubernetesEngine:
         self._gone = {**gone, **self._gone}
         for each in found:
             gang = self._gangs.get(each.job.uid)
-            if gang is not None and not gang.job_id:
-                gang.is_shown = False
+            if gang is not None and not gang.is_registered:
+                gang.shown_as = None
                 self._retry_at[gang.uid] = self._now() + RETRY_SECONDS[-1]
 
     def expect(self, job_id: str, uid: str, specification: Plain) -> None:
@@ -234,8 +235,14 @@ class KubernetesEngine:
 
     def forget(self, job_id: str) -> None:
         gang = self._gangs.by_job.get(job_id)
-        if gang is not None:
-            self._gangs.forget(gang)
+        if gang is None:
+            return
+        job = gang.job
+        if job is not None and not job.is_over and gang.told_end >= 0 and gang.ended_as is Ending.FAILED:
+            self._submit(gang, GiveUp(job))
+        elif job is not None and names.RECORDED not in job.annotations:
+            self._submit(gang, Annotate(job, {names.RECORDED: "true"}))
+        self._gangs.forget(gang)
 
     def waiting(self) -> list[str]:
         """The jobs that have no lease, and are not to get one yet."""
@@ -357,8 +364,8 @@ class KubernetesEngine:
         if self._tenants.get(namespace.name) != namespace.tenants:
             self._tenants[namespace.name] = namespace.tenants
             for gang in self._gangs:  # what was refused may be accepted now
-                if gang.job is not None and gang.job.namespace == namespace.name and not gang.job_id:
-                    gang.is_shown = False
+                if gang.job is not None and gang.job.namespace == namespace.name:
+                    gang.shown_as = None
                     self._touch(gang)
 
     def _touch(self, gang: Gang) -> None:
@@ -401,8 +408,8 @@ class KubernetesEngine:
         if job is None:
             self._vanished(gang, now)
             return
-        if not gang.job_id and not job.is_over and not gang.is_shown:
-            gang.is_shown = True
+        if gang.is_to_be_shown:
+            gang.show()
             self._found[gang.uid] = None
         step = reconcile(job, gang.seen(self._nodes.lost), gang.wanted, self._term)
         for report in step.reports:
@@ -469,6 +476,7 @@ class KubernetesEngine:
         if not gang.is_news(report):
             return
         if report.ending is not None:
+            gang.ended_as = report.ending
             lease = gang.wanted.lease
             if lease is not None and lease.epoch <= report.epoch:
                 gang.wanted = gang.wanted._replace(lease=None)
