@@ -70,17 +70,18 @@ class GiveUp(NamedTuple):
 
 
 class Explain(NamedTuple):
-    """Shows on the Job why it waits, or that it no longer does."""
+    """Shows on the Job why it waits, or that it does not."""
 
     job: JobObject
-    reason: str  # "": it does not wait
+    message: str
+    waits: bool
 
     def body(self) -> Json:
         condition = {
             "type": names.WAITING,
-            "status": "True" if self.reason else "False",
-            "reason": "WaitsForHorae" if self.reason else "Started",
-            "message": self.reason[:_MESSAGE_CHARACTERS_MAX],
+            "status": "True" if self.waits else "False",
+            "reason": "InQueue" if self.waits else "Ended" if self.message else "Started",
+            "message": self.message[:_MESSAGE_CHARACTERS_MAX],
             "lastTransitionTime": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         }
         return {"metadata": {"uid": self.job.uid}, "status": {"conditions": [condition]}}

@@ -252,11 +252,11 @@ class KubernetesEngine:
             if gang.job_id and gang.job is not None and not gang.job.is_over and not gang.gpus
         ]
 
-    def explain(self, job_id: str, reason: str) -> None:
-        """Shows on the Job why it waits."""
+    def explain(self, job_id: str, message: str, *, waits: bool = True) -> None:
+        """Shows on the Job why it waits, or how it has ended for Horae."""
         gang = self._gangs.by_job.get(job_id)
-        if gang is not None and gang.job is not None and gang.job.waits_for != reason:
-            self._submit(None, Explain(gang.job, reason))
+        if gang is not None and gang.job is not None and not gang.job.is_over and gang.job.waits_for != message:
+            self._submit(None, Explain(gang.job, message, waits))
 
     def remark(self, job: JobObject, remark: Remark) -> None:
         """Shows the owner of a Job what is wrong with it, as an event of Kubernetes."""
@@ -422,7 +422,7 @@ class KubernetesEngine:
             if isinstance(action, Suspend):
                 self._before_suspension(gang, job, action)
             if isinstance(action, Unsuspend) and job.waits_for:
-                self._submit(None, Explain(job, ""))
+                self._submit(None, Explain(job, "", waits=False))
             self._submit(gang, action)
         if job.is_over or job.is_deleting:
             self._is_over(gang, job)

@@ -103,7 +103,7 @@ class KubernetesJobs:
         """Shows on waiting Jobs why they wait; a few in each cycle, so that many do not delay decisions."""
         now = self._now()
         for job_id in self._ended:
-            self._engine.explain(job_id, why(job_id))
+            self._engine.explain(job_id, why(job_id), waits=False)
             self._engine.forget(job_id)
         self._ended = []
         if not self._unexplained and now >= self._explained_at + EXPLAIN_SECONDS:
