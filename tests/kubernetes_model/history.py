@@ -30,7 +30,7 @@ from world import Violation
 
 from horae.engines.kubernetes.api import JOBS, NAMESPACES, NODES, PODS, Json
 from horae.engines.kubernetes.objects import read_job
-from horae.model.cluster import Cluster
+from horae.model.cluster import Cluster, Gpu
 from horae.model.commands import Command, Start, Survey
 from horae.model.events import Event, Surveyed
 
@@ -97,6 +97,10 @@ class History:
         for _ in range(random.randint(1, 3)):
             self._add_node(f"n{self._number()}")
         self.leader = self._lead(1)
+        for _ in range(random.randint(0, 3)):
+            self.submit()
+        if random.random() < 0.8:
+            self.leader.catch_up()
 
     def _number(self) -> int:
         self.names += 1
@@ -441,7 +445,7 @@ class History:
                 self.act()
 
     def _cluster_works(self) -> None:
-        for uid in {*self.server.objects[JOBS], *map(owner_of, self.server.all(PODS))} - {""}:
+        for uid in sorted({*self.server.objects[JOBS], *map(owner_of, self.server.all(PODS))} - {""}):
             for _ in range(3):
                 self.controller.read(uid)
                 self.controller.sync(uid, self.now)
@@ -472,7 +476,7 @@ class History:
         self.scheduler = self.scheduler.restored(self.leader.cluster(), self.leader.term + 1, keeps_leases=True)
         self.leader = self._lead(self.leader.term + 1)
         latter = self._survey()
-        if former.running != latter.running:
+        if _leases(former) != _leases(latter):
             raise Violation(f"leases are found again: {former.running} are now {latter.running}")
 
     def _survey(self) -> Surveyed:
@@ -483,6 +487,10 @@ class History:
                 self.act()
         replies = [*self.leader.engine.execute([Survey()]), *self.leader.engine.wait(self.now).events]  # type: ignore[union-attr]
         return next(each for each in replies if isinstance(each, Surveyed))
+
+
+def _leases(survey: Surveyed) -> list[tuple[str, int, tuple[Gpu, ...]]]:
+    return [(run.job_id, run.epoch, run.gpus) for run in survey.running]
 
 
 def main() -> None:

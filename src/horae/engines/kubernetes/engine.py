@@ -408,7 +408,7 @@ class KubernetesEngine:
         """The Job is gone: its lease ends with the last of its pods."""
         epochs = [gang.wanted.stopped, gang.told_phase[0] if gang.told_phase else -1]
         epochs.append(-1 if gang.wanted.lease is None else gang.wanted.lease.epoch)
-        if not gang.pods and max(epochs) >= 0:
+        if not gang.has_live_pods and max(epochs) >= 0:
             self._report(gang, Report(max(epochs), None, Ending.STOPPED, gang.saved_steps, "its Job was deleted"), now)
         if gang.job_id:
             self._gone[gang.job_id] = "its Job was deleted from the cluster"

@@ -43,7 +43,11 @@ class Gang:
     @property
     def is_on_gpus(self) -> bool:
         """Whether its last lease has pods, or may still get them."""
-        return self.job is not None and self.job.lease is not None and (self.epoch >= 0 or bool(self.pods))
+        return self.job is not None and self.job.lease is not None and (self.epoch >= 0 or self.has_live_pods)
+
+    @property
+    def has_live_pods(self) -> bool:
+        return any(not pod.is_terminal for pod in self.pods.values())
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:

@@ -101,7 +101,8 @@ class JobObject(NamedTuple):
     @property
     def epoch(self) -> int:
         """Of the lease under which its pods may run; -1 without one."""
-        active = not self.suspend and self.lease is not None and self.lease.epoch > self.ended.epoch
+        runs = not self.suspend and not self.is_over
+        active = runs and self.lease is not None and self.lease.epoch > self.ended.epoch
         return self.lease.epoch if active and self.lease is not None else -1
 
 

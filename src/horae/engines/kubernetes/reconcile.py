@@ -34,6 +34,11 @@ class Pods(NamedTuple):
     saved_steps: float = 0.0  # that any of its pods has reported, also one that is gone
     lost_nodes: frozenset[str] = frozenset()  # that do not exist, or are out of service
 
+    @property
+    def live(self) -> list[PodObject]:
+        """Those that have not ended; a suspension leaves the others where they are."""
+        return [pod for pod in self.all if not pod.is_terminal]
+
 
 class Report(NamedTuple):
     """What is to be told to the scheduler: a lease is in a phase, or has ended."""
@@ -74,7 +79,7 @@ def _over(job: JobObject, wanted: Wanted) -> Step:
 
 def _deleted(job: JobObject, pods: Pods) -> Step:
     """The Job goes, with its pods; its lease ends with the last of them."""
-    if pods.all or job.lease is None:
+    if pods.live or job.lease is None:
         return Step(_remove_lost(pods))
     return Step(reports=(Report(job.lease.epoch, None, Ending.STOPPED, job.saved_steps, "its Job was deleted"),))
 
@@ -147,7 +152,7 @@ def _rank(pod: PodObject) -> tuple[int, str]:
 
 
 def _idle(job: JobObject, pods: Pods, wanted: Wanted) -> Step:
-    if pods.all:
+    if pods.live:
         return Step(_remove_lost(pods))
     steps = _steps(job, pods)
     if steps > job.saved_steps:  # before the end is reported, so that it is not forgotten
