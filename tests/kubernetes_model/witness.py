@@ -102,29 +102,33 @@ class Witness:
         key, node = (owner_of(pod), _epoch(pod)), node_of(pod)
         if not is_ours(pod) or key not in self.clean:
             return
-        then, now = self.clean[key].get(node), self._knowledge({node})[node]
-        if then == now:
+        if self.clean[key].get(node) == self._last_changes(node):
             raise Violation(f"a pod is placed only where its GPUs are free: {_name(pod)} on {node}")
 
     def _knowledge(self, nodes: set[str]) -> dict[str, tuple[int, int]]:
         """By node: the last change there of the node and of pods of others; -1 if the leader has not read it yet."""
         assert self.leader is not None
+        seen = self.leader.seen
         found: dict[str, tuple[int, int]] = {}
         for name in nodes:
-            pods = [
-                index
-                for index, change in enumerate(self._server.record[PODS])
-                if change.object is not None and not is_ours(change.object) and node_of(change.object) == name
-            ]
-            own = [
-                index
-                for index, change in enumerate(self._server.record[NODES])
-                if change.object is None or change.object["metadata"]["name"] == name
-            ]
-            last = max(pods, default=0), max(own, default=0)
-            is_read = last[0] < max(self.leader.seen[PODS], 1) and last[1] < max(self.leader.seen[NODES], 1)
-            found[name] = last if is_read else (-1, -1)
+            pods, own = self._last_changes(name)
+            found[name] = (pods, own) if pods < seen[PODS] and own < seen[NODES] else (-1, -1)
         return found
+
+    def _last_changes(self, node: str) -> tuple[int, int]:
+        """Positions in the record: of pods of others on a node, and of the node itself."""
+        record = self._server.record
+        pods = (
+            index
+            for index, change in enumerate(record[PODS])
+            if change.object is not None and not is_ours(change.object) and node_of(change.object) == node
+        )
+        own = (
+            index
+            for index, change in enumerate(record[NODES])
+            if change.object is None or change.object["metadata"]["name"] == node
+        )
+        return max(pods, default=-1), max(own, default=-1)
 
     # What is there
 

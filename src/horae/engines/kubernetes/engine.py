@@ -116,6 +116,7 @@ class KubernetesEngine:
         self._dirty: dict[str, None] = {}  # gangs to be reconciled, in order
         self._retry_at: dict[str, float] = {}  # by gang
         self._events: list[Event] = []
+        self._early: list[Command] = []  # given before everything was listed
         self._found: dict[str, None] = {}  # gangs to be shown to the service
         self._gone: dict[str, str] = {}  # jobs whose Job is gone, with the reason
         self._unrecorded: list[Gang] = []  # that are over; told with the events of the last `wait`
@@ -269,6 +270,12 @@ class KubernetesEngine:
             self._poll(due_at - now)
 
     def execute(self, commands: Sequence[Command]) -> Sequence[Event]:
+        if self._unsynced:  # what is there is not known yet: a lease that is not seen may well run
+            self._early += commands
+            return []
+        return self._carry_out(commands)
+
+    def _carry_out(self, commands: Sequence[Command]) -> list[Event]:
         replies: list[Event] = []
         for command in commands:
             match command:
@@ -311,7 +318,8 @@ class KubernetesEngine:
             if at <= now:
                 del self._retry_at[uid]
                 self._dirty[uid] = None
-        self._reconcile_all(now)
+        early, self._early = self._early, []
+        self._events += self._carry_out(early)
         hardware = self._nodes.events(self._gangs, now)
         in_use = {gpu.node for gang in self._gangs if gang.is_on_gpus for gpu in gang.gpus}
         for action in self._nodes.actions(in_use, now):
@@ -457,6 +465,7 @@ class KubernetesEngine:
             message = "on Kubernetes two jobs cannot share GPUs"
             return [JobEnded(now, each, command.epoch, Ending.LOST, 0.0, message) for each in command.job_ids]
         if gang is None or gang.job is None:
+            self._gone[command.job_ids[0]] = "its Job is not in the cluster"  # it was deleted while no service ran
             message = "its Job is not in the cluster"
             return [JobEnded(now, command.job_ids[0], command.epoch, Ending.LOST, 0.0, message)]
         if gang.epoch == command.epoch:

@@ -82,6 +82,7 @@ class JobObject(NamedTuple):
     is_deleting: bool
     is_suspended: bool  # the job controller has carried the suspension out
     active: int  # pods that the job controller counts
+    succeeded: int  # pods that need not run again, also those of earlier leases
     finished: bool
     failed: bool
     failure: str
@@ -158,6 +159,7 @@ def read_job(found: Json) -> JobObject:
         is_deleting="deletionTimestamp" in metadata,
         is_suspended="Suspended" in conditions,
         active=int(status.get("active") or 0),
+        succeeded=int(status.get("succeeded") or 0),
         finished="Complete" in conditions,
         failed="Failed" in conditions,
         failure=f"{failure.get('reason', '')}: {failure.get('message', '')}" if failure else "",

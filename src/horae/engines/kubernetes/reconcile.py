@@ -97,7 +97,7 @@ def _active(job: JobObject, pods: Pods, wanted: Wanted, term: int) -> Step:
         return Step((Suspend(job, end),))
     mine = [pod for pod in pods.all if pod.epoch == lease.epoch]
     places = places_of(lease.gpus, job.pod_gpus)
-    if len(mine) < len(places):
+    if len(mine) + job.succeeded < len(places):
         return Step(reports=(Report(lease.epoch, Phase.QUEUED, steps=_steps(job, pods)),))
     taken = set(pods.placed.values())
     free = [gpus for gpus in places if gpus not in taken]
@@ -107,7 +107,8 @@ def _active(job: JobObject, pods: Pods, wanted: Wanted, term: int) -> Step:
         for pod, gpus in zip(unbound, free, strict=False)  # a Job may have more pods than its lease: they wait
     )
     bound = [pod for pod in mine if pod.uid in pods.placed]
-    phase = Phase.RUNNING if len(bound) == len(places) and all(map(_runs, bound)) else Phase.STARTING
+    is_placed = len(bound) >= min(len(mine), len(places))
+    phase = Phase.RUNNING if is_placed and all(map(_runs, bound)) else Phase.STARTING
     return Step(bindings, (Report(lease.epoch, phase, steps=_steps(job, pods)),))
 
 
