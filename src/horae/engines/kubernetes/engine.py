@@ -204,10 +204,7 @@ class KubernetesEngine:
 
     def register(self, job_id: str, uid: str) -> None:
         """A Job was submitted under this id, which is noted on it."""
-        gang = self._gangs.register(job_id, uid)
-        if gang.job is not None and gang.job.job_id != job_id:
-            self._submit(gang, Annotate(gang.job, {names.JOB: job_id}))
-        self._touch(gang)
+        self._touch(self._gangs.register(job_id, uid))
 
     def put_back(self, found: Sequence[Found], gone: Mapping[str, str]) -> None:
         """The service could not take these now: they come again."""
@@ -398,6 +395,9 @@ class KubernetesEngine:
         if not gang.job_id and not job.is_over and not gang.is_shown:
             gang.is_shown = True
             self._found[gang.uid] = None
+        if gang.job_id and job.job_id != gang.job_id and not job.is_over:  # first, so that a survey can name its lease
+            self._submit(gang, Annotate(job, {names.JOB: gang.job_id}))
+            return
         step = reconcile(job, gang.seen(self._nodes.lost), gang.wanted, self._term)
         for report in step.reports:
             self._report(gang, report, now)
@@ -460,10 +460,13 @@ class KubernetesEngine:
 
     def _start(self, command: Start) -> list[Event]:
         now = self._now()
-        gang = self._gangs.by_job.get(command.job_ids[0])
+        gang = self._gangs.find(command.job_ids[0], command.epoch)
         if len(command.job_ids) > 1:
             message = "on Kubernetes two jobs cannot share GPUs"
             return [JobEnded(now, each, command.epoch, Ending.LOST, 0.0, message) for each in command.job_ids]
+        if gang is not None and gang.job is None and gang.has_live_pods:
+            self._stop(gang, command.epoch)  # its Job was deleted, and it ends with the last of its pods
+            return []
         if gang is None or gang.job is None:
             self._gone[command.job_ids[0]] = "its Job is not in the cluster"  # it was deleted while no service ran
             message = "its Job is not in the cluster"
@@ -480,7 +483,7 @@ class KubernetesEngine:
         return []
 
     def _stop_job(self, command: Stop) -> list[Event]:
-        gang = self._gangs.by_job.get(command.job_id)
+        gang = self._gangs.find(command.job_id, command.epoch)
         if gang is None:
             return [JobEnded(self._now(), command.job_id, command.epoch, Ending.STOPPED, 0.0)]
         self._stop(gang, command.epoch)
@@ -501,9 +504,9 @@ class KubernetesEngine:
             return []
         self._survey_asked = False
         running = [
-            Running(gang.job_id, job.lease.epoch, job.lease.gpus, gang.saved_steps, _phase(gang), job.lease.cells)
+            Running(gang.job_id, lease.epoch, lease.gpus, gang.saved_steps, _phase(gang), lease.cells)
             for gang in self._gangs
-            if gang.is_on_gpus and gang.job_id and (job := gang.job) is not None and job.lease is not None
+            if gang.is_on_gpus and gang.job_id and (lease := gang.lease) is not None
         ]
         ends, self._events = self._events, []
         running.sort(key=lambda run: (run.epoch, run.job_id))

@@ -72,7 +72,7 @@ def reconcile(job: JobObject, pods: Pods, wanted: Wanted, term: int) -> Step:
 def _over(job: JobObject, wanted: Wanted) -> Step:
     """The Job is complete or has failed: its last lease, and one that was granted too late, have ended that way."""
     ending = Ending.FINISHED if job.finished else Ending.FAILED
-    epochs = {each.epoch for each in (job.lease, wanted.lease) if each is not None}
+    epochs = {each.epoch for each in (job.lease, wanted.lease) if each is not None} | ({wanted.stopped} - {-1})
     reports = tuple(Report(epoch, None, ending, job.saved_steps, job.failure) for epoch in sorted(epochs))
     return Step(reports=reports)
 
