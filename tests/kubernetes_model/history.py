@@ -19,6 +19,7 @@ from kubernetes_model.api_server import (
     is_active,
     is_terminal,
     node_of,
+    notes_of,
     owner_of,
     set_condition,
 )
@@ -304,33 +305,61 @@ class History:
         jobs = self.server.all(JOBS)
         if not jobs:
             return
-        job, what = self.random.choice(jobs), self.random.random()
-        uid, name = job["metadata"]["uid"], job["metadata"]["name"]
-        self.say(f"   {name} {uid} {what:.2f}")
-        if what < 0.4:
+        job = self.random.choice(jobs)
+        act = self.random.choice((self._toggle, self._toggle, self._delete_job, self._replace_job, self._edit_job))
+        self.say(f"   {job['metadata']['name']} {job['metadata']['uid']} {act.__name__}")
+        act(job)
 
-            def toggle(found: Json) -> None:
-                found["spec"] = {**found["spec"], "suspend": not found["spec"]["suspend"]}
+    def _toggle(self, job: Json) -> None:
+        def toggle(found: Json) -> None:
+            found["spec"] = {**found["spec"], "suspend": not found["spec"]["suspend"]}
 
-            self.server.change(JOBS, uid, toggle)
-            return
+        self.server.change(JOBS, job["metadata"]["uid"], toggle)
+
+    def _replace_job(self, job: Json) -> None:
+        """Deleted and created again under the same name; with all its annotations, as a copy of it has them."""
         self._delete_job(job)
-        if what > 0.8 and uid not in self.server.objects[JOBS]:
-            self._create_job(name, {})
+        if job["metadata"]["uid"] not in self.server.objects[JOBS]:
+            copied = "copies" not in self.without and self.random.random() < 0.5
+            self._create_job(job["metadata"]["name"], dict(notes_of(job)) if copied else {})
+
+    def _edit_job(self, job: Json) -> None:
+        """Other annotations; another size of its pods, while it is suspended."""
+        if "edits" in self.without:
+            return
+        uid, draw = job["metadata"]["uid"], self.random.random()
+
+        def edit(found: Json) -> None:
+            notes = dict(notes_of(found))
+            if notes and draw < 0.6:
+                notes.pop(self.random.choice(sorted(notes)))
+                found["metadata"] = {**found["metadata"], "annotations": notes}
+            elif found["spec"]["suspend"] and has(found, "Suspended") and not found["status"].get("active"):
+                template = found["spec"]["template"]
+                resources = {"limits": {GPU: self.random.choice(("0", "1", "2", "3"))}}
+                spec = {**template["spec"], "containers": [{"resources": resources}]}
+                found["spec"] = {**found["spec"], "template": {**template, "spec": spec}}
+
+        self.server.change(JOBS, uid, edit)
 
     def _delete_job(self, job: Json) -> None:
-        if self.random.random() < 0.3:  # in the foreground
+        uid, draw = job["metadata"]["uid"], self.random.random()
+        if draw < 0.3:  # in the foreground
 
             def wait_for_pods(found: Json) -> None:
                 found["metadata"]["finalizers"] = ["foregroundDeletion"]
 
-            self.server.change(JOBS, job["metadata"]["uid"], wait_for_pods)
-        self.server.delete(JOBS, job["metadata"]["uid"])
+            self.server.change(JOBS, uid, wait_for_pods)
+        elif draw < 0.5 and "orphans" not in self.without:
+            for pod in self.server.pods_of(uid):
+                self.server.change(PODS, pod["metadata"]["uid"], lambda found: found["metadata"].pop("ownerReferences"))
+        self.server.delete(JOBS, uid)
 
     def users_delete_a_pod(self) -> None:
-        pods = [pod for pod in self.server.all(PODS) if owner_of(pod)]
+        pods = [pod for pod in self.server.all(PODS) if pod["spec"].get("schedulerName") == OURS]
         if pods:
-            self.server.delete(PODS, self.random.choice(pods)["metadata"]["uid"])
+            is_forced = "force" not in self.without and self.random.random() < 0.2
+            self.server.delete(PODS, self.random.choice(pods)["metadata"]["uid"], 0 if is_forced else None)
 
     # Others
 

@@ -142,11 +142,10 @@ class Gangs:
         return gang
 
     def find(self, job_id: str, epoch: int) -> Gang | None:
-        """The gang of a job. Where its Job was gone before this process began, its pods still name the lease."""
+        """The gang of a job. Where its Job is gone or was forgotten, its pods still name the lease."""
         found = self.by_job.get(job_id)
         if found is None:
-            left = (gang for gang in self if not gang.job_id and gang.job is None)
-            found = next((gang for gang in left if any(pod.epoch == epoch for pod in gang.pods.values())), None)
+            found = next((gang for gang in self if any(pod.epoch == epoch for pod in gang.pods.values())), None)
         return None if found is None else self.register(job_id, found.uid)
 
     def apply(self, kind: Kind, key: str, found: Json | None) -> Gang | None:

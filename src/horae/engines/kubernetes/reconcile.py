@@ -92,7 +92,7 @@ def _active(job: JobObject, pods: Pods, wanted: Wanted, term: int) -> Step:
     if lease is None or lease.epoch <= job.ended.epoch:
         remark = "Horae starts the pods of its Jobs itself: this Job was unsuspended, and is suspended again"
         return Step((Suspend(job, None),), remark=remark)
-    end = _end_of(lease, pods, wanted)
+    end = _end_of(lease, pods, wanted) or _misfit(lease, job, pods)
     if end is not None:
         return Step((Suspend(job, end),))
     mine = [pod for pod in pods.all if pod.epoch == lease.epoch]
@@ -124,6 +124,14 @@ def _end_of(lease: LeaseNote, pods: Pods, wanted: Wanted) -> EndNote | None:
     ends = [end for pod in pods.all if pod.epoch == lease.epoch and (end := _failure(lease.epoch, pod)) is not None]
     own = [end for end in ends if end.ending is Ending.FAILED]
     return next(iter([*own, *ends]), None)  # if one pod fails, others are often lost with it
+
+
+def _misfit(lease: LeaseNote, job: JobObject, pods: Pods) -> EndNote | None:
+    """How a lease ends whose GPUs are not what the pods ask for: the Job was edited since it was submitted."""
+    sizes = {job.pod_gpus, *(pod.resource_gpus for pod in pods.all if pod.epoch == lease.epoch)}
+    if sizes == {len(gpus) for gpus in places_of(lease.gpus, job.pod_gpus)}:
+        return None
+    return EndNote(lease.epoch, Ending.FAILED, "its pods ask for another number of GPUs than when it was submitted")
 
 
 def _failure(epoch: int, pod: PodObject) -> EndNote | None:
@@ -168,6 +176,9 @@ def _idle(job: JobObject, pods: Pods, wanted: Wanted) -> Step:
         return Step((NoteEnd(job, EndNote(wanted.stopped, Ending.STOPPED)),), tuple(reports))
     if wanted.lease is None or wanted.lease.epoch <= ended.epoch or not job.is_suspended or job.active:
         return Step(reports=tuple(reports))
+    misfit = _misfit(wanted.lease, job, pods)
+    if misfit is not None:
+        return Step((NoteEnd(job, misfit),), tuple(reports))
     count = len(places_of(wanted.lease.gpus, job.pod_gpus))
     return Step((Unsuspend(job, wanted.lease, count),), tuple(reports))
 
@@ -187,7 +198,7 @@ def places_of(gpus: Sequence[Gpu], pod_gpus: int) -> list[tuple[Gpu, ...]]:
     places: list[tuple[Gpu, ...]] = []
     for _, group in groupby(ordered, key=lambda gpu: gpu.node):
         on_node = tuple(group)
-        places += [on_node[start : start + pod_gpus] for start in range(0, len(on_node), pod_gpus)]
+        places += [on_node[start : start + pod_gpus] for start in range(0, len(on_node), max(pod_gpus, 1))]
     return places
 
 
