@@ -17,6 +17,7 @@ from kubernetes_model.api_server import (
     gpus_of,
     has,
     is_active,
+    is_deleting,
     is_terminal,
     node_of,
     notes_of,
@@ -488,7 +489,14 @@ class History:
         self.collector.finish()
 
     def _unfinished(self) -> list[str]:
-        found = []
+        """Leases that neither run nor end, and Jobs that were never submitted."""
+        found = [
+            f"{job['metadata']['name']} was not submitted"
+            for uid, job in self.server.objects[JOBS].items()
+            if uid not in self.job_ids
+            and not (has(job, "Complete") or has(job, "Failed") or is_deleting(job))
+            and gpus_of({"spec": job["spec"]["template"]["spec"]}) > 0
+        ]
         for job in self.scheduler.jobs.values():
             lease = job.lease
             if lease is not None and (lease.is_stopping or not lease.is_running):

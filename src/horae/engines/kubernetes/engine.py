@@ -27,6 +27,7 @@ from horae.engines.kubernetes.actions import (
     PutOutOfService,
     Suspend,
     Touch,
+    claim,
     perform,
 )
 from horae.engines.kubernetes.api import (
@@ -283,7 +284,8 @@ class KubernetesEngine:
                 case Survey():
                     self._survey_asked = True
         self._reconcile_all(self._now())
-        return [*replies, *self._take_survey(self._now())]
+        events = [*replies, *self._take_survey(self._now())]
+        return [*self._nodes.events(self._gangs, self._now()), *events] if events else []  # GPUs of others first
 
     def _poll(self, seconds: float) -> None:
         for key, _ in self._selector.select(max(min(seconds, _SLEEP_SECONDS_MAX), 0.0)):
@@ -396,7 +398,7 @@ class KubernetesEngine:
             gang.is_shown = True
             self._found[gang.uid] = None
         if gang.job_id and job.job_id != gang.job_id and not job.is_over:  # first, so that a survey can name its lease
-            self._submit(gang, Annotate(job, {names.JOB: gang.job_id}))
+            self._submit(gang, claim(job, gang.job_id))
             return
         step = reconcile(job, gang.seen(self._nodes.lost), gang.wanted, self._term)
         for report in step.reports:
@@ -562,12 +564,12 @@ class KubernetesEngine:
         self._touch(gang)
 
     def _take_object(self, found: Json) -> None:
-        kind = {"Job": JOBS, "Pod": PODS}.get(found.get("kind", ""))
-        if kind is not None:
-            uid = found["metadata"]["uid"]
-            if kind == JOBS and (known := self._gangs.get(uid)) is not None and known.job is None:
-                return  # it was deleted since
-            self._gangs.apply(kind, uid, found)
+        """Takes an answer over, unless the watch has told since that the object is gone."""
+        uid = found.get("metadata", {}).get("uid", "")
+        if found.get("kind") == "Job" and (known := self._gangs.get(uid)) is not None and known.job is not None:
+            self._gangs.apply(JOBS, uid, found)
+        elif found.get("kind") == "Pod" and self._gangs.has_pod(uid):
+            self._gangs.apply(PODS, uid, found)
 
     def _touched(self, gang: Gang | None, action: Touch, result: Json | ApiProblem | None) -> None:
         if isinstance(result, ApiProblem) and result.is_temporary and gang is not None:

@@ -184,13 +184,20 @@ class Gangs:
         if pod.scheduler != self._scheduler:
             self._note_foreign(pod)
             return None
-        if not pod.owner:
+        if not pod.owner:  # created without a Job, or its Job was deleted without its pods
             self.strays[uid] = pod
-            return None
+            former = self._by_uid.get(self._owner.pop(uid, ""))
+            if former is not None:
+                former.pods.pop(uid, None)
+            return former
         self._owner[uid] = pod.owner
         gang = self._by_uid.setdefault(pod.owner, Gang(pod.owner))
         gang.update_pod(pod)
         return gang
+
+    def has_pod(self, uid: str) -> bool:
+        gang = self._by_uid.get(self._owner.get(uid, ""))
+        return gang is not None and uid in gang.pods
 
     def _note_foreign(self, pod: PodObject) -> None:
         if pod.node and pod.resource_gpus and not pod.is_terminal:

@@ -146,6 +146,7 @@ def read_job(found: Json) -> JobObject:
     conditions = {each["type"]: each for each in status.get("conditions") or () if each.get("status") == "True"}
     template = (spec.get("template") or {}).get("spec") or {}
     failure = conditions.get("Failed", {})
+    own = notes if notes.get(names.UID) == metadata["uid"] else {}  # a copy of a Job has its annotations, too
     return JobObject(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -163,10 +164,10 @@ def read_job(found: Json) -> JobObject:
         finished="Complete" in conditions,
         failed="Failed" in conditions,
         failure=f"{failure.get('reason', '')}: {failure.get('message', '')}" if failure else "",
-        job_id=notes.get(names.JOB, ""),
-        lease=LeaseNote.parse(notes[names.LEASE]) if names.LEASE in notes else None,
-        ended=(EndNote.parse(notes[names.ENDED]) if names.ENDED in notes else None) or NEVER,
-        saved_steps=_steps(notes),
+        job_id=own.get(names.JOB, ""),
+        lease=LeaseNote.parse(own[names.LEASE]) if names.LEASE in own else None,
+        ended=(EndNote.parse(own[names.ENDED]) if names.ENDED in own else None) or NEVER,
+        saved_steps=_steps(own),
     )
 
 
