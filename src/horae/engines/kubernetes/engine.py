@@ -30,6 +30,7 @@ from horae.engines.kubernetes.actions import (
     Suspend,
     Touch,
     Unsuspend,
+    claim,
     perform,
 )
 from horae.engines.kubernetes.api import (
@@ -123,6 +124,7 @@ class KubernetesEngine:
         self._dirty: dict[str, None] = {}  # gangs to be reconciled, in order
         self._retry_at: dict[str, float] = {}  # by gang
         self._events: list[Event] = []
+        self._early: list[Command] = []  # given before everything was listed
         self._found: dict[str, None] = {}  # gangs to be shown to the service
         self._gone: dict[str, str] = {}  # jobs whose Job is gone, with the reason
         self._unrecorded: list[Gang] = []  # that are over; told with the events of the last `wait`
@@ -210,10 +212,7 @@ class KubernetesEngine:
 
     def register(self, job_id: str, uid: str) -> None:
         """A Job was submitted under this id, which is noted on it."""
-        gang = self._gangs.register(job_id, uid)
-        if gang.job is not None and gang.job.job_id != job_id:
-            self._submit(gang, Annotate(gang.job, {names.JOB: job_id}))
-        self._touch(gang)
+        self._touch(self._gangs.register(job_id, uid))
 
     def put_back(self, found: Sequence[Found], gone: Mapping[str, str]) -> None:
         """The service could not take these now: they come again."""
@@ -290,6 +289,12 @@ class KubernetesEngine:
             self._poll(due_at - now)
 
     def execute(self, commands: Sequence[Command]) -> Sequence[Event]:
+        if self._unsynced:  # what is there is not known yet: a lease that is not seen may well run
+            self._early += commands
+            return []
+        return self._carry_out(commands)
+
+    def _carry_out(self, commands: Sequence[Command]) -> list[Event]:
         replies: list[Event] = []
         for command in commands:
             match command:
@@ -300,7 +305,8 @@ class KubernetesEngine:
                 case Survey():
                     self._survey_asked = True
         self._reconcile_all(self._now())
-        return [*replies, *self._take_survey(self._now())]
+        events = [*replies, *self._take_survey(self._now())]
+        return [*self._nodes.events(self._gangs, self._now()), *events] if events else []  # GPUs of others first
 
     def _poll(self, seconds: float) -> None:
         for key, _ in self._selector.select(max(min(seconds, _SLEEP_SECONDS_MAX), 0.0)):
@@ -332,7 +338,8 @@ class KubernetesEngine:
             if at <= now:
                 del self._retry_at[uid]
                 self._dirty[uid] = None
-        self._reconcile_all(now)
+        early, self._early = self._early, []
+        self._events += self._carry_out(early)
         hardware = self._nodes.events(self._gangs, now)
         in_use = {gpu.node for gang in self._gangs if gang.is_on_gpus for gpu in gang.gpus}
         for action in self._nodes.actions(in_use, now):
@@ -412,6 +419,9 @@ class KubernetesEngine:
         if gang.is_to_be_shown:
             gang.show()
             self._found[gang.uid] = None
+        if gang.job_id and job.job_id != gang.job_id and not job.is_over:  # first, so that a survey can name its lease
+            self._submit(gang, claim(job, gang.job_id))
+            return
         step = reconcile(job, gang.seen(self._nodes.lost), gang.wanted, self._term)
         for report in step.reports:
             self._report(gang, report, now)
@@ -447,7 +457,7 @@ class KubernetesEngine:
         """The Job is gone: its lease ends with the last of its pods."""
         epochs = [gang.wanted.stopped, gang.told_phase[0] if gang.told_phase else -1]
         epochs.append(-1 if gang.wanted.lease is None else gang.wanted.lease.epoch)
-        if not gang.pods and max(epochs) >= 0:
+        if not gang.has_live_pods and max(epochs) >= 0:
             self._report(gang, Report(max(epochs), None, Ending.STOPPED, gang.saved_steps, "its Job was deleted"), now)
         if gang.job_id:
             self._gone[gang.job_id] = "its Job was deleted from the cluster"
@@ -492,11 +502,15 @@ class KubernetesEngine:
 
     def _start(self, command: Start) -> list[Event]:
         now = self._now()
-        gang = self._gangs.by_job.get(command.job_ids[0])
+        gang = self._gangs.find(command.job_ids[0], command.epoch)
         if len(command.job_ids) > 1:
             message = "on Kubernetes two jobs cannot share GPUs"
             return [JobEnded(now, each, command.epoch, Ending.LOST, 0.0, message) for each in command.job_ids]
+        if gang is not None and gang.job is None and gang.has_live_pods:
+            self._stop(gang, command.epoch)  # its Job was deleted, and it ends with the last of its pods
+            return []
         if gang is None or gang.job is None:
+            self._gone[command.job_ids[0]] = "its Job is not in the cluster"  # it was deleted while no service ran
             message = "its Job is not in the cluster"
             return [JobEnded(now, command.job_ids[0], command.epoch, Ending.LOST, 0.0, message)]
         if gang.epoch == command.epoch:
@@ -511,7 +525,7 @@ class KubernetesEngine:
         return []
 
     def _stop_job(self, command: Stop) -> list[Event]:
-        gang = self._gangs.by_job.get(command.job_id)
+        gang = self._gangs.find(command.job_id, command.epoch)
         if gang is None:
             return [JobEnded(self._now(), command.job_id, command.epoch, Ending.STOPPED, 0.0)]
         self._stop(gang, command.epoch)
@@ -532,9 +546,9 @@ class KubernetesEngine:
             return []
         self._survey_asked = False
         running = [
-            Running(gang.job_id, job.lease.epoch, job.lease.gpus, gang.saved_steps, _phase(gang), job.lease.cells)
+            Running(gang.job_id, lease.epoch, lease.gpus, gang.saved_steps, _phase(gang), lease.cells)
             for gang in self._gangs
-            if gang.is_on_gpus and gang.job_id and (job := gang.job) is not None and job.lease is not None
+            if gang.is_on_gpus and gang.job_id and (lease := gang.lease) is not None
         ]
         ends, self._events = self._events, []
         running.sort(key=lambda run: (run.epoch, run.job_id))
@@ -590,12 +604,12 @@ class KubernetesEngine:
         self._touch(gang)
 
     def _take_object(self, found: Json) -> None:
-        kind = {"Job": JOBS, "Pod": PODS}.get(found.get("kind", ""))
-        if kind is not None:
-            uid = found["metadata"]["uid"]
-            if kind == JOBS and (known := self._gangs.get(uid)) is not None and known.job is None:
-                return  # it was deleted since
-            self._gangs.apply(kind, uid, found)
+        """Takes an answer over, unless the watch has told since that the object is gone."""
+        uid = found.get("metadata", {}).get("uid", "")
+        if found.get("kind") == "Job" and (known := self._gangs.get(uid)) is not None and known.job is not None:
+            self._gangs.apply(JOBS, uid, found)
+        elif found.get("kind") == "Pod" and self._gangs.has_pod(uid):
+            self._gangs.apply(PODS, uid, found)
 
     def _touched(self, gang: Gang | None, action: Touch, result: Json | ApiProblem | None) -> None:
         if isinstance(result, ApiProblem) and result.is_temporary and gang is not None:
