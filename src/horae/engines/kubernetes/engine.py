@@ -25,7 +25,6 @@ from horae.engines.kubernetes.actions import (
     Bind,
     Explain,
     GiveUp,
-    PutInService,
     PutOutOfService,
     Suspend,
     Touch,
@@ -85,7 +84,8 @@ class _Done(NamedTuple):
 
     uid: str  # of the gang; "": of none
     action: Action
-    result: Json | ApiProblem | None
+    found: Json | None = None  # the object as it is afterwards
+    problem: ApiProblem | None = None
 
 
 class Found(NamedTuple):
@@ -344,7 +344,8 @@ class KubernetesEngine:
         in_use = {gpu.node for gang in self._gangs if gang.is_on_gpus for gpu in gang.gpus}
         for action in self._nodes.actions(in_use, now):
             self._submit(None, action)
-        events, self._events = [*hardware, *self._events, *self._take_survey(now)], []
+        survey = self._take_survey(now)
+        events, self._events = [*hardware, *self._events, *survey], []
         return events
 
     # News from the cluster
@@ -563,69 +564,68 @@ class KubernetesEngine:
 
     def _perform(self, uid: str, action: Action) -> None:
         try:
-            result: Json | ApiProblem | None = perform(action, self._api)
+            done = _Done(uid, action, perform(action, self._api))
         except ApiProblem as problem:
-            result = problem
-            if problem.status == CONFLICT and not isinstance(action, Bind | PutOutOfService | PutInService):
-                result = self._present(action, problem)
+            done = _Done(uid, action, self._present(action) if problem.status == CONFLICT else None, problem)
         except Exception as error:
             log.exception("an action failed", action=type(action).__name__)
-            result = ApiProblem(500, type(error).__name__, str(error))
-        self._news.put(_Done(uid, action, result))
+            done = _Done(uid, action, None, ApiProblem(500, type(error).__name__, str(error)))
+        self._news.put(done)
         self._ring()
 
-    def _present(self, action: Action, problem: ApiProblem) -> Json | ApiProblem:
-        """The object that has changed meanwhile, as it is now; the action is then decided anew."""
+    def _present(self, action: Action) -> Json | None:
+        """The Job that has changed meanwhile, as it is now; the action is then decided anew."""
         found = action.object if isinstance(action, Touch) else getattr(action, "job", None)
-        if not isinstance(found, JobObject):
-            return problem
-        try:
-            return self._api.get(JOBS, found.namespace, found.name)
-        except ApiProblem as other:
-            return other
+        if isinstance(found, JobObject):
+            with suppress(ApiProblem):
+                return self._api.get(JOBS, found.namespace, found.name)
+        return None
 
     def _take_result(self, done: _Done) -> None:
-        action, result = done.action, done.result
+        action, problem = done.action, done.problem
         gang = self._gangs.get(done.uid) if done.uid else None
         if isinstance(action, Touch):
-            self._touched(gang, action, result)
-        if isinstance(action, PutOutOfService) and isinstance(result, ApiProblem):
+            self._touched(gang, action, problem)
+        if isinstance(action, PutOutOfService) and problem is not None:
             self._nodes.unmark(action.node)
         if isinstance(action, Bind) and gang is not None:
-            gang.bound(action, succeeded=not isinstance(result, ApiProblem))
-        if isinstance(result, ApiProblem):
-            self._failed(gang, action, result)
+            gang.bound(action, succeeded=problem is None)
+        if problem is not None:
+            self._failed(gang, action, problem)
         if gang is None:
             return
         gang.in_flight -= 1
-        if isinstance(result, dict):
+        if problem is None:
             gang.failures = 0
-            self._take_object(result)
+        if done.found is not None:
+            # What was asked for after a conflict counts even if it is older: the cluster may have been set back.
+            self._take_object(done.found, is_listed=problem is not None)
         self._touch(gang)
 
-    def _take_object(self, found: Json) -> None:
+    def _take_object(self, found: Json, *, is_listed: bool) -> None:
         """Takes an answer over, unless the watch has told since that the object is gone."""
         uid = found.get("metadata", {}).get("uid", "")
         if found.get("kind") == "Job" and (known := self._gangs.get(uid)) is not None and known.job is not None:
-            self._gangs.apply(JOBS, uid, found)
+            self._gangs.apply(JOBS, uid, found, is_listed=is_listed)
         elif found.get("kind") == "Pod" and self._gangs.has_pod(uid):
-            self._gangs.apply(PODS, uid, found)
+            self._gangs.apply(PODS, uid, found, is_listed=is_listed)
 
-    def _touched(self, gang: Gang | None, action: Touch, result: Json | ApiProblem | None) -> None:
-        if isinstance(result, ApiProblem) and result.is_temporary and gang is not None:
+    def _touched(self, gang: Gang | None, action: Touch, problem: ApiProblem | None) -> None:
+        if problem is not None and problem.is_temporary and gang is not None:
             self._submit(gang, action)  # the former leader may still write: nothing goes on before
             return
         self._touching -= 1
 
     def _failed(self, gang: Gang | None, action: Action, problem: ApiProblem) -> None:
-        if problem.status in (NOT_FOUND, CONFLICT):
-            return  # what the watch tells next says what to do
+        if gang is None and problem.status in (NOT_FOUND, CONFLICT):
+            return
         if gang is None:
             log.warning("an action failed", action=type(action).__name__, problem=str(problem))
             return
         gang.failures += 1
         pause = RETRY_SECONDS[min(gang.failures, len(RETRY_SECONDS)) - 1]
-        if not problem.is_temporary:
+        # After a conflict, and when the object is gone, the watch will tell what to do; if it does not, try again.
+        if not problem.is_temporary and problem.status not in (NOT_FOUND, CONFLICT):
             pause = REFUSED_RETRY_SECONDS
             log.error("the API server refuses an action", action=type(action).__name__, problem=str(problem))
         self._retry_at[gang.uid] = self._now() + pause
