@@ -69,8 +69,11 @@ class FaultHistory:
         self._service.stop()
 
     def _submit(self, name: str) -> None:
-        namespace = self._names[self._random.choice(TENANTS)]
-        pods, gpus = self._random.choice(((1, 8), (2, 8), (3, 8), (4, 2), (1, 4)))
+        tenant = self._random.choice(TENANTS)
+        namespace = self._names[tenant]
+        # A gang that is larger than all cells of its tenant could never have them.
+        largest = 3 if tenant == "other" else 2
+        pods, gpus = self._random.choice(((1, 8), (2, 8), (largest, 8), (4, 2), (1, 4)))
         notes = {"horae.io/steps": str(STEPS), "horae.io/speed": SPEED, "horae.io/checkpoint": "true"}
         body = job(
             name, pods, gpus, annotations=notes, pod_annotations=training(STEPS, SPEED), backoff_limit=1000,
