@@ -320,7 +320,7 @@ class KubernetesEngine:
         early, self._early = self._early, []
         self._events += self._carry_out(early)
         hardware = self._nodes.events(self._gangs, now)
-        in_use = {gpu.node for gang in self._gangs if gang.is_on_gpus for gpu in gang.gpus}
+        in_use = {pod.node for gang in self._gangs for pod in gang.pods.values() if not pod.is_terminal}
         for action in self._nodes.actions(in_use, now):
             self._submit(None, action)
         events, self._events = [*hardware, *self._events, *self._take_survey(now)], []
@@ -418,8 +418,10 @@ class KubernetesEngine:
         """The Job is gone: its lease ends with the last of its pods."""
         epochs = [gang.wanted.stopped, gang.told_phase[0] if gang.told_phase else -1]
         epochs.append(-1 if gang.wanted.lease is None else gang.wanted.lease.epoch)
-        if not gang.has_live_pods and max(epochs) >= 0:
-            self._report(gang, Report(max(epochs), None, Ending.STOPPED, gang.saved_steps, "its Job was deleted"), now)
+        last = max(epochs)
+        is_left = any(pod.epoch in (last, -1) and not pod.is_terminal for pod in gang.pods.values())
+        if last >= 0 and not is_left:
+            self._report(gang, Report(last, None, Ending.STOPPED, gang.saved_steps, "its Job was deleted"), now)
         if gang.job_id:
             self._gone[gang.job_id] = "its Job was deleted from the cluster"
 
