@@ -40,6 +40,8 @@ class Witness:
     # What passes by
 
     def lead(self, leader: Leader) -> None:
+        if self.leader is not None:
+            self.leader.actions.on_submitted = lambda action: None
         self.leader = leader
         self.stops = set()
         leader.actions.on_submitted = self._submitted
