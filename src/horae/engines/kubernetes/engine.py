@@ -362,8 +362,8 @@ class KubernetesEngine:
         if self._unsynced or self._has_taken_over:
             return
         self._has_taken_over = True
+        self._gangs.adopt()
         for gang in self._gangs:
-            gang.adopt()
             if gang.job is not None and gang.epoch >= 0:
                 self._take_over(gang, gang.job)
             for pod in gang.pods.values():
