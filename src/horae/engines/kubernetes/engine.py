@@ -125,6 +125,7 @@ class KubernetesEngine:
         self._tenants: dict[str, tuple[str, ...]] = {}  # by namespace
         self._namespaces: dict[str, str] = {}  # by uid
         self._touching = 0  # writes by which this leader takes over
+        self._again: dict[str, list[Touch]] = {}  # those that have failed, by gang: nothing goes on there before
         self._survey_asked = False
         self._is_woken = False
         self._watched: set[int] = set()
@@ -317,6 +318,8 @@ class KubernetesEngine:
             if at <= now:
                 del self._retry_at[uid]
                 self._dirty[uid] = None
+                for action in self._again.pop(uid, ()):
+                    self._submit(self._gangs.get(uid), action)
         early, self._early = self._early, []
         self._events += self._carry_out(early)
         hardware = self._nodes.events(self._gangs, now)
@@ -343,7 +346,9 @@ class KubernetesEngine:
 
     def _apply_namespace(self, key: str, found: Json | None) -> None:
         if found is None:
-            self._tenants.pop(self._namespaces.pop(key, ""), None)
+            name = self._namespaces.pop(key, "")
+            if name not in self._namespaces.values():  # another of this name may have been listed before
+                self._tenants.pop(name, None)
             return
         namespace = read_namespace(found)
         self._namespaces[key] = namespace.name
@@ -386,7 +391,7 @@ class KubernetesEngine:
             uid = next(iter(self._dirty))
             del self._dirty[uid]
             found = self._gangs.get(uid)
-            if found is not None and not found.in_flight and uid not in self._retry_at:
+            if found is not None and not found.in_flight and uid not in self._retry_at and uid not in self._again:
                 self._reconcile(found, now)
 
     def _reconcile(self, gang: Gang, now: float) -> None:
@@ -397,6 +402,8 @@ class KubernetesEngine:
         if not gang.job_id and not job.is_over and not gang.is_shown:
             gang.is_shown = True
             self._found[gang.uid] = None
+        if job.term > self._term:
+            return  # another process leads since, and this one has not noticed yet
         if gang.job_id and job.job_id != gang.job_id and not job.is_over:  # first, so that a survey can name its lease
             self._submit(gang, claim(job, gang.job_id))
             return
@@ -575,7 +582,7 @@ class KubernetesEngine:
 
     def _touched(self, gang: Gang | None, action: Touch, result: Json | ApiProblem | None) -> None:
         if isinstance(result, ApiProblem) and result.is_temporary and gang is not None:
-            self._submit(gang, action)  # the former leader may still write: nothing goes on before
+            self._again.setdefault(gang.uid, []).append(action)  # the former leader may still write
             return
         self._touching -= 1
 
