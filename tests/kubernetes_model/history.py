@@ -218,6 +218,7 @@ class History:
         commands = self._handle(moment.events)
         if not self._crashes():
             self._execute(commands)
+            self._crashes(0.05 if leader.actions.places else 0.0)  # with pods that are about to be placed
 
     def _register(self, uid: str) -> None:
         """The Job is submitted, or was before: its uid is the key."""
@@ -262,8 +263,8 @@ class History:
     def decide(self) -> None:
         self._execute(self.scheduler.decide(self.random, self.now))
 
-    def _crashes(self) -> bool:
-        if "crash" in self.without or self.random.random() > 0.004:
+    def _crashes(self, probability: float = 0.004) -> bool:
+        if "crash" in self.without or self.random.random() >= probability:
             return False
         self.crash()
         return True

@@ -479,6 +479,8 @@ class KubernetesEngine:
             self._stop(gang, command.epoch)  # its Job was deleted, and it ends with the last of its pods
             return []
         if gang is None or gang.job is None:
+            if gang is not None:
+                gang.wanted = gang.wanted._replace(lease=None)
             self._gone[command.job_ids[0]] = "its Job is not in the cluster"  # it was deleted while no service ran
             message = "its Job is not in the cluster"
             return [JobEnded(now, command.job_ids[0], command.epoch, Ending.LOST, 0.0, message)]
