@@ -168,6 +168,7 @@ class History:
     def hours_pass_well(self) -> None:
         """Most of the time everything works, and each part does what it has to do; some parts lag behind."""
         parts = [self._all_news, self.loop, self._all_actions, self._controllers_work, self._kubelets_work]
+        parts.insert(2, self.old_leaders_act)
         for part in parts * self.random.randint(1, 2):
             if self.random.random() < 0.9:
                 part()
