@@ -240,7 +240,7 @@ class Kubelets:
             self._start(pod, may_fail=may_fail)
         elif not has(pod, "Ready"):
             self._set(pod, "Running", ready=True)
-        elif may_fail and self._random.random() < 0.15:
+        elif may_fail and self._random.random() < 0.03:
             self._end(pod, self._random.choice((1, 137)))
         elif may_finish:
             self._end(pod, 0)
@@ -258,13 +258,13 @@ class Kubelets:
         if self.in_use(name) + gpus_of(pod) > int(node["status"]["allocatable"][GPU]):
             self.on_rejected(pod)
             self._fail(pod, reason="OutOfnvidia.com/gpu", message="Node didn't have enough resource")
-        elif may_fail and self._random.random() < 0.05:
+        elif may_fail and self._random.random() < 0.02:
             self._fail(pod, reason="UnexpectedAdmissionError", message="Allocate failed")
         else:
             self.admitted.add(pod["metadata"]["uid"])
 
     def _start(self, pod: Json, *, may_fail: bool) -> None:
-        if may_fail and self._random.random() < 0.1:
+        if may_fail and self._random.random() < 0.05:
             reason = self._random.choice(("ErrImagePull", "ImagePullBackOff"))
             self._set(pod, "Pending", containerStatuses=[{"state": {"waiting": {"reason": reason}}}])
         else:

@@ -41,23 +41,25 @@ CALM_ROUNDS = 400
 CALM_SECONDS = 10.0
 STEP_KINDS = {
     "act": 25,
-    "news": 25,
-    "loop": 25,
-    "decide": 15,
-    "controller_reads": 12,
-    "controller_acts": 15,
-    "kubelet": 30,
-    "collect": 6,
-    "time_passes": 6,
-    "submit": 4,
-    "relist": 2,
+    "news": 20,
+    "loop": 20,
+    "decide": 12,
+    "controller_reads": 10,
+    "controller_acts": 12,
+    "kubelet": 20,
+    "hours_pass_well": 14,
+    "collect": 5,
+    "time_passes": 4,
+    "submit": 3,
+    "relist": 1,
     "faults": 2,
-    "users_change_a_job": 3,
+    "users_change_a_job": 2,
     "users_delete_a_pod": 1,
-    "foreign_pods": 4,
-    "nodes_change": 3,
-    "crash": 2,
+    "foreign_pods": 3,
+    "nodes_change": 1.5,
+    "crash": 1,
     "old_leaders_act": 4,
+    "old_leaders_go_on": 1,
 }
 
 
@@ -129,7 +131,8 @@ class History:
         self.witness.look()
 
     def close(self) -> None:
-        self.leader.engine.close()
+        for leader in (self.leader, *self.former):
+            leader.engine.close()
 
     # The service
 
@@ -157,6 +160,42 @@ class History:
             self.say(f"   {actions.waiting[index][1]}")
             actions.perform(index)
 
+    def old_leaders_go_on(self) -> None:
+        """One was paused, and has not noticed yet that another leads."""
+        if self.former:
+            leader = self.random.choice(self.former[-2:])
+            leader.watch(self.random.choice(KINDS), self.random.choice((5, 100)))
+            leader.engine.wait(self.now)
+
+    def hours_pass_well(self) -> None:
+        """Most of the time everything works, and each part does what it has to do; some parts lag behind."""
+        parts = [self._all_news, self.loop, self._all_actions, self._controllers_work, self._kubelets_work]
+        parts.insert(2, self.old_leaders_act)
+        for part in parts * self.random.randint(1, 2):
+            if self.random.random() < 0.9:
+                part()
+
+    def _all_news(self) -> None:
+        for kind in KINDS:
+            if self.random.random() < 0.9:
+                self.leader.watch(kind, 100)
+
+    def _all_actions(self) -> None:
+        for _ in range(len(self.leader.actions.waiting)):
+            self.act()
+
+    def _controllers_work(self) -> None:
+        for uid in sorted({*self.server.objects[JOBS], *map(owner_of, self.server.all(PODS))} - {""}):
+            for _ in range(self.random.randint(0, 3)):
+                self.controller.read(uid)
+                self.controller.sync(uid, self.now)
+
+    def _kubelets_work(self) -> None:
+        may_finish = self.random.random() < 0.1
+        for pod in self.server.all(PODS):
+            if node_of(pod) and self.random.random() < 0.9 and pod["metadata"]["uid"] in self.server.objects[PODS]:
+                self.kubelets.act(pod, may_fail=self.may_fail, may_finish=may_finish)
+
     def news(self) -> None:
         self.leader.watch(self.random.choice(KINDS), self.random.choice((1, 2, 5, 100)))
 
@@ -182,6 +221,7 @@ class History:
         commands = self._handle(moment.events)
         if not self._crashes():
             self._execute(commands)
+            self._crashes(0.05 if leader.actions.places else 0.0)  # with pods that are about to be placed
 
     def _register(self, uid: str) -> None:
         """The Job is submitted, or was before: its uid is the key."""
@@ -226,8 +266,8 @@ class History:
     def decide(self) -> None:
         self._execute(self.scheduler.decide(self.random, self.now))
 
-    def _crashes(self) -> bool:
-        if "crash" in self.without or self.random.random() > 0.02:
+    def _crashes(self, probability: float = 0.004) -> bool:
+        if "crash" in self.without or self.random.random() >= probability:
             return False
         self.crash()
         return True
@@ -235,12 +275,13 @@ class History:
     def crash(self) -> None:
         """Another process leads; what the former one has under way may still arrive."""
         self.say("   another process leads")
-        self.leader.engine.close()
         self.former.append(self.leader)
         keeps = self.random.random() < 0.7
         term = self.leader.term + 1
         self.scheduler = self.scheduler.restored(self.leader.cluster(), term, keeps_leases=keeps)
         self.leader = self._lead(term)
+        if self.random.random() < 0.7:
+            self.leader.catch_up()
         self._execute([Survey()])
 
     def faults(self) -> None:
@@ -519,7 +560,7 @@ class History:
     def _compare_survey(self) -> None:
         """A new leader finds the same leases, from the cluster alone."""
         former = self._survey()
-        self.leader.engine.close()
+        self.former.append(self.leader)
         self.scheduler = self.scheduler.restored(self.leader.cluster(), self.leader.term + 1, keeps_leases=True)
         self.leader = self._lead(self.leader.term + 1)
         latter = self._survey()

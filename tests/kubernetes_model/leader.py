@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from kubernetes_model.api_server import KINDS, Api, ApiServer
 
-from horae.engines.kubernetes.actions import Action
+from horae.engines.kubernetes.actions import Action, Bind
 from horae.engines.kubernetes.api import NODES, Kind, KubernetesApi
 from horae.engines.kubernetes.engine import KubernetesEngine
 from horae.engines.kubernetes.hardware import Labels, as_node, is_ours, read_node
@@ -32,6 +32,11 @@ class Actions(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Leaves what is under way: it may still arrive."""
+
+    @property
+    def places(self) -> bool:
+        """Whether a pod is about to be bound."""
+        return any(isinstance(each, Bind) for _, args in self.waiting for each in args)
 
     def perform(self, index: int) -> None:
         act, args = self.waiting.pop(index)

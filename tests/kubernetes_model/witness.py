@@ -34,12 +34,15 @@ class Witness:
         self.stops: set[tuple[str, int]] = set()  # that the present leader has been told
         self.uids: dict[str, str] = {}  # by job
         self.clean: dict[tuple[str, int], dict[str, tuple[int, int]]] = {}  # starts, with what was known of their nodes
-        server.on_bound = self._bound
+        self._broken: list[Violation] = []  # found where the code under test would catch them
+        server.on_bound = self._note_binding
         kubelets.on_rejected = self._rejected
 
     # What passes by
 
     def lead(self, leader: Leader) -> None:
+        if self.leader is not None:
+            self.leader.actions.on_submitted = lambda action: None
         self.leader = leader
         self.stops = set()
         leader.actions.on_submitted = self._submitted
@@ -69,6 +72,12 @@ class Witness:
     def _submitted(self, action: Action) -> None:
         if isinstance(action, Bind) and (action.pod.owner, action.epoch) in self.stops:
             raise Violation(f"no pod is bound for a lease that was stopped: {action.pod.name}, lease {action.epoch}")
+
+    def _note_binding(self, pod: Json, binding: Json) -> None:
+        try:
+            self._bound(pod, binding)
+        except Violation as violation:
+            self._broken.append(violation)
 
     def _bound(self, pod: Json, binding: Json) -> None:
         notes, leader = binding["metadata"]["annotations"], self.leader
@@ -133,6 +142,8 @@ class Witness:
     # What is there
 
     def look(self) -> None:
+        if self._broken:
+            raise self._broken[0]
         using: dict[str, list[Json]] = {}
         epochs: dict[str, set[int]] = {}
         for pod in self._server.all(PODS):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import importlib.util
+import sys
 
 from kubernetes.kubelets.kubelets import Kubelets
 from kubernetes.kubelets.options import parse
@@ -14,4 +17,8 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    # httpcore tries to import this module in every request; where it is not installed, Python searches all folders.
+    if importlib.util.find_spec("sniffio") is None:
+        sys.modules["sniffio"] = None  # type: ignore[assignment]
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(main())

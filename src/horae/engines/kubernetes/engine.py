@@ -132,6 +132,7 @@ class KubernetesEngine:
         self._tenants: dict[str, tuple[str, ...]] = {}  # by namespace
         self._namespaces: dict[str, str] = {}  # by uid
         self._touching = 0  # writes by which this leader takes over
+        self._again: dict[str, list[Touch]] = {}  # those that have failed, by gang: nothing goes on there before
         self._survey_asked = False
         self._is_woken = False
         self._watched: set[int] = set()
@@ -338,10 +339,12 @@ class KubernetesEngine:
             if at <= now:
                 del self._retry_at[uid]
                 self._dirty[uid] = None
+                for action in self._again.pop(uid, ()):
+                    self._submit(self._gangs.get(uid), action)
         early, self._early = self._early, []
         self._events += self._carry_out(early)
         hardware = self._nodes.events(self._gangs, now)
-        in_use = {gpu.node for gang in self._gangs if gang.is_on_gpus for gpu in gang.gpus}
+        in_use = {pod.node for gang in self._gangs for pod in gang.pods.values() if not pod.is_terminal}
         for action in self._nodes.actions(in_use, now):
             self._submit(None, action)
         survey = self._take_survey(now)
@@ -366,7 +369,9 @@ class KubernetesEngine:
 
     def _apply_namespace(self, key: str, found: Json | None) -> None:
         if found is None:
-            self._tenants.pop(self._namespaces.pop(key, ""), None)
+            name = self._namespaces.pop(key, "")
+            if name not in self._namespaces.values():  # another of this name may have been listed before
+                self._tenants.pop(name, None)
             return
         namespace = read_namespace(found)
         self._namespaces[key] = namespace.name
@@ -385,8 +390,8 @@ class KubernetesEngine:
         if self._unsynced or self._has_taken_over:
             return
         self._has_taken_over = True
+        self._gangs.adopt()
         for gang in self._gangs:
-            gang.adopt()
             if gang.job is not None and gang.epoch >= 0:
                 self._take_over(gang, gang.job)
             for pod in gang.pods.values():
@@ -409,7 +414,7 @@ class KubernetesEngine:
             uid = next(iter(self._dirty))
             del self._dirty[uid]
             found = self._gangs.get(uid)
-            if found is not None and not found.in_flight and uid not in self._retry_at:
+            if found is not None and not found.in_flight and uid not in self._retry_at and uid not in self._again:
                 self._reconcile(found, now)
 
     def _reconcile(self, gang: Gang, now: float) -> None:
@@ -420,6 +425,8 @@ class KubernetesEngine:
         if gang.is_to_be_shown:
             gang.show()
             self._found[gang.uid] = None
+        if job.term > self._term:
+            return  # another process leads since, and this one has not noticed yet
         if gang.job_id and job.job_id != gang.job_id and not job.is_over:  # first, so that a survey can name its lease
             self._submit(gang, claim(job, gang.job_id))
             return
@@ -458,8 +465,10 @@ class KubernetesEngine:
         """The Job is gone: its lease ends with the last of its pods."""
         epochs = [gang.wanted.stopped, gang.told_phase[0] if gang.told_phase else -1]
         epochs.append(-1 if gang.wanted.lease is None else gang.wanted.lease.epoch)
-        if not gang.has_live_pods and max(epochs) >= 0:
-            self._report(gang, Report(max(epochs), None, Ending.STOPPED, gang.saved_steps, "its Job was deleted"), now)
+        last = max(epochs)
+        is_left = any(pod.epoch in (last, -1) and not pod.is_terminal for pod in gang.pods.values())
+        if last >= 0 and not is_left:
+            self._report(gang, Report(last, None, Ending.STOPPED, gang.saved_steps, "its Job was deleted"), now)
         if gang.job_id:
             self._gone[gang.job_id] = "its Job was deleted from the cluster"
 
@@ -511,6 +520,8 @@ class KubernetesEngine:
             self._stop(gang, command.epoch)  # its Job was deleted, and it ends with the last of its pods
             return []
         if gang is None or gang.job is None:
+            if gang is not None:
+                gang.wanted = gang.wanted._replace(lease=None)
             self._gone[command.job_ids[0]] = "its Job is not in the cluster"  # it was deleted while no service ran
             message = "its Job is not in the cluster"
             return [JobEnded(now, command.job_ids[0], command.epoch, Ending.LOST, 0.0, message)]
@@ -612,7 +623,7 @@ class KubernetesEngine:
 
     def _touched(self, gang: Gang | None, action: Touch, problem: ApiProblem | None) -> None:
         if problem is not None and problem.is_temporary and gang is not None:
-            self._submit(gang, action)  # the former leader may still write: nothing goes on before
+            self._again.setdefault(gang.uid, []).append(action)  # the former leader may still write
             return
         self._touching -= 1
 

@@ -53,12 +53,15 @@ class Gang:
     @property
     def is_on_gpus(self) -> bool:
         """Whether its last lease has pods, or may still get them."""
-        return self.lease is not None and (self.epoch >= 0 or self.has_live_pods)
+        return self.lease is not None and (self.epoch >= 0 or any(pod.node for pod in self._live()))
 
     @property
     def has_live_pods(self) -> bool:
         """Whether pods of it are there that have not ended."""
-        return any(not pod.is_terminal for pod in self.pods.values())
+        return any(self._live())
+
+    def _live(self) -> Iterator[PodObject]:
+        return (pod for pod in self.pods.values() if not pod.is_terminal)
 
     @property
     def is_to_be_shown(self) -> bool:
@@ -231,6 +234,15 @@ class Gangs:
         if gang.job is None and not gang.pods:
             self._by_uid.pop(gang.uid, None)
         self.by_job.pop(gang.job_id, None)
+
+    def adopt(self) -> None:
+        """Continues all leases that were found. Of two on the same GPUs the older one has ended, and was revived by an
+        edit of its Job."""
+        taken: set[Gpu] = set()
+        for gang in sorted(self, key=lambda gang: -gang.epoch):
+            if gang.epoch >= 0 and taken.isdisjoint(gang.gpus):
+                taken.update(gang.gpus)
+                gang.adopt()
 
     def leased(self) -> dict[str, set[int]]:
         """By node: the numbers of the GPUs that leases have, or shall get."""

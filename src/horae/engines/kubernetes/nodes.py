@@ -44,6 +44,8 @@ class Nodes:
         self._is_dirty = True
         if found is None:
             name = self._names.pop(uid, "")
+            if name in self._names.values():
+                return  # another of this name has been listed before
             self._found.pop(name, None)
             self._ours.pop(name, None)
             return

@@ -17,6 +17,14 @@ from horae.model.serialization import Plain
 _PULLING = ("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 _MISCONFIGURED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 _DISRUPTED = "DisruptionTarget"
+_UNREADABLE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)  # users may write anything
 
 
 class LeaseNote(NamedTuple):
@@ -40,10 +48,12 @@ class LeaseNote(NamedTuple):
             plain = json.loads(text)
             gpus = tuple(map(Gpu.parse, plain["gpus"]))
             cells = tuple(map(str, plain["cells"]))
+            if len(cells) not in (0, len(gpus)):
+                return None
             return cls(
                 int(plain["term"]), int(plain["epoch"]), gpus, cells, float(plain["until"]), plain["specification"]
             )
-        except (ValueError, KeyError, TypeError):
+        except _UNREADABLE:
             return None
 
 
@@ -64,7 +74,7 @@ class EndNote(NamedTuple):
             plain = json.loads(text)
             message, false_starts = str(plain.get("message", "")), int(plain.get("false_starts", 0))
             return cls(int(plain["epoch"]), Ending(plain["ending"]), message, false_starts)
-        except (ValueError, KeyError, TypeError):
+        except _UNREADABLE:
             return None
 
 
@@ -91,6 +101,7 @@ class JobObject(NamedTuple):
     job_id: str
     lease: LeaseNote | None
     ended: EndNote
+    term: int  # of the leader that has written last
     saved_steps: float
     waits_for: str  # the reason that the Job shows; "": it does not say that it waits
 
@@ -170,6 +181,7 @@ def read_job(found: Json) -> JobObject:
         job_id=own.get(names.JOB, ""),
         lease=LeaseNote.parse(own[names.LEASE]) if names.LEASE in own else None,
         ended=(EndNote.parse(own[names.ENDED]) if names.ENDED in own else None) or NEVER,
+        term=_number(own.get(names.TERM), -1),
         saved_steps=_steps(own),
         waits_for=str(conditions.get(names.WAITING, {}).get("message", "")),
     )
@@ -197,7 +209,7 @@ def read_pod(found: Json) -> PodObject:
         is_deleting="deletionTimestamp" in metadata,
         resource_gpus=gpus_of(spec),
         epoch=_number(notes.get(names.EPOCH), -1),
-        gpu_numbers=tuple(int(each) for each in notes.get(names.GPUS, "").split(",") if each.isdigit()),
+        gpu_numbers=tuple(n for each in notes.get(names.GPUS, "").split(",") if (n := _number(each, -1)) >= 0),
         cells=tuple(each for each in notes.get(names.CELLS, "").split(",") if each),
         saved_steps=_steps(notes),
         trouble=(trouble or [""])[0],

@@ -206,9 +206,10 @@ def places_of(gpus: Sequence[Gpu], pod_gpus: int) -> list[tuple[Gpu, ...]]:
     order = {node: index for index, node in enumerate(dict.fromkeys(gpu.node for gpu in gpus))}
     ordered = sorted(gpus, key=lambda gpu: (order[gpu.node], gpu.number))
     places: list[tuple[Gpu, ...]] = []
+    size = max(pod_gpus, 1)
     for _, group in groupby(ordered, key=lambda gpu: gpu.node):
         on_node = tuple(group)
-        places += [on_node[start : start + pod_gpus] for start in range(0, len(on_node), max(pod_gpus, 1))]
+        places += [on_node[start : start + size] for start in range(0, len(on_node), size)]
     return places
 
 

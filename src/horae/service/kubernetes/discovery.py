@@ -46,7 +46,7 @@ def records_of(api: KubernetesApi) -> Records:
         epochs = [job.ended.epoch, -1 if job.lease is None else job.lease.epoch]
         terms = [0 if job.lease is None else job.lease.term, *(epoch >> INCARNATION_BITS for epoch in epochs)]
         noted = job.annotations.get(names.TERM, "")
-        term = max(term, *terms, int(noted) if noted.isdigit() else 0)
+        term = max(term, *terms, int(noted) if noted.isdecimal() else 0)
         first = job.job_id.partition("_")[0]
-        number = max(number, int(first) if first.isdigit() else 0)
+        number = max(number, int(first) if first.isdecimal() else 0)
     return Records(term, number)

@@ -19,6 +19,7 @@ from horae.traces.yaml_files import first_complaint
 
 BACKOFF_LIMIT = 6  # of Jobs that do not say it, as Kubernetes has it
 GRACE_SECONDS = 30.0
+_DIGITS_MAX = 9
 _TEXTS = {  # annotations that are fields of a job file, with the same text
     "app": "app",
     "model": "model",
@@ -107,7 +108,8 @@ def _gpus(job: JobObject, pods: str) -> int | dict[str, int]:
     if not pods:
         return job.parallelism * job.pod_gpus
     least, _, most = pods.partition("-")
-    if not (least.isdigit() and most.isdigit() and 0 < int(least) <= int(most)):
+    are_numbers = all(each.isdecimal() and len(each) < _DIGITS_MAX for each in (least, most))
+    if not are_numbers or not 0 < int(least) <= int(most):
         raise JobError(f"is {shown(pods)}", field=_named("pods"), remedy="give the least and the most, such as 2-8")
     return {"min": int(least) * job.pod_gpus, "max": int(most) * job.pod_gpus}
 
@@ -122,7 +124,7 @@ def _speeds(text: str) -> dict[str, float]:
 
 def _number(name: str, text: str) -> float | int:
     try:
-        return int(text) if text.strip().isdigit() else float(text)
+        return int(text) if text.strip().isdecimal() else float(text)
     except ValueError:
         raise JobError(f"is {shown(text)}", field=_named(name), remedy="give a number") from None
 
