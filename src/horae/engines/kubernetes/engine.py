@@ -339,8 +339,8 @@ class KubernetesEngine:
             if at <= now:
                 del self._retry_at[uid]
                 self._dirty[uid] = None
-                for action in self._again.pop(uid, ()):
-                    self._submit(self._gangs.get(uid), action)
+                for touch in self._again.pop(uid, ()):
+                    self._submit(self._gangs.get(uid), touch)
         early, self._early = self._early, []
         self._events += self._carry_out(early)
         hardware = self._nodes.events(self._gangs, now)
