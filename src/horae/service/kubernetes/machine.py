@@ -17,6 +17,7 @@ from horae.model.serialization import Plain
 from horae.scheduler.gpu_ledger import GpuLedger
 from horae.service.api.problems import Refused
 from horae.service.kubernetes.intake import Accepted, Intake
+from horae.service.kubernetes.leader_label import LeaderLabel
 from horae.service.models import JobSpec
 from horae.service.store.database import StoreFull, StoreUnavailable
 
@@ -26,9 +27,10 @@ log = structlog.get_logger("kubernetes")
 class KubernetesJobs:
     """Implements `LiveEngine` with the Jobs of a cluster."""
 
-    def __init__(self, engine: KubernetesEngine, intake: Intake) -> None:
+    def __init__(self, engine: KubernetesEngine, intake: Intake, label: LeaderLabel | None = None) -> None:
         self._engine = engine
         self._intake = intake
+        self._label = label
 
     def wait(self, until: float) -> Moment | None:
         moment = self._engine.wait(until)
@@ -75,11 +77,15 @@ class KubernetesJobs:
         health = {node.name: hardware.health_of(node.name) for node in nodes}
         self._engine.believe(hardware.real_cluster, health, hardware.gpu_states)
         self._engine.start()
+        if self._label is not None:
+            self._label.start()
 
     def stop_all(self) -> None:
         self._engine.stop_all()
 
     def close(self) -> None:
+        if self._label is not None:
+            self._label.stop()
         self._engine.close()
 
     def forget(self, job_id: str) -> None:

@@ -38,6 +38,7 @@ from horae.service.clock import LogClock
 from horae.service.config import ARCHIVE, ServiceConfig, load_config
 from horae.service.kubernetes.discovery import Records, open_api, records_of
 from horae.service.kubernetes.intake import Intake
+from horae.service.kubernetes.leader_label import LeaderLabel, own_pod
 from horae.service.kubernetes.machine import KubernetesJobs
 from horae.service.local_jobs import LocalJobs, runs_as_root
 from horae.service.log_output import configure_log
@@ -100,7 +101,9 @@ def kubernetes_machine(config: ServiceConfig, clock: LogClock, term: int, contac
         scheduler=config.kubernetes.scheduler,
         unreachable_seconds=config.kubernetes.unreachable,
     )
-    return KubernetesJobs(engine, Intake(open_database(config.store), context_of(config)))
+    pod = own_pod()
+    label = None if pod is None else LeaderLabel(open_api(config.kubernetes), *pod)
+    return KubernetesJobs(engine, Intake(open_database(config.store), context_of(config)), label)
 
 
 def machine_for(config: ServiceConfig, clock: LogClock, term: int, contact: Contact) -> Machine:
