@@ -53,12 +53,12 @@ class Deployed:
         return client
 
     def service(self, folder: Path, *arguments: str, injected: Mapping[str, str] | None = None) -> Service:
-        """The service under its own account, configured as in the ConfigMap, with rounds of one second."""
+        """The service under its own account, configured as in the ConfigMap, in a hurry."""
         folder.mkdir(exist_ok=True)
         text: str = one("ConfigMap", "config.yaml")["data"]["horae.yaml"]
         (folder / "horae.yaml").write_text(
             text.replace("0.0.0.0", "127.0.0.1").replace("round_seconds: 300", "round_seconds: 1")
-            + "kubernetes: {unreachable: 1s}\n"
+            + "restart_seconds: 0\nkubernetes: {unreachable: 1s}\n"
         )
         kubeconfig = self.control_plane.account_kubeconfig(SYSTEM, ACCOUNT)
         command = ("--config", str(folder / "horae.yaml"), "--kubeconfig", str(kubeconfig), *arguments)
