@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
 from horae.engines.kubernetes import names
@@ -9,6 +10,7 @@ from horae.engines.kubernetes.api import JOBS, NODES, PODS, Json, KubernetesApi
 from horae.engines.kubernetes.objects import EndNote, JobObject, LeaseNote, PodObject
 from horae.model.cluster import Gpu
 
+_MESSAGE_CHARACTERS_MAX = 1024
 OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "horae", "effect": "NoExecute"}
 
 
@@ -31,7 +33,7 @@ class Suspend(NamedTuple):
     """Ends the lease of a Job: its pods are deleted with their grace."""
 
     job: JobObject
-    ended: EndNote | None  # None: the Job has no lease, it was started by somebody else
+    ended: EndNote | None  # None: the Job has no lease, it was started by another client
 
     def body(self) -> Json:
         return {**_of(self.job, _ended(self.ended)), "spec": {"suspend": True}}
@@ -55,6 +57,34 @@ class Annotate(NamedTuple):
 
     def body(self) -> Json:
         return {"metadata": {"uid": self.job.uid, "annotations": self.notes}}
+
+
+class GiveUp(NamedTuple):
+    """Tells the job controller that the Job has failed for good, so that it shows the condition Failed."""
+
+    job: JobObject
+
+    def body(self) -> Json:
+        # The job controller judges by the pods that have failed; where none has, the Job stays suspended.
+        return {"metadata": {"uid": self.job.uid, "annotations": {names.RECORDED: "true"}}, "spec": {"backoffLimit": 0}}
+
+
+class Explain(NamedTuple):
+    """Shows on the Job why it waits, or that it does not."""
+
+    job: JobObject
+    message: str
+    waits: bool
+
+    def body(self) -> Json:
+        condition = {
+            "type": names.WAITING,
+            "status": "True" if self.waits else "False",
+            "reason": "InQueue" if self.waits else "Ended" if self.message else "Started",
+            "message": self.message[:_MESSAGE_CHARACTERS_MAX],
+            "lastTransitionTime": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        }
+        return {"metadata": {"uid": self.job.uid}, "status": {"conditions": [condition]}}
 
 
 class Bind(NamedTuple):
@@ -117,15 +147,27 @@ class PutInService(NamedTuple):
 
 
 Action: TypeAlias = (
-    Unsuspend | Suspend | NoteEnd | Annotate | Bind | Touch | ForceDelete | PutOutOfService | PutInService
+    Unsuspend
+    | Suspend
+    | NoteEnd
+    | Annotate
+    | GiveUp
+    | Explain
+    | Bind
+    | Touch
+    | ForceDelete
+    | PutOutOfService
+    | PutInService
 )
 
 
 def perform(action: Action, api: KubernetesApi) -> Json | None:
     """Carries an action out; returns the object as it is afterwards, where the server says it."""
     match action:
-        case Unsuspend(job) | Suspend(job) | NoteEnd(job) | Annotate(job):
+        case Unsuspend(job) | Suspend(job) | NoteEnd(job) | Annotate(job) | GiveUp(job):
             return api.patch(JOBS, job.namespace, job.name, action.body())
+        case Explain(job):
+            return api.merge_lists(JOBS, job.namespace, job.name, action.body(), "status")
         case Bind(pod):
             api.bind(pod.namespace, pod.name, action.body())
             return None

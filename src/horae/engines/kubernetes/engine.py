@@ -10,7 +10,7 @@ import os
 import queue
 import selectors
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from math import inf
 from typing import NamedTuple
@@ -23,10 +23,13 @@ from horae.engines.kubernetes.actions import (
     Action,
     Annotate,
     Bind,
+    Explain,
+    GiveUp,
     PutInService,
     PutOutOfService,
     Suspend,
     Touch,
+    Unsuspend,
     perform,
 )
 from horae.engines.kubernetes.api import (
@@ -66,8 +69,10 @@ from horae.model.events import (
 from horae.model.serialization import Plain
 
 THREADS = 16
+WATCHED = (NODES, NAMESPACES, JOBS, PODS)
 UNREACHABLE_SECONDS = 300.0
 RETRY_SECONDS = (0.05, 0.2, 1.0, 2.0, 5.0)
+LOGS_MAX, LOG_LINES = 4, 200  # pods of a gang whose output is kept when they are deleted, and how much of it
 REFUSED_RETRY_SECONDS = 30.0  # of an action that the server refuses: a right is missing, or a policy forbids it
 _SLEEP_SECONDS_MAX = 60.0
 
@@ -102,21 +107,26 @@ class KubernetesEngine:
         labels: Labels | None = None,
         scheduler: str = names.SCHEDULER,
         unreachable_seconds: float = UNREACHABLE_SECONDS,
+        executor: Executor | None = None,
+        on_log: Callable[[str, int, str, str], None] = lambda job_id, epoch, pod, text: None,
     ) -> None:
+        """`executor` carries actions out; without one, threads do. `on_log` is called, in any thread, with the end of
+        the output of pods that are about to be deleted."""
+        self._on_log = on_log
         self._api = api
         self._now = now
         self._term = term
         self._gangs = Gangs(scheduler)
         self._nodes = Nodes(cluster, labels or Labels(), type_of, unreachable_seconds)
         self._news: queue.SimpleQueue[list[News] | _Done] = queue.SimpleQueue()
-        self._pool = ThreadPoolExecutor(THREADS, "act")
+        self._pool = executor or ThreadPoolExecutor(THREADS, "act")
         self._dirty: dict[str, None] = {}  # gangs to be reconciled, in order
         self._retry_at: dict[str, float] = {}  # by gang
         self._events: list[Event] = []
         self._found: dict[str, None] = {}  # gangs to be shown to the service
         self._gone: dict[str, str] = {}  # jobs whose Job is gone, with the reason
         self._unrecorded: list[Gang] = []  # that are over; told with the events of the last `wait`
-        self._unsynced: set[Kind] = {NODES, NAMESPACES, JOBS, PODS}
+        self._unsynced: set[Kind] = set(WATCHED)
         self._tenants: dict[str, tuple[str, ...]] = {}  # by namespace
         self._namespaces: dict[str, str] = {}  # by uid
         self._touching = 0  # writes by which this leader takes over
@@ -128,10 +138,11 @@ class KubernetesEngine:
             os.set_blocking(descriptor, False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._woken, selectors.EVENT_READ)
-        self._informers = [Informer(api, kind, self._tell) for kind in sorted(self._unsynced)]
+        self._informers: list[Informer] = []
 
     def start(self) -> None:
         """Begins to watch the cluster; nothing is told to the scheduler before everything was listed."""
+        self._informers = [Informer(self._api, kind, self.tell) for kind in WATCHED]
         for informer in self._informers:
             informer.start()
 
@@ -163,7 +174,8 @@ class KubernetesEngine:
         self._watched.add(descriptor)
         self._selector.register(descriptor, selectors.EVENT_READ)
 
-    def _tell(self, news: list[News]) -> None:
+    def tell(self, news: list[News]) -> None:
+        """Takes what a watch has seen, from any thread."""
         self._news.put(news)
         self._ring()
 
@@ -188,7 +200,7 @@ class KubernetesEngine:
         return [
             Found(gang.job, gang.raw, self._tenants.get(gang.job.namespace, ()))
             for gang in gangs
-            if gang.job is not None and not gang.job_id
+            if gang.job is not None and not gang.is_registered
         ]
 
     def take_gone(self) -> dict[str, str]:
@@ -208,8 +220,8 @@ class KubernetesEngine:
         self._gone = {**gone, **self._gone}
         for each in found:
             gang = self._gangs.get(each.job.uid)
-            if gang is not None and not gang.job_id:
-                gang.is_shown = False
+            if gang is not None and not gang.is_registered:
+                gang.shown_as = None
                 self._retry_at[gang.uid] = self._now() + RETRY_SECONDS[-1]
 
     def expect(self, job_id: str, uid: str, specification: Plain) -> None:
@@ -223,14 +235,28 @@ class KubernetesEngine:
 
     def forget(self, job_id: str) -> None:
         gang = self._gangs.by_job.get(job_id)
-        if gang is not None:
-            self._gangs.forget(gang)
+        if gang is None:
+            return
+        job = gang.job
+        if job is not None and not job.is_over and gang.told_end >= 0 and gang.ended_as is Ending.FAILED:
+            self._submit(gang, GiveUp(job))
+        elif job is not None and names.RECORDED not in job.annotations:
+            self._submit(gang, Annotate(job, {names.RECORDED: "true"}))
+        self._gangs.forget(gang)
 
-    def explain(self, job_id: str, text: str) -> None:
-        """Writes on the Job why it waits."""
+    def waiting(self) -> list[str]:
+        """The jobs that have no lease, and are not to get one yet."""
+        return [
+            gang.job_id
+            for gang in self._gangs
+            if gang.job_id and gang.job is not None and not gang.job.is_over and not gang.gpus
+        ]
+
+    def explain(self, job_id: str, message: str, *, waits: bool = True) -> None:
+        """Shows on the Job why it waits, or how it has ended for Horae."""
         gang = self._gangs.by_job.get(job_id)
-        if gang is not None and gang.job is not None and gang.job.annotations.get(names.REASON, "") != text:
-            self._submit(None, Annotate(gang.job, {names.REASON: text or None}))
+        if gang is not None and gang.job is not None and not gang.job.is_over and gang.job.waits_for != message:
+            self._submit(None, Explain(gang.job, message, waits))
 
     def remark(self, job: JobObject, remark: Remark) -> None:
         """Shows the owner of a Job what is wrong with it, as an event of Kubernetes."""
@@ -338,8 +364,8 @@ class KubernetesEngine:
         if self._tenants.get(namespace.name) != namespace.tenants:
             self._tenants[namespace.name] = namespace.tenants
             for gang in self._gangs:  # what was refused may be accepted now
-                if gang.job is not None and gang.job.namespace == namespace.name and not gang.job_id:
-                    gang.is_shown = False
+                if gang.job is not None and gang.job.namespace == namespace.name:
+                    gang.shown_as = None
                     self._touch(gang)
 
     def _touch(self, gang: Gang) -> None:
@@ -382,8 +408,8 @@ class KubernetesEngine:
         if job is None:
             self._vanished(gang, now)
             return
-        if not gang.job_id and not job.is_over and not gang.is_shown:
-            gang.is_shown = True
+        if gang.is_to_be_shown:
+            gang.show()
             self._found[gang.uid] = None
         step = reconcile(job, gang.seen(self._nodes.lost), gang.wanted, self._term)
         for report in step.reports:
@@ -393,11 +419,28 @@ class KubernetesEngine:
         for action in step.actions:
             if isinstance(action, Bind):
                 gang.placed[action.pod.uid] = action.gpus
-            if isinstance(action, Suspend) and action.ended is not None and action.ended.message:
-                self.remark(job, Remark("LeaseEnded", action.ended.message, is_warning=True))
+            if isinstance(action, Suspend):
+                self._before_suspension(gang, job, action)
+            if isinstance(action, Unsuspend) and job.waits_for:
+                self._submit(None, Explain(job, "", waits=False))
             self._submit(gang, action)
         if job.is_over or job.is_deleting:
             self._is_over(gang, job)
+
+    def _before_suspension(self, gang: Gang, job: JobObject, action: Suspend) -> None:
+        """The pods will be deleted: what they have written is kept, and the owner is told why."""
+        if action.ended is not None and action.ended.message:
+            self.remark(job, Remark("LeaseEnded", action.ended.message, is_warning=True))
+        if gang.job_id and action.ended is not None:
+            wrote = [pod for pod in gang.pods.values() if pod.phase != "Pending" and pod.epoch == action.ended.epoch]
+            for pod in sorted(wrote, key=lambda pod: (pod.phase != "Failed", pod.rank))[:LOGS_MAX]:
+                self._pool.submit(self._keep_log, gang.job_id, action.ended.epoch, pod)
+
+    def _keep_log(self, job_id: str, epoch: int, pod: PodObject) -> None:
+        try:
+            self._on_log(job_id, epoch, pod.name, self._api.log_tail(pod.namespace, pod.name, LOG_LINES))
+        except (ApiProblem, OSError) as problem:
+            log.info("the output of a pod cannot be kept", pod=f"{pod.namespace}/{pod.name}", problem=str(problem))
 
     def _vanished(self, gang: Gang, now: float) -> None:
         """The Job is gone: its lease ends with the last of its pods."""
@@ -433,6 +476,7 @@ class KubernetesEngine:
         if not gang.is_news(report):
             return
         if report.ending is not None:
+            gang.ended_as = report.ending
             lease = gang.wanted.lease
             if lease is not None and lease.epoch <= report.epoch:
                 gang.wanted = gang.wanted._replace(lease=None)

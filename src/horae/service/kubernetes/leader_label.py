@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from contextlib import suppress
 
 import structlog
 
 from horae.engines.kubernetes import names
 from horae.engines.kubernetes.api import PODS, ApiProblem, KubernetesApi
+from horae.service.config import KubernetesEntry
+from horae.service.kubernetes.discovery import open_api
 
 LEADER = names.PREFIX + "leader"
 LOOK_SECONDS = 5.0
@@ -22,25 +25,19 @@ log = structlog.get_logger("kubernetes")
 
 
 class LeaderLabel:
-    """Keeps the label on this pod, and on no other of its namespace, while this process leads."""
+    """Keeps the label on this pod, and on no other of its namespace, until this process ends.
+
+    Then it stays until the next leader removes it: without a leader there is nothing to select.
+    """
 
     def __init__(self, api: KubernetesApi, namespace: str, pod: str) -> None:
         self._api = api
         self._namespace = namespace
         self._pod = pod
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="leader label", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """The label stays until the next leader removes it: without a leader there is nothing to select."""
-        self._stopped.set()
-
-    def _run(self) -> None:
+    def keep(self) -> None:
         has_failed = False
-        while not self._stopped.is_set():
+        while True:
             try:
                 self.look()
                 has_failed = False
@@ -48,8 +45,7 @@ class LeaderLabel:
                 if not has_failed:
                     log.warning("the leader's pod cannot be labelled", pod=self._pod, problem=str(problem))
                 has_failed = True
-            self._stopped.wait(RETRY_SECONDS if has_failed else LOOK_SECONDS)
-        self._api.close()
+            time.sleep(RETRY_SECONDS if has_failed else LOOK_SECONDS)
 
     def look(self) -> None:
         """Another leader's label is removed first, so that requests never go to two pods."""
@@ -65,7 +61,9 @@ class LeaderLabel:
         self._api.patch(PODS, self._namespace, pod, {"metadata": {"labels": {LEADER: value}}})
 
 
-def own_pod() -> tuple[str, str] | None:
-    """The namespace and the name of the pod that this process runs in; None outside of a Deployment."""
+def label_own_pod(entry: KubernetesEntry) -> None:
+    """Does nothing outside of the Deployment, which says in which pod this process runs."""
     namespace, pod = os.environ.get("HORAE_POD_NAMESPACE"), os.environ.get("HORAE_POD")
-    return (namespace, pod) if namespace and pod else None
+    if namespace and pod:
+        label = LeaderLabel(open_api(entry), namespace, pod)
+        threading.Thread(target=label.keep, name="leader label", daemon=True).start()
