@@ -114,7 +114,9 @@ def test_two_replicas_run_jobs_preempt_and_replace_each_other_with_the_rights_of
         create(place.client, _pod_of("Deployment", "service.yaml", name))
     with server() as postgres:
         store = {"HORAE_STORE": postgres.new_database(), "HORAE_POD_NAMESPACE": SYSTEM}
-        replicas = [place.service(tmp_path / name, "--standby", injected={**store, "HORAE_POD": name}) for name in names]
+        replicas = [
+            place.service(tmp_path / name, "--standby", injected={**store, "HORAE_POD": name}) for name in names
+        ]
         try:
             _use_two_replicas(cluster, replicas)
         finally:
@@ -217,14 +219,20 @@ def test_a_tenant_cannot_do_the_schedulers_work(place: Deployed, cluster: Cluste
     for message, method, path, body in [
         ("set spec.suspend to true", "PATCH", f"{jobs}/waits", unsuspend),
         *((waits, "PATCH", f"{jobs}/waits", _notes(name)) for name in ("job", "lease", "ended", "recorded", "term")),
-        *((waits, "POST", jobs, job("new", annotations=_notes(name)["metadata"]["annotations"])) for name in ("lease",)),
+        *(
+            (waits, "POST", jobs, job("new", annotations=_notes(name)["metadata"]["annotations"]))
+            for name in ("lease",)
+        ),
         ("Horae chooses the nodes", "POST", jobs, placed),
         ("placed by a scheduler", "POST", pods, _pod("new", nodeName="node")),
         ("placed by a scheduler", "POST", pods, _pod("new", gpus=0, scheduler="horae", nodeName="node")),
         ("only Horae uses GPUs", "POST", pods, _pod("new", tolerations=_TOLERATES)),
         ("only Horae uses GPUs", "POST", pods, _pod("new", tolerations=[{"operator": "Exists"}])),
         ("only Horae uses GPUs", "PATCH", f"{pods}/other", tolerate),
-        *(("of a pod are written", "PATCH", f"{pods}/ours", _notes(name)) for name in ("term", "epoch", "gpus", "cells")),
+        *(
+            ("of a pod are written", "PATCH", f"{pods}/ours", _notes(name))
+            for name in ("term", "epoch", "gpus", "cells")
+        ),
         ("of a pod are written", "POST", pods, _pod("new", scheduler="horae", annotations={"horae.io/gpus": "0"})),
         ("cannot create resource", "POST", f"{pods}/ours/binding", binding),
         ("cannot create resource", "POST", f"{CORE}/{namespace}/bindings", binding),
@@ -268,7 +276,10 @@ def test_a_job_that_is_not_suspended_is_changed_or_refused(place: Deployed, clus
     assert spec["podReplacementPolicy"] == "Failed"
     assert [rule["action"] for rule in spec["podFailurePolicy"]["rules"]] == ["Ignore"]
     own = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}]}
-    assert tenant.post(path, job("own", podFailurePolicy=own))["spec"]["podFailurePolicy"]["rules"][0]["action"] == "FailJob"
+    assert (
+        tenant.post(path, job("own", podFailurePolicy=own))["spec"]["podFailurePolicy"]["rules"][0]["action"]
+        == "FailJob"
+    )
     other = tenant.post(path, job("other", scheduler="default-scheduler", suspend=False))["spec"]
     assert not other["suspend"]
 
