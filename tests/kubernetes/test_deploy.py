@@ -19,7 +19,7 @@ from kubernetes.client import MERGE, Client, Json, condition, eventually
 from kubernetes.cluster import Cluster, simulated_cluster
 from kubernetes.deployed import SYSTEM, Deployed, deployed, events, why_refused
 from kubernetes.manifests import DEPLOY, create, documents, listed, one, remove
-from kubernetes.objects import job, node, nodes, training
+from kubernetes.objects import job, nodes, training
 
 pytestmark = pytest.mark.kubernetes
 
@@ -155,6 +155,8 @@ def _use_two_replicas(cluster: Cluster, replicas: list[Any]) -> None:
     _lose_a_node(cluster, first)
     cluster.client.create_job(second, job("later", pod_annotations=AT_ONCE | training(1, "H100=1e9")))
     eventually(lambda: _is_complete(cluster, second, "later"))
+    cluster.client.create_job(first, job("third", annotations=_resumes(), pod_annotations=HOURS))
+    eventually(lambda: any(condition(each, "horae.io/Waiting") for each in _jobs(cluster, first)))
     assert cluster.kubelets.violations() == []
 
 
@@ -176,6 +178,10 @@ def _resumes() -> dict[str, str]:
 def _leaders(client: Client) -> list[str]:
     found = client.items(f"{CORE}/{SYSTEM}/pods", labelSelector=f"{LEADER}=true")
     return [pod["metadata"]["name"] for pod in found]
+
+
+def _jobs(cluster: Cluster, namespace: str) -> list[Json]:
+    return cluster.client.items(f"{BATCH}/{namespace}/jobs")
 
 
 def _running(cluster: Cluster, namespace: str) -> int:
@@ -341,7 +347,8 @@ def _pod(
 def test_the_service_rejects_and_undoes_what_no_policy_has_refused(
     place: Deployed, cluster: Cluster, tmp_path: Path
 ) -> None:
-    cluster.add_nodes(node("node"))
+    cluster.add_nodes(*nodes(2))
+    cluster.client.patch("/api/v1/nodes/node-01", {"spec": {"unschedulable": True}})  # so that larger Jobs wait
     namespace = cluster.add_namespace({"horae.io/tenant": "nlp"})
     tenant = place.tenant(namespace)
     service = place.service(tmp_path / "service")
@@ -351,14 +358,14 @@ def test_the_service_rejects_and_undoes_what_no_policy_has_refused(
         eventually(lambda: "may not use tenant 'vision'" in events(cluster, namespace, "claims").get("Rejected", ""))
         tenant.create_job(namespace, job("runs", annotations=_resumes(), pod_annotations=HOURS))
         eventually(lambda: _running(cluster, namespace) == 1)
-        tenant.create_job(namespace, job("waits", pod_annotations=HOURS))
+        tenant.create_job(namespace, job("waits", pods=2, pod_annotations=HOURS))
         eventually(lambda: "Submitted" in events(cluster, namespace, "waits"))
         with place.without_policies():
             eventually(lambda: _unsuspend(tenant, namespace, "waits"))
             eventually(lambda: "Suspended" in events(cluster, namespace, "waits"))
             eventually(lambda: cluster.client.job(namespace, "waits")["spec"]["suspend"])
             eventually(lambda: not cluster.client.pods(namespace, "waits"))
-            tenant.create_job(namespace, job("hasty", suspend=False))
+            tenant.create_job(namespace, job("hasty", pods=2, suspend=False))
             eventually(lambda: cluster.client.job(namespace, "hasty")["spec"]["suspend"])
         assert _running(cluster, namespace) == 1
         assert cluster.kubelets.violations() == []

@@ -92,6 +92,7 @@ class JobObject(NamedTuple):
     ended: EndNote
     saved_steps: float
     waits_for: str  # the reason that the Job shows; "": it does not say that it waits
+    was_started: bool  # its status has the time of its last start
 
     @property
     def path(self) -> str:
@@ -168,6 +169,7 @@ def read_job(found: Json) -> JobObject:
         ended=(EndNote.parse(notes[names.ENDED]) if names.ENDED in notes else None) or NEVER,
         saved_steps=_steps(notes),
         waits_for=str(conditions.get(names.WAITING, {}).get("message", "")),
+        was_started=bool(status.get("startTime")),
     )
 
 

@@ -11,7 +11,16 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from horae.engines.kubernetes import names
-from horae.engines.kubernetes.actions import Action, Annotate, Bind, ForceDelete, NoteEnd, Suspend, Unsuspend
+from horae.engines.kubernetes.actions import (
+    Action,
+    Annotate,
+    Bind,
+    ClearStart,
+    ForceDelete,
+    NoteEnd,
+    Suspend,
+    Unsuspend,
+)
 from horae.engines.kubernetes.objects import EndNote, JobObject, LeaseNote, PodObject
 from horae.model.cluster import Gpu
 from horae.model.events import Ending, Phase
@@ -177,6 +186,8 @@ def _idle(job: JobObject, pods: Pods, wanted: Wanted) -> Step:
         return Step((NoteEnd(job, EndNote(wanted.stopped, Ending.STOPPED)),), tuple(reports))
     if wanted.lease is None or wanted.lease.epoch <= ended.epoch or not job.is_suspended or job.active:
         return Step(reports=tuple(reports))
+    if job.was_started:
+        return Step((ClearStart(job),), tuple(reports))
     count = len(places_of(wanted.lease.gpus, job.pod_gpus))
     return Step((Unsuspend(job, wanted.lease, count),), tuple(reports))
 
