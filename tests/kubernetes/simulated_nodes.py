@@ -50,7 +50,7 @@ class SimulatedNodes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.kill()
+        self._process.interrupt()  # ends what real containers have started, too
 
     def start(self) -> None:
         self._process.start()
@@ -80,6 +80,7 @@ class SimulatedNodes:
         return found
 
     def output(self, pod: Json) -> str:
-        """What a real container has printed."""
+        """What a real container has printed; nothing if it has not started."""
         metadata = pod["metadata"]
-        return (self.containers / f"{metadata['namespace']}_{metadata['name']}.log").read_text()
+        printed = self.containers / f"{metadata['namespace']}_{metadata['name']}.log"
+        return printed.read_text() if printed.exists() else ""

@@ -88,13 +88,16 @@ async def _process(life: Life) -> int:
 async def _supervise(life: Life, process: asyncio.subprocess.Process) -> int:
     ending = asyncio.create_task(process.wait())
     told = asyncio.create_task(life.stop.wait())
-    await asyncio.wait({ending, told}, return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
-    if not ending.done():
-        process.terminate()
-        await asyncio.wait({ending}, timeout=pods.grace_of(life.pod))
-    with contextlib.suppress(ProcessLookupError):  # what it has started ends with it, as in a container
-        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        await asyncio.wait({ending, told}, return_when=asyncio.FIRST_COMPLETED)
+        if not ending.done():
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                process.terminate()
+            await asyncio.wait({ending}, timeout=pods.grace_of(life.pod))
+    finally:
+        told.cancel()
+        with contextlib.suppress(ProcessLookupError):  # what it has started ends with it, as in a container
+            os.killpg(process.pid, signal.SIGKILL)
     code = await ending
     return code if code >= 0 else 128 - code
 
