@@ -321,7 +321,7 @@ class KubernetesEngine:
                 continue
             for each in news:
                 if isinstance(each, Change):
-                    self._apply(each.kind, each.key, each.object)
+                    self._apply(each)
                 else:
                     self._synced(each)
 
@@ -342,7 +342,8 @@ class KubernetesEngine:
 
     # News from the cluster
 
-    def _apply(self, kind: Kind, key: str, found: Json | None) -> None:
+    def _apply(self, change: Change) -> None:
+        kind, key, found, is_listed = change
         if kind == NODES:
             self._nodes.apply(key, found)
             for gang in self._gangs if found is None else ():
@@ -351,7 +352,7 @@ class KubernetesEngine:
         if kind == NAMESPACES:
             self._apply_namespace(key, found)
             return
-        changed = self._gangs.apply(kind, key, found)
+        changed = self._gangs.apply(kind, key, found, is_listed=is_listed)
         if changed is not None:
             self._touch(changed)
 

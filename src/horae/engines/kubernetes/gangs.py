@@ -82,11 +82,11 @@ class Gang:
         if self.job is not None and self.epoch >= 0:
             self.wanted = self.wanted._replace(lease=self.job.lease)
 
-    def update_job(self, raw: Json) -> bool:
-        """Takes over what was seen; returns whether it is news: an answer may be older than what the watch told."""
+    def update_job(self, raw: Json, *, is_listed: bool) -> None:
+        """Takes over what was seen, unless it is older: an answer may overtake what the watch tells."""
         found = read_job(raw)
-        if self.job is not None and not _is_newer(found.version, self.job.version):
-            return False
+        if self.job is not None and not is_listed and not _is_newer(found.version, self.job.version):
+            return
         if found.epoch != self.epoch:
             self.placed = {}
         self.job, self.raw = found, raw
@@ -94,11 +94,10 @@ class Gang:
         self.saved_steps = max(self.saved_steps, found.saved_steps)
         for pod in self.pods.values():
             self._place(pod)
-        return True
 
-    def update_pod(self, pod: PodObject) -> None:
+    def update_pod(self, pod: PodObject, *, is_listed: bool) -> None:
         former = self.pods.get(pod.uid)
-        if former is None or _is_newer(pod.version, former.version):
+        if former is None or is_listed or _is_newer(pod.version, former.version):
             self.pods[pod.uid] = pod
             self.saved_steps = max(self.saved_steps, pod.saved_steps)
             self._place(pod)
@@ -152,13 +151,13 @@ class Gangs:
         self.by_job[job_id] = gang
         return gang
 
-    def apply(self, kind: Kind, key: str, found: Json | None) -> Gang | None:
+    def apply(self, kind: Kind, key: str, found: Json | None, *, is_listed: bool = False) -> Gang | None:
         """Takes over a change; returns the gang that it concerns. Pods of others are noted in `foreign`."""
         if kind == JOBS:
-            return self._apply_job(key, found)
-        return self._apply_pod(key, found) if kind == PODS else None
+            return self._apply_job(key, found, is_listed)
+        return self._apply_pod(key, found, is_listed) if kind == PODS else None
 
-    def _apply_job(self, uid: str, found: Json | None) -> Gang | None:
+    def _apply_job(self, uid: str, found: Json | None, is_listed: bool) -> Gang | None:
         gang = self._by_uid.get(uid)
         if found is None:
             if gang is not None:
@@ -170,12 +169,12 @@ class Gangs:
             if template.get("schedulerName") != self._scheduler:
                 return None
             gang = self._by_uid[uid] = Gang(uid)
-        gang.update_job(found)
+        gang.update_job(found, is_listed=is_listed)
         if gang.job_id:
             self.by_job[gang.job_id] = gang
         return gang
 
-    def _apply_pod(self, uid: str, found: Json | None) -> Gang | None:
+    def _apply_pod(self, uid: str, found: Json | None, is_listed: bool) -> Gang | None:
         if found is None:
             self.foreign.pop(uid, None)
             self.strays.pop(uid, None)
@@ -193,7 +192,7 @@ class Gangs:
             return None
         self._owner[uid] = pod.owner
         gang = self._by_uid.setdefault(pod.owner, Gang(pod.owner))
-        gang.update_pod(pod)
+        gang.update_pod(pod, is_listed=is_listed)
         return gang
 
     def _note_foreign(self, pod: PodObject) -> None:
