@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import typer
+from live_service import Service
 from patience import wait_until
 from postgres import server
 
@@ -19,7 +20,7 @@ from kubernetes.client import MERGE, Client, Json, condition, eventually
 from kubernetes.cluster import Cluster, simulated_cluster
 from kubernetes.deployed import SYSTEM, Deployed, deployed, events, why_refused
 from kubernetes.manifests import DEPLOY, create, documents, listed, one, remove
-from kubernetes.objects import job, nodes, training
+from kubernetes.objects import job, node, nodes, training
 
 pytestmark = pytest.mark.kubernetes
 
@@ -136,7 +137,40 @@ def test_two_replicas_run_jobs_preempt_and_replace_each_other_with_the_rights_of
     assert granted - used <= ONLY_AFTER_FAULTS
 
 
-def _use_two_replicas(cluster: Cluster, replicas: list[Any]) -> None:
+def test_nodes_that_leave_while_a_replica_waits_are_not_there_when_it_leads(
+    place: Deployed, cluster: Cluster, tmp_path: Path
+) -> None:
+    with server() as postgres:
+        store = {"HORAE_STORE": postgres.new_database()}
+        first, second = (place.service(tmp_path / name, "--standby", injected=store) for name in ("first", "second"))
+        try:
+            cluster.add_nodes(*nodes(2))
+            first.start()
+            cluster.add_nodes(node("comes-and-goes"))
+            wait_until(lambda: _nodes_of(first) == ["comes-and-goes", "node-00", "node-01"], 0.1)
+            second.start(ready=False)
+            wait_until(lambda: any(second.state.glob("config-*.json")), 0.05)  # it has read which nodes there are
+            cluster.client.delete("/api/v1/nodes/comes-and-goes")
+            wait_until(lambda: _nodes_of(first) == ["node-00", "node-01"], 0.1)
+            first.kill()
+            wait_until(second.is_ready, 0.05)
+            assert _nodes_of(second) == ["node-00", "node-01"]
+            cluster.client.delete("/api/v1/nodes/node-01")
+            wait_until(lambda: _nodes_of(second) == ["node-00"], 0.1)
+            file = tmp_path / "second" / "horae.yaml"
+            file.write_text(file.read_text().replace("round_seconds: 1", "round_seconds: 2"))
+            wait_until(lambda: "configuration was" in second.log.read_text(), 0.1)
+            assert "was not applied" not in second.log.read_text()
+        finally:
+            first.end()
+            second.end()
+
+
+def _nodes_of(service: Service) -> list[str]:
+    return sorted(each.name for each in service.client().nodes())
+
+
+def _use_two_replicas(cluster: Cluster, replicas: list[Service]) -> None:
     cluster.add_nodes(*nodes(2))
     first, second = (cluster.add_namespace({"horae.io/tenant": name}) for name in ("nlp", "vision"))
     replicas[0].start(ready=False)
