@@ -252,8 +252,7 @@ def test_a_tenant_cannot_do_the_schedulers_work(place: Deployed, cluster: Cluste
     tenant.post(f"{CORE}/{namespace}/pods", _pod("other"))
     jobs, pods = f"{BATCH}/{namespace}/jobs", f"{CORE}/{namespace}/pods"
     unsuspend, tolerate = {"spec": {"suspend": False}}, {"spec": {"tolerations": _DEFAULT_TOLERATIONS + _TOLERATES}}
-    placed = job("new")
-    placed["spec"]["template"]["spec"]["nodeName"] = "node"
+    placed = _placed("new")
     binding = {"metadata": {"name": "ours"}, "target": {"kind": "Node", "name": "node"}}
     waits = "annotations horae.io/job, lease, ended, recorded and term are written by Horae"
     for message, method, path, body in [
@@ -351,6 +350,13 @@ def test_tenants_are_assigned_to_namespaces_by_members_of_a_role(place: Deployed
     eventually(lambda: not why_refused(tenant, "POST", f"{path}/pods", by_hand))
 
 
+def _placed(name: str) -> Json:
+    """A Job that names the node of its pods."""
+    made = job(name)
+    made["spec"]["template"]["spec"]["nodeName"] = "node-00"
+    return made
+
+
 _TOLERATES = [{"key": "horae.io/gpu", "operator": "Exists"}]
 _DEFAULT_TOLERATIONS = [
     {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
@@ -399,6 +405,8 @@ def test_the_service_rejects_and_undoes_what_no_policy_has_refused(
             eventually(lambda: "Suspended" in events(cluster, namespace, "waits"))
             eventually(lambda: cluster.client.job(namespace, "waits")["spec"]["suspend"])
             eventually(lambda: not cluster.client.pods(namespace, "waits"))
+            tenant.create_job(namespace, _placed("placed"))
+            eventually(lambda: "names a node" in events(cluster, namespace, "placed").get("Rejected", ""))
             tenant.create_job(namespace, job("hasty", pods=2, suspend=False))
             eventually(lambda: cluster.client.job(namespace, "hasty")["spec"]["suspend"])
         assert _running(cluster, namespace) == 1

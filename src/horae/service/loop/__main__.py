@@ -202,10 +202,11 @@ def _run(path: Path, config: ServiceConfig, database: Database, machine_of: Mach
 
 
 def _present(config: ServiceConfig) -> ServiceConfig:
-    """The same with the nodes that a cluster of Kubernetes has now."""
-    if config.engine != "kubernetes":
+    """The same with the nodes that a cluster of Kubernetes has now; without any, those that it had."""
+    nodes = nodes_of(config.kubernetes) if config.engine == "kubernetes" else ()
+    if not nodes:
         return config
-    cluster = replace(config.setup.cluster, nodes=tuple(nodes_of(config.kubernetes)))
+    cluster = replace(config.setup.cluster, nodes=tuple(nodes))
     return replace(config, setup=replace(config.setup, cluster=cluster))
 
 
