@@ -254,10 +254,13 @@ def test_a_tenant_cannot_do_the_schedulers_work(place: Deployed, cluster: Cluste
     unsuspend, tolerate = {"spec": {"suspend": False}}, {"spec": {"tolerations": _DEFAULT_TOLERATIONS + _TOLERATES}}
     placed = _placed("new")
     binding = {"metadata": {"name": "ours"}, "target": {"kind": "Node", "name": "node"}}
-    waits = "annotations horae.io/job, lease, ended, recorded and term are written by Horae"
+    waits = "annotations horae.io/job, uid, lease, ended, recorded and term are written by Horae"
     for message, method, path, body in [
         ("set spec.suspend to true", "PATCH", f"{jobs}/waits", unsuspend),
-        *((waits, "PATCH", f"{jobs}/waits", _notes(name)) for name in ("job", "lease", "ended", "recorded", "term")),
+        *(
+            (waits, "PATCH", f"{jobs}/waits", _notes(name))
+            for name in ("job", "uid", "lease", "ended", "recorded", "term")
+        ),
         *(
             (waits, "POST", jobs, job("new", annotations=_notes(name)["metadata"]["annotations"]))
             for name in ("lease",)

@@ -17,6 +17,7 @@ Json = dict[str, Any]
 TIMEOUT_SECONDS = 15.0
 PAGE = 500
 CONNECTIONS_MAX = 32
+SILENT_SECONDS = 150.0  # a watch without a bookmark, which the server sends every minute, is broken
 LOG_BYTES_MAX = 1 << 20
 NOT_FOUND, CONFLICT, GONE, UNPROCESSABLE, FORBIDDEN = 404, 409, 410, 422, 403
 MERGE_PATCH = "application/merge-patch+json"
@@ -124,8 +125,7 @@ class KubernetesApi:
             "resourceVersion": version,
             "timeoutSeconds": str(int(timeout_seconds)),
         }
-        # A connection that is silent for longer than the server would be is broken.
-        timeout = httpx.Timeout(TIMEOUT_SECONDS, read=timeout_seconds + TIMEOUT_SECONDS)
+        timeout = httpx.Timeout(TIMEOUT_SECONDS, read=SILENT_SECONDS)
         try:
             with self._client.stream("GET", kind.path(namespace), params=query, timeout=timeout) as answer:
                 if answer.status_code >= 400:

@@ -25,11 +25,11 @@ from horae.engines.kubernetes.actions import (
     Bind,
     Explain,
     GiveUp,
-    PutInService,
     PutOutOfService,
     Suspend,
     Touch,
     Unsuspend,
+    claim,
     perform,
 )
 from horae.engines.kubernetes.api import (
@@ -84,7 +84,8 @@ class _Done(NamedTuple):
 
     uid: str  # of the gang; "": of none
     action: Action
-    result: Json | ApiProblem | None
+    found: Json | None = None  # the object as it is afterwards
+    problem: ApiProblem | None = None
 
 
 class Found(NamedTuple):
@@ -123,6 +124,7 @@ class KubernetesEngine:
         self._dirty: dict[str, None] = {}  # gangs to be reconciled, in order
         self._retry_at: dict[str, float] = {}  # by gang
         self._events: list[Event] = []
+        self._early: list[Command] = []  # given before everything was listed
         self._found: dict[str, None] = {}  # gangs to be shown to the service
         self._gone: dict[str, str] = {}  # jobs whose Job is gone, with the reason
         self._unrecorded: list[Gang] = []  # that are over; told with the events of the last `wait`
@@ -210,10 +212,7 @@ class KubernetesEngine:
 
     def register(self, job_id: str, uid: str) -> None:
         """A Job was submitted under this id, which is noted on it."""
-        gang = self._gangs.register(job_id, uid)
-        if gang.job is not None and gang.job.job_id != job_id:
-            self._submit(gang, Annotate(gang.job, {names.JOB: job_id}))
-        self._touch(gang)
+        self._touch(self._gangs.register(job_id, uid))
 
     def put_back(self, found: Sequence[Found], gone: Mapping[str, str]) -> None:
         """The service could not take these now: they come again."""
@@ -290,6 +289,12 @@ class KubernetesEngine:
             self._poll(due_at - now)
 
     def execute(self, commands: Sequence[Command]) -> Sequence[Event]:
+        if self._unsynced:  # what is there is not known yet: a lease that is not seen may well run
+            self._early += commands
+            return []
+        return self._carry_out(commands)
+
+    def _carry_out(self, commands: Sequence[Command]) -> list[Event]:
         replies: list[Event] = []
         for command in commands:
             match command:
@@ -300,7 +305,8 @@ class KubernetesEngine:
                 case Survey():
                     self._survey_asked = True
         self._reconcile_all(self._now())
-        return [*replies, *self._take_survey(self._now())]
+        events = [*replies, *self._take_survey(self._now())]
+        return [*self._nodes.events(self._gangs, self._now()), *events] if events else []  # GPUs of others first
 
     def _poll(self, seconds: float) -> None:
         for key, _ in self._selector.select(max(min(seconds, _SLEEP_SECONDS_MAX), 0.0)):
@@ -332,12 +338,14 @@ class KubernetesEngine:
             if at <= now:
                 del self._retry_at[uid]
                 self._dirty[uid] = None
-        self._reconcile_all(now)
+        early, self._early = self._early, []
+        self._events += self._carry_out(early)
         hardware = self._nodes.events(self._gangs, now)
         in_use = {gpu.node for gang in self._gangs if gang.is_on_gpus for gpu in gang.gpus}
         for action in self._nodes.actions(in_use, now):
             self._submit(None, action)
-        events, self._events = [*hardware, *self._events, *self._take_survey(now)], []
+        survey = self._take_survey(now)
+        events, self._events = [*hardware, *self._events, *survey], []
         return events
 
     # News from the cluster
@@ -412,6 +420,9 @@ class KubernetesEngine:
         if gang.is_to_be_shown:
             gang.show()
             self._found[gang.uid] = None
+        if gang.job_id and job.job_id != gang.job_id and not job.is_over:  # first, so that a survey can name its lease
+            self._submit(gang, claim(job, gang.job_id))
+            return
         step = reconcile(job, gang.seen(self._nodes.lost), gang.wanted, self._term)
         for report in step.reports:
             self._report(gang, report, now)
@@ -447,7 +458,7 @@ class KubernetesEngine:
         """The Job is gone: its lease ends with the last of its pods."""
         epochs = [gang.wanted.stopped, gang.told_phase[0] if gang.told_phase else -1]
         epochs.append(-1 if gang.wanted.lease is None else gang.wanted.lease.epoch)
-        if not gang.pods and max(epochs) >= 0:
+        if not gang.has_live_pods and max(epochs) >= 0:
             self._report(gang, Report(max(epochs), None, Ending.STOPPED, gang.saved_steps, "its Job was deleted"), now)
         if gang.job_id:
             self._gone[gang.job_id] = "its Job was deleted from the cluster"
@@ -492,11 +503,15 @@ class KubernetesEngine:
 
     def _start(self, command: Start) -> list[Event]:
         now = self._now()
-        gang = self._gangs.by_job.get(command.job_ids[0])
+        gang = self._gangs.find(command.job_ids[0], command.epoch)
         if len(command.job_ids) > 1:
             message = "on Kubernetes two jobs cannot share GPUs"
             return [JobEnded(now, each, command.epoch, Ending.LOST, 0.0, message) for each in command.job_ids]
+        if gang is not None and gang.job is None and gang.has_live_pods:
+            self._stop(gang, command.epoch)  # its Job was deleted, and it ends with the last of its pods
+            return []
         if gang is None or gang.job is None:
+            self._gone[command.job_ids[0]] = "its Job is not in the cluster"  # it was deleted while no service ran
             message = "its Job is not in the cluster"
             return [JobEnded(now, command.job_ids[0], command.epoch, Ending.LOST, 0.0, message)]
         if gang.epoch == command.epoch:
@@ -511,7 +526,7 @@ class KubernetesEngine:
         return []
 
     def _stop_job(self, command: Stop) -> list[Event]:
-        gang = self._gangs.by_job.get(command.job_id)
+        gang = self._gangs.find(command.job_id, command.epoch)
         if gang is None:
             return [JobEnded(self._now(), command.job_id, command.epoch, Ending.STOPPED, 0.0)]
         self._stop(gang, command.epoch)
@@ -532,9 +547,9 @@ class KubernetesEngine:
             return []
         self._survey_asked = False
         running = [
-            Running(gang.job_id, job.lease.epoch, job.lease.gpus, gang.saved_steps, _phase(gang), job.lease.cells)
+            Running(gang.job_id, lease.epoch, lease.gpus, gang.saved_steps, _phase(gang), lease.cells)
             for gang in self._gangs
-            if gang.is_on_gpus and gang.job_id and (job := gang.job) is not None and job.lease is not None
+            if gang.is_on_gpus and gang.job_id and (lease := gang.lease) is not None
         ]
         ends, self._events = self._events, []
         running.sort(key=lambda run: (run.epoch, run.job_id))
@@ -549,69 +564,68 @@ class KubernetesEngine:
 
     def _perform(self, uid: str, action: Action) -> None:
         try:
-            result: Json | ApiProblem | None = perform(action, self._api)
+            done = _Done(uid, action, perform(action, self._api))
         except ApiProblem as problem:
-            result = problem
-            if problem.status == CONFLICT and not isinstance(action, Bind | PutOutOfService | PutInService):
-                result = self._present(action, problem)
+            done = _Done(uid, action, self._present(action) if problem.status == CONFLICT else None, problem)
         except Exception as error:
             log.exception("an action failed", action=type(action).__name__)
-            result = ApiProblem(500, type(error).__name__, str(error))
-        self._news.put(_Done(uid, action, result))
+            done = _Done(uid, action, None, ApiProblem(500, type(error).__name__, str(error)))
+        self._news.put(done)
         self._ring()
 
-    def _present(self, action: Action, problem: ApiProblem) -> Json | ApiProblem:
-        """The object that has changed meanwhile, as it is now; the action is then decided anew."""
+    def _present(self, action: Action) -> Json | None:
+        """The Job that has changed meanwhile, as it is now; the action is then decided anew."""
         found = action.object if isinstance(action, Touch) else getattr(action, "job", None)
-        if not isinstance(found, JobObject):
-            return problem
-        try:
-            return self._api.get(JOBS, found.namespace, found.name)
-        except ApiProblem as other:
-            return other
+        if isinstance(found, JobObject):
+            with suppress(ApiProblem):
+                return self._api.get(JOBS, found.namespace, found.name)
+        return None
 
     def _take_result(self, done: _Done) -> None:
-        action, result = done.action, done.result
+        action, problem = done.action, done.problem
         gang = self._gangs.get(done.uid) if done.uid else None
         if isinstance(action, Touch):
-            self._touched(gang, action, result)
-        if isinstance(action, PutOutOfService) and isinstance(result, ApiProblem):
+            self._touched(gang, action, problem)
+        if isinstance(action, PutOutOfService) and problem is not None:
             self._nodes.unmark(action.node)
         if isinstance(action, Bind) and gang is not None:
-            gang.bound(action, succeeded=not isinstance(result, ApiProblem))
-        if isinstance(result, ApiProblem):
-            self._failed(gang, action, result)
+            gang.bound(action, succeeded=problem is None)
+        if problem is not None:
+            self._failed(gang, action, problem)
         if gang is None:
             return
         gang.in_flight -= 1
-        if isinstance(result, dict):
+        if problem is None:
             gang.failures = 0
-            self._take_object(result)
+        if done.found is not None:
+            # What was asked for after a conflict counts even if it is older: the cluster may have been set back.
+            self._take_object(done.found, is_listed=problem is not None)
         self._touch(gang)
 
-    def _take_object(self, found: Json) -> None:
-        kind = {"Job": JOBS, "Pod": PODS}.get(found.get("kind", ""))
-        if kind is not None:
-            uid = found["metadata"]["uid"]
-            if kind == JOBS and (known := self._gangs.get(uid)) is not None and known.job is None:
-                return  # it was deleted since
-            self._gangs.apply(kind, uid, found)
+    def _take_object(self, found: Json, *, is_listed: bool) -> None:
+        """Takes an answer over, unless the watch has told since that the object is gone."""
+        uid = found.get("metadata", {}).get("uid", "")
+        if found.get("kind") == "Job" and (known := self._gangs.get(uid)) is not None and known.job is not None:
+            self._gangs.apply(JOBS, uid, found, is_listed=is_listed)
+        elif found.get("kind") == "Pod" and self._gangs.has_pod(uid):
+            self._gangs.apply(PODS, uid, found, is_listed=is_listed)
 
-    def _touched(self, gang: Gang | None, action: Touch, result: Json | ApiProblem | None) -> None:
-        if isinstance(result, ApiProblem) and result.is_temporary and gang is not None:
+    def _touched(self, gang: Gang | None, action: Touch, problem: ApiProblem | None) -> None:
+        if problem is not None and problem.is_temporary and gang is not None:
             self._submit(gang, action)  # the former leader may still write: nothing goes on before
             return
         self._touching -= 1
 
     def _failed(self, gang: Gang | None, action: Action, problem: ApiProblem) -> None:
-        if problem.status in (NOT_FOUND, CONFLICT):
-            return  # what the watch tells next says what to do
+        if gang is None and problem.status in (NOT_FOUND, CONFLICT):
+            return
         if gang is None:
             log.warning("an action failed", action=type(action).__name__, problem=str(problem))
             return
         gang.failures += 1
         pause = RETRY_SECONDS[min(gang.failures, len(RETRY_SECONDS)) - 1]
-        if not problem.is_temporary:
+        # After a conflict, and when the object is gone, the watch will tell what to do; if it does not, try again.
+        if not problem.is_temporary and problem.status not in (NOT_FOUND, CONFLICT):
             pause = REFUSED_RETRY_SECONDS
             log.error("the API server refuses an action", action=type(action).__name__, problem=str(problem))
         self._retry_at[gang.uid] = self._now() + pause

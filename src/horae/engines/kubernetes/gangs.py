@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from horae.engines.kubernetes import names
 from horae.engines.kubernetes.actions import Bind
 from horae.engines.kubernetes.api import JOBS, PODS, Json, Kind
 from horae.engines.kubernetes.names import SCHEDULER
-from horae.engines.kubernetes.objects import JobObject, PodObject, read_job, read_pod
+from horae.engines.kubernetes.objects import JobObject, LeaseNote, PodObject, read_job, read_pod
 from horae.engines.kubernetes.reconcile import Pods, Report, Wanted
 from horae.model.cluster import Gpu
 from horae.model.events import Ending, Phase
@@ -22,6 +22,7 @@ class Gang:
 
     uid: str
     job: JobObject | None = None  # None: it is not there (any more)
+    former: JobObject | None = None  # as it was when it went
     raw: Json = field(default_factory=dict)
     pods: dict[str, PodObject] = field(default_factory=dict)
     placed: dict[str, tuple[Gpu, ...]] = field(default_factory=dict)  # by uid: pods of the present lease that are bound
@@ -44,12 +45,18 @@ class Gang:
         return -1 if self.job is None else self.job.epoch
 
     @property
-    def is_on_gpus(self) -> bool:
-        """Whether its last lease has pods, or may still get them."""
-        return self.job is not None and self.job.lease is not None and (self.epoch >= 0 or self.has_pods)
+    def lease(self) -> LeaseNote | None:
+        """The lease that it has, or had last."""
+        job = self.job or self.former
+        return None if job is None else job.lease
 
     @property
-    def has_pods(self) -> bool:
+    def is_on_gpus(self) -> bool:
+        """Whether its last lease has pods, or may still get them."""
+        return self.lease is not None and (self.epoch >= 0 or self.has_live_pods)
+
+    @property
+    def has_live_pods(self) -> bool:
         """Whether pods of it are there that have not ended."""
         return any(not pod.is_terminal for pod in self.pods.values())
 
@@ -70,8 +77,8 @@ class Gang:
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """Those of its lease, or of the lease that it shall get."""
-        if self.is_on_gpus and self.job is not None and self.job.lease is not None:
-            return self.job.lease.gpus
+        if self.is_on_gpus and self.lease is not None:
+            return self.lease.gpus
         return () if self.wanted.lease is None else self.wanted.lease.gpus
 
     def seen(self, lost_nodes: frozenset[str]) -> Pods:
@@ -151,6 +158,13 @@ class Gangs:
         self.by_job[job_id] = gang
         return gang
 
+    def find(self, job_id: str, epoch: int) -> Gang | None:
+        """The gang of a job. Where its Job is gone or was forgotten, its pods still name the lease."""
+        found = self.by_job.get(job_id)
+        if found is None:
+            found = next((gang for gang in self if any(pod.epoch == epoch for pod in gang.pods.values())), None)
+        return None if found is None else self.register(job_id, found.uid)
+
     def apply(self, kind: Kind, key: str, found: Json | None, *, is_listed: bool = False) -> Gang | None:
         """Takes over a change; returns the gang that it concerns. Pods of others are noted in `foreign`."""
         if kind == JOBS:
@@ -161,7 +175,7 @@ class Gangs:
         gang = self._by_uid.get(uid)
         if found is None:
             if gang is not None:
-                gang.job = None
+                gang.former, gang.job = gang.job or gang.former, None
                 self._drop_if_empty(gang)
             return gang
         if gang is None:
@@ -187,13 +201,20 @@ class Gangs:
         if pod.scheduler != self._scheduler:
             self._note_foreign(pod)
             return None
-        if not pod.owner:
+        if not pod.owner:  # created without a Job, or its Job was deleted without its pods
             self.strays[uid] = pod
-            return None
+            former = self._by_uid.get(self._owner.pop(uid, ""))
+            if former is not None:
+                former.pods.pop(uid, None)
+            return former
         self._owner[uid] = pod.owner
         gang = self._by_uid.setdefault(pod.owner, Gang(pod.owner))
         gang.update_pod(pod, is_listed=is_listed)
         return gang
+
+    def has_pod(self, uid: str) -> bool:
+        gang = self._by_uid.get(self._owner.get(uid, ""))
+        return gang is not None and uid in gang.pods
 
     def _note_foreign(self, pod: PodObject) -> None:
         if pod.node and pod.resource_gpus and not pod.is_terminal:
@@ -211,13 +232,26 @@ class Gangs:
             self._by_uid.pop(gang.uid, None)
         self.by_job.pop(gang.job_id, None)
 
-    def leased(self) -> Mapping[str, set[int]]:
+    def leased(self) -> dict[str, set[int]]:
         """By node: the numbers of the GPUs that leases have, or shall get."""
-        found: dict[str, set[int]] = {}
-        for gang in self:
-            for gpu in gang.gpus:
-                found.setdefault(gpu.node, set()).add(gpu.number)
-        return found
+        return _by_node(gpu for gang in self if gang.job_id for gpu in gang.gpus)
+
+    def unaccounted(self) -> tuple[dict[str, set[int]], list[tuple[str, int]]]:
+        """GPUs of pods for our scheduler that belong to no lease: their Job is gone since before this process began, or
+        its annotations were removed. By number by node; and of pods that no scheduler of ours has placed, by count."""
+        pods = [pod for gang in self if not (gang.job_id and gang.is_on_gpus) for pod in gang.pods.values()]
+        using = [
+            pod for pod in (*pods, *self.strays.values()) if pod.node and pod.resource_gpus and not pod.is_terminal
+        ]
+        numbered = _by_node(Gpu(pod.node, number) for pod in using for number in pod.gpu_numbers)
+        return numbered, [(pod.node, pod.resource_gpus) for pod in using if not pod.gpu_numbers]
+
+
+def _by_node(gpus: Iterable[Gpu]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for gpu in gpus:
+        found.setdefault(gpu.node, set()).add(gpu.number)
+    return found
 
 
 def _is_newer(version: str, than: str) -> bool:
