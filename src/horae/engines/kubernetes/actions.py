@@ -29,6 +29,15 @@ class Unsuspend(NamedTuple):
         return {**_of(self.job, notes), "spec": {"suspend": False, **sizes, "template": template}}
 
 
+class ClearStart(NamedTuple):
+    """Removes the time of the last start: a server before 1.36 then lets the template of the Job be changed again."""
+
+    job: JobObject
+
+    def body(self) -> Json:
+        return {**_of(self.job, {}), "status": {"startTime": None}}
+
+
 class Suspend(NamedTuple):
     """Ends the lease of a Job: its pods are deleted with their grace."""
 
@@ -156,6 +165,7 @@ class PutInService(NamedTuple):
 
 Action: TypeAlias = (
     Unsuspend
+    | ClearStart
     | Suspend
     | NoteEnd
     | Annotate
@@ -174,6 +184,8 @@ def perform(action: Action, api: KubernetesApi) -> Json | None:
     match action:
         case Unsuspend(job) | Suspend(job) | NoteEnd(job) | Annotate(job) | GiveUp(job):
             return api.patch(JOBS, job.namespace, job.name, action.body())
+        case ClearStart(job):
+            return api.patch(JOBS, job.namespace, job.name, action.body(), "status")
         case Explain(job):
             return api.merge_lists(JOBS, job.namespace, job.name, action.body(), "status")
         case Bind(pod):

@@ -104,6 +104,7 @@ class JobObject(NamedTuple):
     term: int  # of the leader that has written last
     saved_steps: float
     waits_for: str  # the reason that the Job shows; "": it does not say that it waits
+    was_started: bool  # its status has the time of its last start
 
     @property
     def path(self) -> str:
@@ -184,6 +185,7 @@ def read_job(found: Json) -> JobObject:
         term=_number(own.get(names.TERM), -1),
         saved_steps=_steps(own),
         waits_for=str(conditions.get(names.WAITING, {}).get("message", "")),
+        was_started=bool(status.get("startTime")),
     )
 
 

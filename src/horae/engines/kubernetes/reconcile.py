@@ -11,7 +11,16 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from horae.engines.kubernetes import names
-from horae.engines.kubernetes.actions import Action, Annotate, Bind, ForceDelete, NoteEnd, Suspend, Unsuspend
+from horae.engines.kubernetes.actions import (
+    Action,
+    Annotate,
+    Bind,
+    ClearStart,
+    ForceDelete,
+    NoteEnd,
+    Suspend,
+    Unsuspend,
+)
 from horae.engines.kubernetes.objects import EndNote, JobObject, LeaseNote, PodObject
 from horae.model.cluster import Gpu
 from horae.model.events import Ending, Phase
@@ -189,6 +198,8 @@ def _idle(job: JobObject, pods: Pods, wanted: Wanted) -> Step:
     misfit = _misfit(wanted.lease, job, pods)
     if misfit is not None:
         return Step((NoteEnd(job, misfit),), tuple(reports))
+    if job.was_started:
+        return Step((ClearStart(job),), tuple(reports))
     count = len(places_of(wanted.lease.gpus, job.pod_gpus))
     return Step((Unsuspend(job, wanted.lease, count),), tuple(reports))
 

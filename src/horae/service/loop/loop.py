@@ -529,6 +529,11 @@ class Loop:
         another version of the file is applied."""
         self._configured, self._configured_changed = setup, True
 
+    def note_nodes(self) -> None:
+        """The nodes that the scheduler has count as configured: with Kubernetes they come and go by themselves."""
+        if self._configured is not None:
+            self._configured = replace(self._configured, cluster=self.scheduler.present_setup().cluster)
+
     # Questions
 
     def _why(self, job_id: str) -> str:
