@@ -24,11 +24,12 @@ from kubernetes.control_plane import ControlPlane
 from kubernetes.objects import job, node
 from kubernetes.service import Service
 from kubernetes.simulated_nodes import SimulatedNodes
+from patience import HANG_SECONDS
 
 from bench.cases import Result, loop_seconds
 from horae.engines.kubernetes.api import JOBS, NAMESPACES, NODES, PODS, Kind, KubernetesApi
 from horae.engines.kubernetes.connection import read_kubeconfig
-from horae.engines.kubernetes.informer import Informer, News, Synced
+from horae.engines.kubernetes.informer import Change, Informer, News, Synced
 
 NODE_COUNT, GANGS, PODS_PER_GANG, GPUS_PER_POD = 1000, 500, 8, 2
 STEADY_SECONDS = 30.0
@@ -65,13 +66,11 @@ def _fill(client: Client) -> None:
 
 def _measure(plane: ControlPlane, client: Client, service: Service) -> Figures:
     bodies = [job(f"gang-{index}", PODS_PER_GANG, GPUS_PER_POD) for index in range(GANGS)]
-    watching, bound = Event(), list[float]()
     api = KubernetesApi(read_kubeconfig(plane.kubeconfig))
-    with ThreadPoolExecutor(CLIENTS + 1) as pool:
-        watched = pool.submit(_watch_bindings, api, bound, watching)
-        watching.wait()
+    bindings = _Bindings(api)
+    with ThreadPoolExecutor(CLIENTS) as pool:
         list(pool.map(lambda body: client.create_job("default", body), bodies))
-        watched.result()
+    bound = bindings.all()
     decided = _decided(service)
     used, began = _processor_seconds(service.loop_process()), time.perf_counter()
     time.sleep(STEADY_SECONDS)
@@ -89,18 +88,27 @@ def _measure(plane: ControlPlane, client: Client, service: Service) -> Figures:
     return Figures(pods, seconds, memory, loop_seconds(), text)
 
 
-def _watch_bindings(api: KubernetesApi, bound: list[float], watching: Event) -> None:
-    """Notes when each pod was bound, until all are."""
-    version, seen = api.list(PODS).version, set[str]()
-    with api.watch(PODS, version, 3600.0) as changes:
-        watching.set()
-        for change in changes:
-            found = change["object"]
-            if found.get("spec", {}).get("nodeName") and found["metadata"]["uid"] not in seen:
-                seen.add(found["metadata"]["uid"])
-                bound.append(time.perf_counter())
-                if len(bound) == GANGS * PODS_PER_GANG:
-                    return
+class _Bindings:
+    """Notes when each pod was bound."""
+
+    def __init__(self, api: KubernetesApi) -> None:
+        self._at: dict[str, float] = {}
+        self._done = Event()
+        self._informer = Informer(api, PODS, self._tell)
+        self._informer.start()
+
+    def _tell(self, news: list[News]) -> None:
+        for each in news:
+            if isinstance(each, Change) and each.object is not None and each.object["spec"].get("nodeName"):
+                self._at.setdefault(each.key, time.perf_counter())
+        if len(self._at) >= GANGS * PODS_PER_GANG:
+            self._done.set()
+
+    def all(self) -> list[float]:
+        """The times in order, once all pods are bound."""
+        assert self._done.wait(HANG_SECONDS), f"only {len(self._at)} pods were bound"
+        self._informer.stop()
+        return sorted(self._at.values())
 
 
 def _decided(service: Service) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-Part = Literal["simulator", "gavel", "cells", "themis", "first-minutes", "service"]
+Part = Literal["simulator", "gavel", "cells", "themis", "first-minutes", "service", "kubernetes"]
 PARTS: tuple[Part, ...] = get_args(Part)
 SOLVE_TIME_PLOT = "solve-time-plot"
 UNDER_LOAD = "service, 10,000 queued and 2,000 running jobs"
@@ -12,3 +12,4 @@ SUBMIT_TO_START = "service, submit to start"
 RECOVERY = "service, recovery after 1,000,000 events"
 ETA = "service, eta among 10,000 queued and 2,000 running jobs"
 SERVICE: tuple[str, ...] = (UNDER_LOAD, SUBMIT_TO_START, RECOVERY, ETA)
+KUBERNETES: tuple[str, ...] = ("kubernetes, 500 gangs of 8 pods on 1,000 nodes",)

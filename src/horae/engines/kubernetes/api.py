@@ -20,6 +20,7 @@ CONNECTIONS_MAX = 32
 SILENT_SECONDS = 150.0  # a watch without a bookmark, which the server sends every minute, is broken
 LOG_BYTES_MAX = 1 << 20
 NOT_FOUND, CONFLICT, GONE, UNPROCESSABLE, FORBIDDEN = 404, 409, 410, 422, 403
+_UNREACHABLE = httpx.HTTPError, RuntimeError  # the latter: this client was closed meanwhile
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
@@ -132,7 +133,7 @@ class KubernetesApi:
                     answer.read()
                     raise _problem(answer)
                 yield (json.loads(line) for line in answer.iter_lines() if line)
-        except httpx.HTTPError as error:
+        except _UNREACHABLE as error:
             raise ApiProblem(0, "Unreachable", str(error) or type(error).__name__) from None
 
     def _ask(
@@ -155,7 +156,7 @@ class KubernetesApi:
         headers = {} if body is None else {"Content-Type": content_type}
         try:
             answer = self._client.request(method, path, params=query, content=content, headers=headers)
-        except httpx.HTTPError as error:
+        except _UNREACHABLE as error:
             raise ApiProblem(0, "Unreachable", str(error) or type(error).__name__) from None
         if answer.status_code >= 400:
             raise _problem(answer)
