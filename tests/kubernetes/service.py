@@ -51,7 +51,7 @@ class Service:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log, start_new_session=True)
         begun = self._log.stat().st_size
         give_up_at = time.monotonic() + HANG_SECONDS
-        while ready and "submit  horae submit" not in self.log[begun:]:
+        while ready and "  submit  kubectl apply" not in self.log[begun:]:
             assert self._process.poll() is None, f"the service has ended: {self.log}"
             assert time.monotonic() < give_up_at, f"the service does not begin: {self.log}"
             time.sleep(0.1)

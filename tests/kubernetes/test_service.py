@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from horae.model.errors import HoraeError
 from kubernetes.client import Json, condition
 from kubernetes.cluster import Cluster
 from kubernetes.objects import A100, H100, job, node, nodes, training
@@ -214,3 +215,8 @@ def test_nodes_that_come_and_go_are_noticed(cluster: Cluster, service: Service) 
     cluster.eventually(
         lambda: any(each.name == "node-09" and each.health == "draining" for each in service.client.nodes())
     )
+
+
+def test_a_job_file_sent_to_the_api_is_refused_with_what_to_do(service: Service) -> None:
+    with pytest.raises(HoraeError, match="schedules the Jobs of a Kubernetes cluster"):
+        service.client.submit({"run": "python train.py", "gpus": 1})

@@ -88,6 +88,9 @@ def tenant_of(spec: JobSpec, who: Identity) -> str:
 
 def owned(spec: JobSpec, who: Identity, context: Context) -> JobSpec:
     """The job file with tenant and user filled in; raises unless the identity may submit for them."""
+    if context.runs_jobs_of_kubernetes and who.via != "cluster":
+        remedy = "create a Job with schedulerName: horae, for instance by kubectl apply"
+        raise Refused(422, "this service schedules the Jobs of a Kubernetes cluster", field="run", remedy=remedy)
     if spec.workload and who.via != "cluster":
         raise Refused(422, "is filled in by the service", field="workload", remedy="leave it out")
     tenant = tenant_of(spec, who)
