@@ -402,7 +402,7 @@ class KubernetesEngine:
         if not gang.job_id and not job.is_over and not gang.is_shown:
             gang.is_shown = True
             self._found[gang.uid] = None
-        if job.term > self._term:
+        if max([job.term, *(pod.term for pod in gang.pods.values())]) > self._term:
             return  # another process leads since, and this one has not noticed yet
         if gang.job_id and job.job_id != gang.job_id and not job.is_over:  # first, so that a survey can name its lease
             self._submit(gang, claim(job, gang.job_id))

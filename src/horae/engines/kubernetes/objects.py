@@ -124,6 +124,7 @@ class PodObject(NamedTuple):
     is_ready: bool
     is_deleting: bool
     resource_gpus: int
+    term: int  # of the leader that has taken it over, or has placed it; -1: none
     epoch: int
     gpu_numbers: tuple[int, ...]
     cells: tuple[str, ...]
@@ -197,6 +198,7 @@ def read_pod(found: Json) -> PodObject:
         is_ready="Ready" in conditions,
         is_deleting="deletionTimestamp" in metadata,
         resource_gpus=gpus_of(spec),
+        term=_number(notes.get(names.TERM), -1),
         epoch=_number(notes.get(names.EPOCH), -1),
         gpu_numbers=tuple(n for each in notes.get(names.GPUS, "").split(",") if (n := _number(each, -1)) >= 0),
         cells=tuple(each for each in notes.get(names.CELLS, "").split(",") if each),
