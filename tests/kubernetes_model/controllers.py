@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from kubernetes_model.api_server import (
     TRACKING,
@@ -106,7 +107,7 @@ class JobController:
         if missing <= 0 or now < self._wait_until.get(seen["metadata"]["uid"], 0.0):
             return
         is_indexed = seen["spec"].get("completionMode") == "Indexed"
-        used = {notes_of(pod).get(INDEX) for pod in pods if not (pod["status"].get("phase") == "Failed")}
+        used = {notes_of(pod).get(INDEX) for pod in pods if pod["status"].get("phase") != "Failed"}
         free = [index for index in range(seen["spec"]["parallelism"]) if str(index) not in used]
         for number in range(self._random.randint(1, missing)):
             if is_indexed and number >= len(free):
@@ -166,7 +167,9 @@ class GarbageCollector:
         return [
             pod
             for pod in self._server.all(PODS)
-            if owner_of(pod) and not is_deleting(pod) and (owner_of(pod) not in jobs or is_deleting(jobs[owner_of(pod)]))
+            if owner_of(pod)
+            and not is_deleting(pod)
+            and (owner_of(pod) not in jobs or is_deleting(jobs[owner_of(pod)]))
         ]
 
     def collect(self, pod: Json) -> None:
@@ -187,7 +190,11 @@ class GarbageCollector:
             if node_of(pod)
             and (
                 node_of(pod) not in nodes
-                or (is_deleting(pod) and is_out_of_service(nodes[node_of(pod)]) and not has(nodes[node_of(pod)], "Ready"))
+                or (
+                    is_deleting(pod)
+                    and is_out_of_service(nodes[node_of(pod)])
+                    and not has(nodes[node_of(pod)], "Ready")
+                )
             )
         ]
 
@@ -264,14 +271,14 @@ class Kubelets:
         else:
             self._set(pod, "Running", ready=self._random.random() < 0.5, containerStatuses=[{"state": {"running": {}}}])
 
-    def _set(self, pod: Json, phase: str, *, ready: bool = False, **status: object) -> None:
+    def _set(self, pod: Json, phase: str, *, ready: bool = False, **status: Any) -> None:
         def change(found: Json) -> None:
             found["status"] = {**found["status"], **status, "phase": phase}
             set_condition(found, "Ready", is_true=ready)
 
         self._server.change(PODS, pod["metadata"]["uid"], change)
 
-    def _fail(self, pod: Json, **status: object) -> None:
+    def _fail(self, pod: Json, **status: Any) -> None:
         self._set(pod, "Failed", **status)
 
     def _end(self, pod: Json, code: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Sequence
 from random import Random
 
 from kubernetes_model.api_server import (
@@ -251,7 +252,7 @@ class History:
             self.leader.engine.forget(job_id)
         self.scheduler.forgotten = []
 
-    def _handle(self, events: list[Event] | tuple[Event, ...]) -> list[Command]:
+    def _handle(self, events: Sequence[Event]) -> list[Command]:
         commands: list[Command] = []
         for event in events:
             self.say(f"   > {event}")
@@ -445,7 +446,11 @@ class History:
     # Nodes
 
     def _add_node(self, name: str) -> None:
-        status = {"capacity": {GPU: "4"}, "allocatable": {GPU: "4"}, "conditions": [{"type": "Ready", "status": "True"}]}
+        status = {
+            "capacity": {GPU: "4"},
+            "allocatable": {GPU: "4"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
         self.server.add(NODES, {"metadata": {"name": name, "labels": {}}, "spec": {}, "status": status})
         self.kubelets.dead.discard(name)
 
@@ -480,10 +485,14 @@ class History:
         """A machine dies or comes back; its pods are no longer ready, and are evicted after a while."""
         name, is_ready = node["metadata"]["name"], has(node, "Ready")
         (self.kubelets.dead.add if is_ready and self.random.random() < 0.7 else self.kubelets.dead.discard)(name)
-        self.server.change(NODES, node["metadata"]["uid"], lambda found: set_condition(found, "Ready", is_true=not is_ready))
+        self.server.change(
+            NODES, node["metadata"]["uid"], lambda found: set_condition(found, "Ready", is_true=not is_ready)
+        )
         for pod in self.server.all(PODS):
             if is_ready and node_of(pod) == name and has(pod, "Ready"):
-                self.server.change(PODS, pod["metadata"]["uid"], lambda found: set_condition(found, "Ready", is_true=False))
+                self.server.change(
+                    PODS, pod["metadata"]["uid"], lambda found: set_condition(found, "Ready", is_true=False)
+                )
 
     def _evict(self) -> None:
         for node in self.server.all(NODES):

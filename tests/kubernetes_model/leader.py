@@ -12,7 +12,7 @@ from kubernetes_model.api_server import KINDS, Api, ApiServer
 from horae.engines.kubernetes.actions import Action, Bind
 from horae.engines.kubernetes.api import NODES, Kind, KubernetesApi
 from horae.engines.kubernetes.engine import KubernetesEngine
-from horae.engines.kubernetes.hardware import as_node, is_ours, read_node, Labels
+from horae.engines.kubernetes.hardware import Labels, as_node, is_ours, read_node
 from horae.engines.kubernetes.informer import Change, News, Synced
 from horae.model.cluster import Cluster
 

@@ -40,7 +40,11 @@ class Stage:
     # Objects
 
     def add_node(self, name: str) -> None:
-        status = {"capacity": {GPU: "4"}, "allocatable": {GPU: "4"}, "conditions": [{"type": "Ready", "status": "True"}]}
+        status = {
+            "capacity": {GPU: "4"},
+            "allocatable": {GPU: "4"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
         self.server.add(NODES, {"metadata": {"name": name, "labels": {}}, "spec": {}, "status": status})
 
     def add_job(self, job_id: str, pods: int = 1, gpus: int = 1, notes: dict[str, str] | None = None) -> str:
@@ -55,7 +59,9 @@ class Stage:
             "template": {"metadata": {}, "spec": {"schedulerName": "horae", "containers": [container]}},
         }
         metadata = {"namespace": "ns", "name": f"job-{job_id}", "annotations": notes or {}}
-        uid = self.uids[job_id] = self.server.add(JOBS, {"metadata": metadata, "spec": spec, "status": {}})["metadata"]["uid"]
+        uid = self.uids[job_id] = self.server.add(JOBS, {"metadata": metadata, "spec": spec, "status": {}})["metadata"][
+            "uid"
+        ]
         self.cluster_acts()
         self.settle()
         self.leader.engine.register(job_id, uid)
@@ -63,7 +69,11 @@ class Stage:
         return uid
 
     def add_pod(self, name: str, node: str, gpus: int, scheduler: str = "other", **metadata: object) -> str:
-        spec = {"schedulerName": scheduler, "nodeName": node, "containers": [{"resources": {"limits": {GPU: str(gpus)}}}]}
+        spec = {
+            "schedulerName": scheduler,
+            "nodeName": node,
+            "containers": [{"resources": {"limits": {GPU: str(gpus)}}}],
+        }
         body = {"metadata": {"namespace": "ns", "name": name, **metadata}, "spec": spec, "status": {"phase": "Running"}}
         return str(self.server.add(PODS, body)["metadata"]["uid"])
 

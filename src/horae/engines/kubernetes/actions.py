@@ -31,7 +31,7 @@ class Suspend(NamedTuple):
     """Ends the lease of a Job: its pods are deleted with their grace."""
 
     job: JobObject
-    ended: EndNote | None  # None: the Job has no lease, it was started by somebody else
+    ended: EndNote | None  # None: the Job has no lease, it was started by another client
 
     def body(self) -> Json:
         return {**_of(self.job, _ended(self.ended)), "spec": {"suspend": True}}

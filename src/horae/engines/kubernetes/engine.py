@@ -318,8 +318,8 @@ class KubernetesEngine:
             if at <= now:
                 del self._retry_at[uid]
                 self._dirty[uid] = None
-                for action in self._again.pop(uid, ()):
-                    self._submit(self._gangs.get(uid), action)
+                for touch in self._again.pop(uid, ()):
+                    self._submit(self._gangs.get(uid), touch)
         early, self._early = self._early, []
         self._events += self._carry_out(early)
         hardware = self._nodes.events(self._gangs, now)
@@ -488,7 +488,13 @@ class KubernetesEngine:
             gang.told_phase = None  # what runs is reported again
         if gang.wanted.lease is None or gang.wanted.lease.epoch < command.epoch:
             lease = LeaseNote(
-                self._term, command.epoch, command.gpus, command.cells, command.lease_until, gang.specification
+                self._term,
+                command.epoch,
+                command.gpus,
+                command.cells,
+                command.lease_until,
+                gang.specification,
+                gang.job_id,
             )
             gang.wanted = gang.wanted._replace(lease=lease)
             gang.told_steps = command.steps_done[0]

@@ -223,7 +223,7 @@ class Gangs:
         edit of its Job."""
         taken: set[Gpu] = set()
         for gang in sorted(self, key=lambda gang: -gang.epoch):
-            if gang.epoch >= 0 and taken.isdisjoint(gang.gpus):
+            if gang.epoch >= 0 and gang.job_id and taken.isdisjoint(gang.gpus):
                 taken.update(gang.gpus)
                 gang.adopt()
 
@@ -235,7 +235,9 @@ class Gangs:
         """GPUs of pods for our scheduler that belong to no lease: their Job is gone since before this process began, or
         its annotations were removed. By number by node; and of pods that no scheduler of ours has placed, by count."""
         pods = [pod for gang in self if not (gang.job_id and gang.is_on_gpus) for pod in gang.pods.values()]
-        using = [pod for pod in (*pods, *self.strays.values()) if pod.node and pod.resource_gpus and not pod.is_terminal]
+        using = [
+            pod for pod in (*pods, *self.strays.values()) if pod.node and pod.resource_gpus and not pod.is_terminal
+        ]
         numbered = _by_node(Gpu(pod.node, number) for pod in using for number in pod.gpu_numbers)
         return numbered, [(pod.node, pod.resource_gpus) for pod in using if not pod.gpu_numbers]
 

@@ -112,7 +112,7 @@ class Nodes:
         failed = max(node.gpus - node.usable_gpus, 0)
         after = unusable(node.gpus, failed, foreign, leased | used, before) | dict.fromkeys(used, GpuState.FOREIGN)
         self._gpus[name] = after
-        notes = {number: "used by a pod that has no lease" for number in used}
+        notes = dict.fromkeys(used, "used by a pod that has no lease")
         note = "used by pods of other schedulers"
         return [
             GpuChanged(now, Gpu(name, number), state, notes.get(number, note) if state is GpuState.FOREIGN else "")

@@ -17,7 +17,14 @@ from horae.model.serialization import Plain
 _PULLING = ("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 _MISCONFIGURED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 _DISRUPTED = "DisruptionTarget"
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)  # users may write anything
+_UNREADABLE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)  # users may write anything
 
 
 class LeaseNote(NamedTuple):
@@ -29,6 +36,7 @@ class LeaseNote(NamedTuple):
     cells: tuple[str, ...]
     until: float
     specification: Plain | None  # what the service needs to adopt the job
+    job: str = ""  # its id
 
     def as_json(self) -> str:
         plain = self._replace(gpus=tuple(map(str, self.gpus)))  # type: ignore[arg-type]
@@ -44,7 +52,13 @@ class LeaseNote(NamedTuple):
             if len(cells) not in (0, len(gpus)):
                 return None
             return cls(
-                int(plain["term"]), int(plain["epoch"]), gpus, cells, float(plain["until"]), plain["specification"]
+                term=int(plain["term"]),
+                epoch=int(plain["epoch"]),
+                gpus=gpus,
+                cells=cells,
+                until=float(plain["until"]),
+                specification=plain["specification"],
+                job=str(plain.get("job", "")),
             )
         except _UNREADABLE:
             return None
@@ -152,6 +166,7 @@ def read_job(found: Json) -> JobObject:
     template = (spec.get("template") or {}).get("spec") or {}
     failure = conditions.get("Failed", {})
     own = notes if notes.get(names.UID) == metadata["uid"] else {}  # a copy of a Job has its annotations, too
+    lease = LeaseNote.parse(own[names.LEASE]) if names.LEASE in own else None
     return JobObject(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -169,8 +184,8 @@ def read_job(found: Json) -> JobObject:
         finished="Complete" in conditions,
         failed="Failed" in conditions,
         failure=f"{failure.get('reason', '')}: {failure.get('message', '')}" if failure else "",
-        job_id=own.get(names.JOB, ""),
-        lease=LeaseNote.parse(own[names.LEASE]) if names.LEASE in own else None,
+        job_id=own.get(names.JOB, "") or ("" if lease is None else lease.job),
+        lease=lease,
         ended=(EndNote.parse(own[names.ENDED]) if names.ENDED in own else None) or NEVER,
         term=_number(own.get(names.TERM), -1),
         saved_steps=_steps(own),
