@@ -9,6 +9,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from patience import HANG_SECONDS
+
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
 _LAST_LINES = 15
@@ -39,8 +41,9 @@ class Process:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Does nothing if it runs."""
+        """One that is paused continues, one that runs is left alone."""
         if self.is_running:
+            self.resume()
             return
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -59,13 +62,22 @@ class Process:
             self._process.wait()
             self._process = None
 
+    def interrupt(self) -> None:
+        """Ends it with SIGINT, as Ctrl+C does, and returns when it has ended."""
+        if self._process is not None:
+            self.resume()
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(HANG_SECONDS)
+            self._process = None
+
     def pause(self) -> None:
         """Returns when it stands still."""
         os.kill(self.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
     def resume(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
 
     def check(self) -> None:
         """Raises ProcessEnded if it has ended by itself."""

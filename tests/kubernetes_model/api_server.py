@@ -240,6 +240,23 @@ class Api:
         self._note(kind, namespace, name)
         return self._call(lambda: self._server.patch(kind, namespace, name, body))
 
+    def merge_lists(self, kind: Kind, namespace: str | None, name: str, body: Json, part: str = "") -> Json:
+        """Conditions, which replace those of their type."""
+        assert part == "status"
+        self._note(kind, namespace, name)
+
+        def merge() -> Json:
+            given = {each["type"]: each for each in body["status"]["conditions"]}
+            former = self._server.named(kind, namespace, name).get("status", {}).get("conditions") or []
+            kept = [each for each in former if each["type"] not in given]
+            conditions = {"conditions": [*kept, *given.values()]}
+            return self._server.patch(kind, namespace, name, {**body, "status": conditions})
+
+        return self._call(merge)
+
+    def log_tail(self, namespace: str, pod: str, lines: int) -> str:
+        return self._call(lambda: f"{self._server.named(PODS, namespace, pod)['metadata']['name']}: {lines} lines")
+
     def bind(self, namespace: str, pod: str, binding: Json) -> None:
         self._note(PODS, namespace, pod)
         self._call(lambda: self._server.bind(namespace, pod, binding))

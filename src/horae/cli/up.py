@@ -28,7 +28,10 @@ def up(
     ] = None,
     state: Annotated[Path | None, typer.Option(help="The folder of the service; else HORAE_STATE.")] = None,
     emulate: Annotated[list[str] | None, typer.Option(help="Emulated GPUs: 1x8:A100 is a node with eight.")] = None,
-    store: Annotated[str | None, typer.Option(help="postgresql://...; else a file in the state folder.")] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(envvar="HORAE_STORE", help="postgresql://...; else as in the file: a file in the state folder."),
+    ] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="The API's port on this machine.")] = None,
     standby: Annotated[bool, typer.Option(help="Wait until the present leader is gone; needs PostgreSQL.")] = False,
     engine: Annotated[EngineName | None, typer.Option(help="Where jobs run; else as in the file: local.")] = None,

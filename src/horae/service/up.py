@@ -237,7 +237,7 @@ def _greeting(config: ServiceConfig) -> list[str]:
         f"  api     http://{config.host}:{config.port}, token in {config.state / 'token'}",
         "  submit  horae submit --gpus 1 -- python train.py",
     ]
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 and config.engine == "local":
         whose = "jobs of all listed users" if config.users else "all jobs"
         lines.append(f"  trust   {whose} run as this user and can read each other's files: one trust domain")
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
 from horae.engines.kubernetes import names
@@ -9,6 +10,7 @@ from horae.engines.kubernetes.api import JOBS, NODES, PODS, Json, KubernetesApi
 from horae.engines.kubernetes.objects import EndNote, JobObject, LeaseNote, PodObject
 from horae.model.cluster import Gpu
 
+_MESSAGE_CHARACTERS_MAX = 1024
 OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "horae", "effect": "NoExecute"}
 
 
@@ -25,6 +27,15 @@ class Unsuspend(NamedTuple):
         of_pods = {names.EPOCH: str(self.lease.epoch)}
         template = {"metadata": {"annotations": of_pods}}
         return {**_of(self.job, notes), "spec": {"suspend": False, **sizes, "template": template}}
+
+
+class ClearStart(NamedTuple):
+    """Removes the time of the last start: a server before 1.36 then lets the template of the Job be changed again."""
+
+    job: JobObject
+
+    def body(self) -> Json:
+        return {**_of(self.job, {}), "status": {"startTime": None}}
 
 
 class Suspend(NamedTuple):
@@ -57,11 +68,39 @@ class Annotate(NamedTuple):
         return {"metadata": {"uid": self.job.uid, "annotations": self.notes}}
 
 
+class GiveUp(NamedTuple):
+    """Tells the job controller that the Job has failed for good, so that it shows the condition Failed."""
+
+    job: JobObject
+
+    def body(self) -> Json:
+        # The job controller judges by the pods that have failed; where none has, the Job stays suspended.
+        return {"metadata": {"uid": self.job.uid, "annotations": {names.RECORDED: "true"}}, "spec": {"backoffLimit": 0}}
+
+
+class Explain(NamedTuple):
+    """Shows on the Job why it waits, or that it does not."""
+
+    job: JobObject
+    message: str
+    waits: bool
+
+    def body(self) -> Json:
+        condition = {
+            "type": names.WAITING,
+            "status": "True" if self.waits else "False",
+            "reason": "InQueue" if self.waits else "Ended" if self.message else "Started",
+            "message": self.message[:_MESSAGE_CHARACTERS_MAX],
+            "lastTransitionTime": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        }
+        return {"metadata": {"uid": self.job.uid}, "status": {"conditions": [condition]}}
+
+
 def claim(job: JobObject, job_id: str) -> Annotate:
     """Writes the id of a Job; what was copied from another Job is removed."""
     notes: dict[str, str | None] = {names.JOB: job_id, names.UID: job.uid}
     if job.annotations.get(names.UID, job.uid) != job.uid:
-        notes |= dict.fromkeys((names.LEASE, names.ENDED, names.RECORDED, names.REASON, names.SAVED_STEPS))
+        notes |= dict.fromkeys((names.LEASE, names.ENDED, names.RECORDED, names.SAVED_STEPS))
     return Annotate(job, notes)
 
 
@@ -125,15 +164,30 @@ class PutInService(NamedTuple):
 
 
 Action: TypeAlias = (
-    Unsuspend | Suspend | NoteEnd | Annotate | Bind | Touch | ForceDelete | PutOutOfService | PutInService
+    Unsuspend
+    | ClearStart
+    | Suspend
+    | NoteEnd
+    | Annotate
+    | GiveUp
+    | Explain
+    | Bind
+    | Touch
+    | ForceDelete
+    | PutOutOfService
+    | PutInService
 )
 
 
 def perform(action: Action, api: KubernetesApi) -> Json | None:
     """Carries an action out; returns the object as it is afterwards, where the server says it."""
     match action:
-        case Unsuspend(job) | Suspend(job) | NoteEnd(job) | Annotate(job):
+        case Unsuspend(job) | Suspend(job) | NoteEnd(job) | Annotate(job) | GiveUp(job):
             return api.patch(JOBS, job.namespace, job.name, action.body())
+        case ClearStart(job):
+            return api.patch(JOBS, job.namespace, job.name, action.body(), "status")
+        case Explain(job):
+            return api.merge_lists(JOBS, job.namespace, job.name, action.body(), "status")
         case Bind(pod):
             api.bind(pod.namespace, pod.name, action.body())
             return None

@@ -23,10 +23,12 @@ from horae.engines.kubernetes.actions import (
     Action,
     Annotate,
     Bind,
-    PutInService,
+    Explain,
+    GiveUp,
     PutOutOfService,
     Suspend,
     Touch,
+    Unsuspend,
     claim,
     perform,
 )
@@ -70,6 +72,7 @@ THREADS = 16
 WATCHED = (NODES, NAMESPACES, JOBS, PODS)
 UNREACHABLE_SECONDS = 300.0
 RETRY_SECONDS = (0.05, 0.2, 1.0, 2.0, 5.0)
+LOGS_MAX, LOG_LINES = 4, 200  # pods of a gang whose output is kept when they are deleted, and how much of it
 REFUSED_RETRY_SECONDS = 30.0  # of an action that the server refuses: a right is missing, or a policy forbids it
 _SLEEP_SECONDS_MAX = 60.0
 
@@ -81,7 +84,8 @@ class _Done(NamedTuple):
 
     uid: str  # of the gang; "": of none
     action: Action
-    result: Json | ApiProblem | None
+    found: Json | None = None  # the object as it is afterwards
+    problem: ApiProblem | None = None
 
 
 class Found(NamedTuple):
@@ -105,8 +109,11 @@ class KubernetesEngine:
         scheduler: str = names.SCHEDULER,
         unreachable_seconds: float = UNREACHABLE_SECONDS,
         executor: Executor | None = None,
+        on_log: Callable[[str, int, str, str], None] = lambda job_id, epoch, pod, text: None,
     ) -> None:
-        """`executor` carries actions out; without one, threads do."""
+        """`executor` carries actions out; without one, threads do. `on_log` is called, in any thread, with the end of
+        the output of pods that are about to be deleted."""
+        self._on_log = on_log
         self._api = api
         self._now = now
         self._term = term
@@ -196,7 +203,7 @@ class KubernetesEngine:
         return [
             Found(gang.job, gang.raw, self._tenants.get(gang.job.namespace, ()))
             for gang in gangs
-            if gang.job is not None and not gang.job_id
+            if gang.job is not None and not gang.is_registered
         ]
 
     def take_gone(self) -> dict[str, str]:
@@ -213,8 +220,8 @@ class KubernetesEngine:
         self._gone = {**gone, **self._gone}
         for each in found:
             gang = self._gangs.get(each.job.uid)
-            if gang is not None and not gang.job_id:
-                gang.is_shown = False
+            if gang is not None and not gang.is_registered:
+                gang.shown_as = None
                 self._retry_at[gang.uid] = self._now() + RETRY_SECONDS[-1]
 
     def expect(self, job_id: str, uid: str, specification: Plain) -> None:
@@ -228,14 +235,28 @@ class KubernetesEngine:
 
     def forget(self, job_id: str) -> None:
         gang = self._gangs.by_job.get(job_id)
-        if gang is not None:
-            self._gangs.forget(gang)
+        if gang is None:
+            return
+        job = gang.job
+        if job is not None and not job.is_over and gang.told_end >= 0 and gang.ended_as is Ending.FAILED:
+            self._submit(gang, GiveUp(job))
+        elif job is not None and names.RECORDED not in job.annotations:
+            self._submit(gang, Annotate(job, {names.RECORDED: "true"}))
+        self._gangs.forget(gang)
 
-    def explain(self, job_id: str, text: str) -> None:
-        """Writes on the Job why it waits."""
+    def waiting(self) -> list[str]:
+        """The jobs that have no lease, and are not to get one yet."""
+        return [
+            gang.job_id
+            for gang in self._gangs
+            if gang.job_id and gang.job is not None and not gang.job.is_over and not gang.gpus
+        ]
+
+    def explain(self, job_id: str, message: str, *, waits: bool = True) -> None:
+        """Shows on the Job why it waits, or how it has ended for Horae."""
         gang = self._gangs.by_job.get(job_id)
-        if gang is not None and gang.job is not None and gang.job.annotations.get(names.REASON, "") != text:
-            self._submit(None, Annotate(gang.job, {names.REASON: text or None}))
+        if gang is not None and gang.job is not None and not gang.job.is_over and gang.job.waits_for != message:
+            self._submit(None, Explain(gang.job, message, waits))
 
     def remark(self, job: JobObject, remark: Remark) -> None:
         """Shows the owner of a Job what is wrong with it, as an event of Kubernetes."""
@@ -307,7 +328,7 @@ class KubernetesEngine:
                 continue
             for each in news:
                 if isinstance(each, Change):
-                    self._apply(each.kind, each.key, each.object)
+                    self._apply(each)
                 else:
                     self._synced(each)
 
@@ -326,12 +347,14 @@ class KubernetesEngine:
         in_use = {pod.node for gang in self._gangs for pod in gang.pods.values() if not pod.is_terminal}
         for action in self._nodes.actions(in_use, now):
             self._submit(None, action)
-        events, self._events = [*hardware, *self._events, *self._take_survey(now)], []
+        survey = self._take_survey(now)
+        events, self._events = [*hardware, *self._events, *survey], []
         return events
 
     # News from the cluster
 
-    def _apply(self, kind: Kind, key: str, found: Json | None) -> None:
+    def _apply(self, change: Change) -> None:
+        kind, key, found, is_listed = change
         if kind == NODES:
             self._nodes.apply(key, found)
             for gang in self._gangs if found is None else ():
@@ -340,7 +363,7 @@ class KubernetesEngine:
         if kind == NAMESPACES:
             self._apply_namespace(key, found)
             return
-        changed = self._gangs.apply(kind, key, found)
+        changed = self._gangs.apply(kind, key, found, is_listed=is_listed)
         if changed is not None:
             self._touch(changed)
 
@@ -355,8 +378,8 @@ class KubernetesEngine:
         if self._tenants.get(namespace.name) != namespace.tenants:
             self._tenants[namespace.name] = namespace.tenants
             for gang in self._gangs:  # what was refused may be accepted now
-                if gang.job is not None and gang.job.namespace == namespace.name and not gang.job_id:
-                    gang.is_shown = False
+                if gang.job is not None and gang.job.namespace == namespace.name:
+                    gang.shown_as = None
                     self._touch(gang)
 
     def _touch(self, gang: Gang) -> None:
@@ -399,8 +422,8 @@ class KubernetesEngine:
         if job is None:
             self._vanished(gang, now)
             return
-        if not gang.job_id and not job.is_over and not gang.is_shown:
-            gang.is_shown = True
+        if gang.is_to_be_shown:
+            gang.show()
             self._found[gang.uid] = None
         if max([job.term, *(pod.term for pod in gang.pods.values())]) > self._term:
             return  # another process leads since, and this one has not noticed yet
@@ -415,11 +438,28 @@ class KubernetesEngine:
         for action in step.actions:
             if isinstance(action, Bind):
                 gang.placed[action.pod.uid] = action.gpus
-            if isinstance(action, Suspend) and action.ended is not None and action.ended.message:
-                self.remark(job, Remark("LeaseEnded", action.ended.message, is_warning=True))
+            if isinstance(action, Suspend):
+                self._before_suspension(gang, job, action)
+            if isinstance(action, Unsuspend) and job.waits_for:
+                self._submit(None, Explain(job, "", waits=False))
             self._submit(gang, action)
         if job.is_over or job.is_deleting:
             self._is_over(gang, job)
+
+    def _before_suspension(self, gang: Gang, job: JobObject, action: Suspend) -> None:
+        """The pods will be deleted: what they have written is kept, and the owner is told why."""
+        if action.ended is not None and action.ended.message:
+            self.remark(job, Remark("LeaseEnded", action.ended.message, is_warning=True))
+        if gang.job_id and action.ended is not None:
+            wrote = [pod for pod in gang.pods.values() if pod.phase != "Pending" and pod.epoch == action.ended.epoch]
+            for pod in sorted(wrote, key=lambda pod: (pod.phase != "Failed", pod.rank))[:LOGS_MAX]:
+                self._pool.submit(self._keep_log, gang.job_id, action.ended.epoch, pod)
+
+    def _keep_log(self, job_id: str, epoch: int, pod: PodObject) -> None:
+        try:
+            self._on_log(job_id, epoch, pod.name, self._api.log_tail(pod.namespace, pod.name, LOG_LINES))
+        except (ApiProblem, OSError) as problem:
+            log.info("the output of a pod cannot be kept", pod=f"{pod.namespace}/{pod.name}", problem=str(problem))
 
     def _vanished(self, gang: Gang, now: float) -> None:
         """The Job is gone: its lease ends with the last of its pods."""
@@ -457,6 +497,7 @@ class KubernetesEngine:
         if not gang.is_news(report):
             return
         if report.ending is not None:
+            gang.ended_as = report.ending
             lease = gang.wanted.lease
             if lease is not None and lease.epoch <= report.epoch:
                 gang.wanted = gang.wanted._replace(lease=None)
@@ -540,69 +581,68 @@ class KubernetesEngine:
 
     def _perform(self, uid: str, action: Action) -> None:
         try:
-            result: Json | ApiProblem | None = perform(action, self._api)
+            done = _Done(uid, action, perform(action, self._api))
         except ApiProblem as problem:
-            result = problem
-            if problem.status == CONFLICT and not isinstance(action, Bind | PutOutOfService | PutInService):
-                result = self._present(action, problem)
+            done = _Done(uid, action, self._present(action) if problem.status == CONFLICT else None, problem)
         except Exception as error:
             log.exception("an action failed", action=type(action).__name__)
-            result = ApiProblem(500, type(error).__name__, str(error))
-        self._news.put(_Done(uid, action, result))
+            done = _Done(uid, action, None, ApiProblem(500, type(error).__name__, str(error)))
+        self._news.put(done)
         self._ring()
 
-    def _present(self, action: Action, problem: ApiProblem) -> Json | ApiProblem:
-        """The object that has changed meanwhile, as it is now; the action is then decided anew."""
+    def _present(self, action: Action) -> Json | None:
+        """The Job that has changed meanwhile, as it is now; the action is then decided anew."""
         found = action.object if isinstance(action, Touch) else getattr(action, "job", None)
-        if not isinstance(found, JobObject):
-            return problem
-        try:
-            return self._api.get(JOBS, found.namespace, found.name)
-        except ApiProblem as other:
-            return other
+        if isinstance(found, JobObject):
+            with suppress(ApiProblem):
+                return self._api.get(JOBS, found.namespace, found.name)
+        return None
 
     def _take_result(self, done: _Done) -> None:
-        action, result = done.action, done.result
+        action, problem = done.action, done.problem
         gang = self._gangs.get(done.uid) if done.uid else None
         if isinstance(action, Touch):
-            self._touched(gang, action, result)
-        if isinstance(action, PutOutOfService) and isinstance(result, ApiProblem):
+            self._touched(gang, action, problem)
+        if isinstance(action, PutOutOfService) and problem is not None:
             self._nodes.unmark(action.node)
         if isinstance(action, Bind) and gang is not None:
-            gang.bound(action, succeeded=not isinstance(result, ApiProblem))
-        if isinstance(result, ApiProblem):
-            self._failed(gang, action, result)
+            gang.bound(action, succeeded=problem is None)
+        if problem is not None:
+            self._failed(gang, action, problem)
         if gang is None:
             return
         gang.in_flight -= 1
-        if isinstance(result, dict):
+        if problem is None:
             gang.failures = 0
-            self._take_object(result)
+        if done.found is not None:
+            # What was asked for after a conflict counts even if it is older: the cluster may have been set back.
+            self._take_object(done.found, is_listed=problem is not None)
         self._touch(gang)
 
-    def _take_object(self, found: Json) -> None:
+    def _take_object(self, found: Json, *, is_listed: bool) -> None:
         """Takes an answer over, unless the watch has told since that the object is gone."""
         uid = found.get("metadata", {}).get("uid", "")
         if found.get("kind") == "Job" and (known := self._gangs.get(uid)) is not None and known.job is not None:
-            self._gangs.apply(JOBS, uid, found)
+            self._gangs.apply(JOBS, uid, found, is_listed=is_listed)
         elif found.get("kind") == "Pod" and self._gangs.has_pod(uid):
-            self._gangs.apply(PODS, uid, found)
+            self._gangs.apply(PODS, uid, found, is_listed=is_listed)
 
-    def _touched(self, gang: Gang | None, action: Touch, result: Json | ApiProblem | None) -> None:
-        if isinstance(result, ApiProblem) and result.is_temporary and gang is not None:
+    def _touched(self, gang: Gang | None, action: Touch, problem: ApiProblem | None) -> None:
+        if problem is not None and problem.is_temporary and gang is not None:
             self._again.setdefault(gang.uid, []).append(action)  # the former leader may still write
             return
         self._touching -= 1
 
     def _failed(self, gang: Gang | None, action: Action, problem: ApiProblem) -> None:
-        if problem.status in (NOT_FOUND, CONFLICT):
-            return  # what the watch tells next says what to do
+        if gang is None and problem.status in (NOT_FOUND, CONFLICT):
+            return
         if gang is None:
             log.warning("an action failed", action=type(action).__name__, problem=str(problem))
             return
         gang.failures += 1
         pause = RETRY_SECONDS[min(gang.failures, len(RETRY_SECONDS)) - 1]
-        if not problem.is_temporary:
+        # After a conflict, and when the object is gone, the watch will tell what to do; if it does not, try again.
+        if not problem.is_temporary and problem.status not in (NOT_FOUND, CONFLICT):
             pause = REFUSED_RETRY_SECONDS
             log.error("the API server refuses an action", action=type(action).__name__, problem=str(problem))
         self._retry_at[gang.uid] = self._now() + pause

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from horae.engines.kubernetes import names
 from horae.engines.kubernetes.actions import Bind
 from horae.engines.kubernetes.api import JOBS, PODS, Json, Kind
 from horae.engines.kubernetes.names import SCHEDULER
 from horae.engines.kubernetes.objects import JobObject, LeaseNote, PodObject, read_job, read_pod
 from horae.engines.kubernetes.reconcile import Pods, Report, Wanted
 from horae.model.cluster import Gpu
-from horae.model.events import Phase
+from horae.model.events import Ending, Phase
 from horae.model.serialization import Plain
 
 
@@ -32,7 +33,9 @@ class Gang:
     told_phase: tuple[int, Phase] | None = None  # (epoch, phase) that was reported last
     told_steps: float = 0.0
     told_end: int = -1  # the epoch whose end was reported last
-    is_shown: bool = False  # to the service, which submits it
+    ended_as: Ending = Ending.STOPPED
+    is_registered: bool = False  # the service has submitted it, or has it from before
+    shown_as: object = None  # what the service has been shown of it
     in_flight: int = 0  # actions that are being carried out
     failures: int = 0  # of actions, in a row
 
@@ -54,10 +57,25 @@ class Gang:
 
     @property
     def has_live_pods(self) -> bool:
+        """Whether pods of it are there that have not ended."""
         return any(self._live())
 
     def _live(self) -> Iterator[PodObject]:
         return (pod for pod in self.pods.values() if not pod.is_terminal)
+
+    @property
+    def is_to_be_shown(self) -> bool:
+        """Whether it is a Job that the service does not know, or that it has rejected and that has changed since."""
+        if self.job is None or self.is_registered or self.job.is_over or self.is_on_gpus:
+            return False
+        return names.RECORDED not in self.job.annotations and self.shown_as != self._appearance
+
+    @property
+    def _appearance(self) -> object:
+        return None if self.job is None else (self.job.annotations, self.job.parallelism)
+
+    def show(self) -> None:
+        self.shown_as = self._appearance
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -74,11 +92,11 @@ class Gang:
         if self.job is not None and self.epoch >= 0:
             self.wanted = self.wanted._replace(lease=self.job.lease)
 
-    def update_job(self, raw: Json) -> bool:
-        """Takes over what was seen; returns whether it is news: an answer may be older than what the watch told."""
+    def update_job(self, raw: Json, *, is_listed: bool) -> None:
+        """Takes over what was seen, unless it is older: an answer may overtake what the watch tells."""
         found = read_job(raw)
-        if self.job is not None and not _is_newer(found.version, self.job.version):
-            return False
+        if self.job is not None and not is_listed and not _is_newer(found.version, self.job.version):
+            return
         if found.epoch != self.epoch:
             self.placed = {}
         self.job, self.raw = found, raw
@@ -86,11 +104,10 @@ class Gang:
         self.saved_steps = max(self.saved_steps, found.saved_steps)
         for pod in self.pods.values():
             self._place(pod)
-        return True
 
-    def update_pod(self, pod: PodObject) -> None:
+    def update_pod(self, pod: PodObject, *, is_listed: bool) -> None:
         former = self.pods.get(pod.uid)
-        if former is None or _is_newer(pod.version, former.version):
+        if former is None or is_listed or _is_newer(pod.version, former.version):
             self.pods[pod.uid] = pod
             self.saved_steps = max(self.saved_steps, pod.saved_steps)
             self._place(pod)
@@ -140,7 +157,7 @@ class Gangs:
     def register(self, job_id: str, uid: str) -> Gang:
         """Ties a job of the service to the Job of this uid."""
         gang = self._by_uid.setdefault(uid, Gang(uid))
-        gang.job_id = job_id
+        gang.job_id, gang.is_registered = job_id, True
         self.by_job[job_id] = gang
         return gang
 
@@ -151,13 +168,13 @@ class Gangs:
             found = next((gang for gang in self if any(pod.epoch == epoch for pod in gang.pods.values())), None)
         return None if found is None else self.register(job_id, found.uid)
 
-    def apply(self, kind: Kind, key: str, found: Json | None) -> Gang | None:
+    def apply(self, kind: Kind, key: str, found: Json | None, *, is_listed: bool = False) -> Gang | None:
         """Takes over a change; returns the gang that it concerns. Pods of others are noted in `foreign`."""
         if kind == JOBS:
-            return self._apply_job(key, found)
-        return self._apply_pod(key, found) if kind == PODS else None
+            return self._apply_job(key, found, is_listed)
+        return self._apply_pod(key, found, is_listed) if kind == PODS else None
 
-    def _apply_job(self, uid: str, found: Json | None) -> Gang | None:
+    def _apply_job(self, uid: str, found: Json | None, is_listed: bool) -> Gang | None:
         gang = self._by_uid.get(uid)
         if found is None:
             if gang is not None:
@@ -169,12 +186,12 @@ class Gangs:
             if template.get("schedulerName") != self._scheduler:
                 return None
             gang = self._by_uid[uid] = Gang(uid)
-        gang.update_job(found)
+        gang.update_job(found, is_listed=is_listed)
         if gang.job_id:
             self.by_job[gang.job_id] = gang
         return gang
 
-    def _apply_pod(self, uid: str, found: Json | None) -> Gang | None:
+    def _apply_pod(self, uid: str, found: Json | None, is_listed: bool) -> Gang | None:
         if found is None:
             self.foreign.pop(uid, None)
             self.strays.pop(uid, None)
@@ -195,7 +212,7 @@ class Gangs:
             return former
         self._owner[uid] = pod.owner
         gang = self._by_uid.setdefault(pod.owner, Gang(pod.owner))
-        gang.update_pod(pod)
+        gang.update_pod(pod, is_listed=is_listed)
         return gang
 
     def has_pod(self, uid: str) -> bool:

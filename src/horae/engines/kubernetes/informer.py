@@ -1,7 +1,8 @@
 """List and watch: what there is of one kind, and every change, without a loss.
 
-A thread lists, then watches from the version of the list. When the watch breaks, it continues from the last version
-that it has seen; when that is too old (410), it lists anew, and what is no longer there counts as deleted.
+A thread lists, then watches from the version of the list. When the server ends the watch, it continues from the last
+version that it has seen. When the watch breaks or is refused, it lists anew, and what is no longer there counts as
+deleted: after a restoration from a backup that version is in the future, and a watch from there would stay silent.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Change(NamedTuple):
     kind: Kind
     key: str  # the uid
     object: Json | None  # None: deleted
+    is_listed: bool = False  # by a list: true even if it is older than what was seen, as after a restoration
 
 
 class Synced(NamedTuple):
@@ -61,9 +63,8 @@ class Informer:
                 version = self._watch(version)
                 failures = 0
             except ApiProblem as problem:
-                if problem.status != 0:
-                    version = ""  # 410: the changes since then are no longer known; or the server is an older one
-                if problem.status == GONE:
+                version = ""
+                if problem.status == GONE:  # the changes since then are no longer known
                     continue
                 failures += 1
                 if failures in (1, len(PAUSES_SECONDS)):
@@ -72,7 +73,7 @@ class Informer:
 
     def _list(self) -> str:
         listed = self._api.list(self._kind, **self._selectors)
-        changes: list[News] = [Change(self._kind, each["metadata"]["uid"], each) for each in listed.items]
+        changes: list[News] = [Change(self._kind, each["metadata"]["uid"], each, True) for each in listed.items]
         present = {each.key for each in changes if isinstance(each, Change)}
         changes += [Change(self._kind, key, None) for key in sorted(self._known - present)]
         self._known = present
@@ -81,25 +82,12 @@ class Informer:
 
     def _watch(self, version: str) -> str:
         """Tells the changes until the watch ends; returns the version from which the next one continues."""
-        try:
-            with self._api.watch(self._kind, version, WATCH_SECONDS, **self._selectors) as changes:
-                for change in changes:
-                    if self._stopped.is_set():
-                        return version
-                    version = self._heard(change)
-        except ApiProblem as problem:
-            if problem.status != 0:
-                raise
-            if self._heard_nothing_since(version):
-                raise
+        with self._api.watch(self._kind, version, WATCH_SECONDS, **self._selectors) as changes:
+            for change in changes:
+                if self._stopped.is_set():
+                    return version
+                version = self._heard(change)
         return version
-
-    def _heard_nothing_since(self, version: str) -> bool:
-        """Whether the last watch has brought nothing new; then the next one begins after a pause."""
-        stuck, self._stuck_at = version == self._stuck_at, version
-        return stuck
-
-    _stuck_at = ""
 
     def _heard(self, change: Json) -> str:
         if change["type"] == "ERROR":

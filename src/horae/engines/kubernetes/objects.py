@@ -70,6 +70,7 @@ class EndNote(NamedTuple):
     epoch: int
     ending: Ending
     message: str = ""
+    false_starts: int = 0  # leases in a row that ended because a container could not start
 
     def as_json(self) -> str:
         return json.dumps({**self._asdict(), "ending": self.ending.value}, separators=(",", ":"))
@@ -78,7 +79,8 @@ class EndNote(NamedTuple):
     def parse(cls, text: str) -> EndNote | None:
         try:
             plain = json.loads(text)
-            return cls(int(plain["epoch"]), Ending(plain["ending"]), str(plain.get("message", "")))
+            message, false_starts = str(plain.get("message", "")), int(plain.get("false_starts", 0))
+            return cls(int(plain["epoch"]), Ending(plain["ending"]), message, false_starts)
         except _UNREADABLE:
             return None
 
@@ -108,6 +110,8 @@ class JobObject(NamedTuple):
     ended: EndNote
     term: int  # of the leader that has written last
     saved_steps: float
+    waits_for: str  # the reason that the Job shows; "": it does not say that it waits
+    was_started: bool  # its status has the time of its last start
 
     @property
     def path(self) -> str:
@@ -189,6 +193,8 @@ def read_job(found: Json) -> JobObject:
         ended=(EndNote.parse(own[names.ENDED]) if names.ENDED in own else None) or NEVER,
         term=_number(own.get(names.TERM), -1),
         saved_steps=_steps(own),
+        waits_for=str(conditions.get(names.WAITING, {}).get("message", "")),
+        was_started=bool(status.get("startTime")),
     )
 
 

@@ -11,11 +11,21 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from horae.engines.kubernetes import names
-from horae.engines.kubernetes.actions import Action, Annotate, Bind, ForceDelete, NoteEnd, Suspend, Unsuspend
+from horae.engines.kubernetes.actions import (
+    Action,
+    Annotate,
+    Bind,
+    ClearStart,
+    ForceDelete,
+    NoteEnd,
+    Suspend,
+    Unsuspend,
+)
 from horae.engines.kubernetes.objects import EndNote, JobObject, LeaseNote, PodObject
 from horae.model.cluster import Gpu
 from horae.model.events import Ending, Phase
 
+FALSE_STARTS_MAX = 3  # an image that cannot be pulled on several nodes is probably the job's own fault
 _REJECTED = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "NodeShutdown", "Evicted", "Preempting", "Terminated")
 
 
@@ -92,7 +102,7 @@ def _active(job: JobObject, pods: Pods, wanted: Wanted, term: int) -> Step:
     if lease is None or lease.epoch <= job.ended.epoch:
         remark = "Horae starts the pods of its Jobs itself: this Job was unsuspended, and is suspended again"
         return Step((Suspend(job, None),), remark=remark)
-    end = _end_of(lease, pods, wanted) or _misfit(lease, job, pods)
+    end = _end_of(job, lease, pods, wanted) or _misfit(lease, job, pods)
     if end is not None:
         return Step((Suspend(job, end),))
     mine = [pod for pod in pods.all if pod.epoch == lease.epoch]
@@ -112,7 +122,7 @@ def _active(job: JobObject, pods: Pods, wanted: Wanted, term: int) -> Step:
     return Step(bindings, (Report(lease.epoch, phase, steps=_steps(job, pods)),))
 
 
-def _end_of(lease: LeaseNote, pods: Pods, wanted: Wanted) -> EndNote | None:
+def _end_of(job: JobObject, lease: LeaseNote, pods: Pods, wanted: Wanted) -> EndNote | None:
     """How the lease must end now, if it must."""
     superseded = wanted.lease is None or wanted.lease.epoch > lease.epoch
     if lease.epoch <= wanted.stopped or superseded:
@@ -123,7 +133,16 @@ def _end_of(lease: LeaseNote, pods: Pods, wanted: Wanted) -> EndNote | None:
         return EndNote(lease.epoch, Ending.LOST, f"a pod on {gone[0][0].node} was deleted")
     ends = [end for pod in pods.all if pod.epoch == lease.epoch and (end := _failure(lease.epoch, pod)) is not None]
     own = [end for end in ends if end.ending is Ending.FAILED]
-    return next(iter([*own, *ends]), None)  # if one pod fails, others are often lost with it
+    first = next(iter([*own, *ends]), None)  # if one pod fails, others are often lost with it
+    return None if first is None else _again(first, job.ended)
+
+
+def _again(end: EndNote, last: EndNote) -> EndNote:
+    """The end, as a failure of the job if its containers could not start several times in a row."""
+    if not end.false_starts:
+        return end
+    count = last.false_starts + 1
+    return end._replace(false_starts=count, ending=Ending.FAILED if count >= FALSE_STARTS_MAX else end.ending)
 
 
 def _misfit(lease: LeaseNote, job: JobObject, pods: Pods) -> EndNote | None:
@@ -145,7 +164,7 @@ def _failure(epoch: int, pod: PodObject) -> EndNote | None:
     if pod.is_deleting and pod.phase != "Succeeded":
         return EndNote(epoch, Ending.LOST, f"{which} was deleted")
     if pod.trouble:
-        return EndNote(epoch, Ending.LOST, f"{which} cannot start: {pod.trouble}")
+        return EndNote(epoch, Ending.LOST, f"{which} cannot start: {pod.trouble}", false_starts=1)
     return None
 
 
@@ -179,13 +198,15 @@ def _idle(job: JobObject, pods: Pods, wanted: Wanted) -> Step:
     misfit = _misfit(wanted.lease, job, pods)
     if misfit is not None:
         return Step((NoteEnd(job, misfit),), tuple(reports))
+    if job.was_started:
+        return Step((ClearStart(job),), tuple(reports))
     count = len(places_of(wanted.lease.gpus, job.pod_gpus))
     return Step((Unsuspend(job, wanted.lease, count),), tuple(reports))
 
 
 def _remove_lost(pods: Pods) -> tuple[Action, ...]:
     """Pods that must go, and whose kubelet cannot say that they have."""
-    return tuple(ForceDelete(pod) for pod in pods.all if pod.is_deleting and pod.node in pods.lost_nodes)
+    return tuple(ForceDelete(pod) for pod in pods.live if pod.is_deleting and pod.node in pods.lost_nodes)
 
 
 # Places

@@ -83,6 +83,9 @@ def _check_gang(job: JobObject, spec: Mapping[str, Any]) -> None:
     if job.pod_gpus < 1:
         remedy = f"add a limit for {names.GPU_RESOURCE} to a container, or use another schedulerName"
         raise JobError("its pods ask for no GPU", field="spec.template.spec.containers", remedy=remedy)
+    if spec["template"]["spec"].get("nodeName"):
+        remedy = "leave it out: Horae chooses the nodes"
+        raise JobError("names a node", field="spec.template.spec.nodeName", remedy=remedy)
     if job.parallelism < 1:
         raise JobError("is 0", field="spec.parallelism", remedy="give the number of pods of the gang")
     completions = spec.get("completions")

@@ -36,9 +36,11 @@ from horae.service.api.tokens import job_token
 from horae.service.child import end_with_starter
 from horae.service.clock import LogClock
 from horae.service.config import ARCHIVE, ServiceConfig, load_config
-from horae.service.kubernetes.discovery import Records, open_api, records_of
+from horae.service.kubernetes.discovery import Records, nodes_of, open_api, records_of
 from horae.service.kubernetes.intake import Intake
+from horae.service.kubernetes.leader_label import label_own_pod
 from horae.service.kubernetes.machine import KubernetesJobs
+from horae.service.kubernetes.outputs import Outputs
 from horae.service.local_jobs import LocalJobs, runs_as_root
 from horae.service.log_output import configure_log
 from horae.service.loop.live_engine import LiveEngine
@@ -99,8 +101,10 @@ def kubernetes_machine(config: ServiceConfig, clock: LogClock, term: int, contac
         labels=config.kubernetes.labels,
         scheduler=config.kubernetes.scheduler,
         unreachable_seconds=config.kubernetes.unreachable,
+        on_log=Outputs(config.state).keep,
     )
-    return KubernetesJobs(engine, Intake(open_database(config.store), context_of(config)))
+    label_own_pod(config.kubernetes)
+    return KubernetesJobs(engine, Intake(open_database(config.store), context_of(config)), clock.now)
 
 
 def machine_for(config: ServiceConfig, clock: LogClock, term: int, contact: Contact) -> Machine:
@@ -150,7 +154,7 @@ def _run(path: Path, config: ServiceConfig, database: Database, machine_of: Mach
     lead = _lead(config, database)
     records = _records(config)
     leadership = raise_term(database, lead, records.term)
-    config = load_config(path)  # it may have changed while this process waited for its turn
+    config = _present(load_config(path))  # it may have changed while this process waited for its turn
     renewal = None if config.is_embedded else Renewal(database, leadership.term)
     clock = LogClock(leadership.last)
     rebuilt = rebuild(database)
@@ -164,6 +168,8 @@ def _run(path: Path, config: ServiceConfig, database: Database, machine_of: Mach
         secret = get_meta(connection, "secret") or ""
         former = get_meta(connection, CONFIGURED)
     before: Setup = scheduler.present_setup() if former is None else from_plain(Setup, json.loads(former))
+    if config.engine == "kubernetes":
+        before = replace(before, cluster=scheduler.present_setup().cluster)  # nodes are found, not configured
     url = f"http://{config.host}:{config.port}"
 
     def contact(job_id: str, epoch: int) -> Mapping[str, str]:
@@ -195,9 +201,21 @@ def _run(path: Path, config: ServiceConfig, database: Database, machine_of: Mach
     resign(database, leadership.term)
 
 
+def _present(config: ServiceConfig) -> ServiceConfig:
+    """The same with the nodes that a cluster of Kubernetes has now; without any, those that it had."""
+    nodes = nodes_of(config.kubernetes) if config.engine == "kubernetes" else ()
+    if not nodes:
+        return config
+    cluster = replace(config.setup.cluster, nodes=tuple(nodes))
+    return replace(config, setup=replace(config.setup, cluster=cluster))
+
+
 def _reload(loop: Loop, machine: Machine, path: str) -> str:
     """Applies another configuration; returns why it cannot be."""
-    wanted = load_config(Path(path)).setup
+    config = load_config(Path(path))
+    wanted = config.setup
+    if config.engine == "kubernetes":
+        loop.note_nodes()
     present = loop.scheduler.present_setup().cluster  # nodes that leave are there until their jobs have ended
     leaving = tuple(node for node in present.nodes if node.name not in wanted.cluster.node_index)
     machine.set_cluster(replace(wanted.cluster, nodes=(*wanted.cluster.nodes, *leaving)))
