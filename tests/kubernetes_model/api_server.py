@@ -5,7 +5,7 @@ It knows what the real one knows and no more: a binding is checked neither for c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from random import Random
 from typing import Any, NamedTuple
@@ -290,7 +290,3 @@ class Api:
         if draw < self.failing:
             raise ApiProblem(0, "Unreachable", "after it took effect")
         return deepcopy(answer)
-
-
-def jobs_by_uid(server: ApiServer) -> Iterator[tuple[str, Json]]:
-    yield from list(server.objects[JOBS].items())

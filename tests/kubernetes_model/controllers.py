@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from kubernetes_model.api_server import (
     TRACKING,
@@ -106,7 +107,7 @@ class JobController:
         if missing <= 0 or now < self._wait_until.get(seen["metadata"]["uid"], 0.0):
             return
         is_indexed = seen["spec"].get("completionMode") == "Indexed"
-        used = {notes_of(pod).get(INDEX) for pod in pods if not (pod["status"].get("phase") == "Failed")}
+        used = {notes_of(pod).get(INDEX) for pod in pods if pod["status"].get("phase") != "Failed"}
         free = [index for index in range(seen["spec"]["parallelism"]) if str(index) not in used]
         for number in range(self._random.randint(1, missing)):
             if is_indexed and number >= len(free):
@@ -270,14 +271,14 @@ class Kubelets:
         else:
             self._set(pod, "Running", ready=self._random.random() < 0.5, containerStatuses=[{"state": {"running": {}}}])
 
-    def _set(self, pod: Json, phase: str, *, ready: bool = False, **status: object) -> None:
+    def _set(self, pod: Json, phase: str, *, ready: bool = False, **status: Any) -> None:
         def change(found: Json) -> None:
             found["status"] = {**found["status"], **status, "phase": phase}
             set_condition(found, "Ready", is_true=ready)
 
         self._server.change(PODS, pod["metadata"]["uid"], change)
 
-    def _fail(self, pod: Json, **status: object) -> None:
+    def _fail(self, pod: Json, **status: Any) -> None:
         self._set(pod, "Failed", **status)
 
     def _end(self, pod: Json, code: int) -> None:

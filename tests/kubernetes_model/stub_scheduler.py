@@ -77,6 +77,22 @@ class StubScheduler:
             other.nodes = {node.name: node for node in cluster.nodes}
         return other
 
+    def begin(self, cluster: Cluster) -> None:
+        """Where it knows no nodes, it has those of the cluster."""
+        self.nodes = self.nodes or {node.name: node for node in cluster.nodes}
+
+    def submit(self, job_id: str, pods: int, pod_gpus: int, now: float) -> None:
+        self.jobs[job_id] = StubJob(job_id, pods, pod_gpus)
+
+    def cancel(self, job_id: str, now: float) -> list[Command]:
+        self.end(self.jobs[job_id])
+        return []
+
+    def unfinished(self) -> list[str]:
+        """Leases that neither run nor end."""
+        leases = [(job, job.lease) for job in self.jobs.values() if job.lease is not None]
+        return [str(job) for job, lease in leases if lease.is_stopping or not lease.is_running]
+
     # Events
 
     def handle(self, event: Event, now: float) -> list[Command]:

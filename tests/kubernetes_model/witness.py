@@ -1,4 +1,4 @@
-"""What must hold after every step, read from the cluster itself and from what was told; not by the engine's own code."""
+"""What must hold after every step, read from the cluster itself and from what was told, without the engine's code."""
 
 from __future__ import annotations
 

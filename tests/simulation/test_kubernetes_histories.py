@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import structlog
 from kubernetes_model.history import STEP_KINDS, drive
+from kubernetes_model.real_scheduler import RealScheduler
 from world import Violation
 
 from horae.engines.kubernetes import engine, reconcile
-from horae.engines.kubernetes.gangs import Gang
+from horae.engines.kubernetes.gangs import Gang, Gangs
 from horae.engines.kubernetes.objects import PodObject
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
@@ -37,6 +38,13 @@ def test_every_promise_holds_after_every_step(slice_: int) -> None:
     for seed in range(first, first + HISTORIES):
         served.update(drive(seed).served)
     assert served.keys() == STEP_KINDS.keys()
+
+
+@pytest.mark.parametrize("slice_", range(SLICES))
+def test_the_scheduler_gets_along_with_a_cluster_in_which_anything_may_happen(slice_: int) -> None:
+    first = FIRST_SEED + slice_ * HISTORIES
+    for seed in range(first, first + (HISTORIES if NIGHTLY else 30)):
+        drive(seed, scheduler=RealScheduler)
 
 
 # Ways to break a promise, each of which must be found out.
@@ -71,7 +79,7 @@ def forgets_what_it_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ignores_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """GPUs of foreign pods are told to be free."""
-    monkeypatch.setattr(engine.Gangs, "_note_foreign", lambda self, pod: None)
+    monkeypatch.setattr(Gangs, "_note_foreign", lambda self, pod: None)
 
 
 @pytest.mark.parametrize(

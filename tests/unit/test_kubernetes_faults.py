@@ -247,6 +247,15 @@ def test_pods_of_a_job_that_its_owner_unsuspended_hide_no_gpus_of_others() -> No
     assert stage.survey().running == ()
 
 
+def test_a_lease_is_found_again_though_the_id_of_its_job_was_removed() -> None:
+    stage = Stage()
+    uid = stage.add_job("1")
+    stage.run(5, "1", GPU0)
+    stage.edit(JOBS, uid, job=None)
+    stage.lead(2)
+    assert [(run.job_id, run.epoch) for run in stage.survey().running] == [("1", 5)]
+
+
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: (

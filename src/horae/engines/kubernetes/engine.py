@@ -425,7 +425,7 @@ class KubernetesEngine:
         if gang.is_to_be_shown:
             gang.show()
             self._found[gang.uid] = None
-        if job.term > self._term:
+        if max([job.term, *(pod.term for pod in gang.pods.values())]) > self._term:
             return  # another process leads since, and this one has not noticed yet
         if gang.job_id and job.job_id != gang.job_id and not job.is_over:  # first, so that a survey can name its lease
             self._submit(gang, claim(job, gang.job_id))
@@ -529,7 +529,13 @@ class KubernetesEngine:
             gang.told_phase = None  # what runs is reported again
         if gang.wanted.lease is None or gang.wanted.lease.epoch < command.epoch:
             lease = LeaseNote(
-                self._term, command.epoch, command.gpus, command.cells, command.lease_until, gang.specification
+                self._term,
+                command.epoch,
+                command.gpus,
+                command.cells,
+                command.lease_until,
+                gang.specification,
+                gang.job_id,
             )
             gang.wanted = gang.wanted._replace(lease=lease)
             gang.told_steps = command.steps_done[0]

@@ -240,7 +240,7 @@ class Gangs:
         edit of its Job."""
         taken: set[Gpu] = set()
         for gang in sorted(self, key=lambda gang: -gang.epoch):
-            if gang.epoch >= 0 and taken.isdisjoint(gang.gpus):
+            if gang.epoch >= 0 and gang.job_id and taken.isdisjoint(gang.gpus):
                 taken.update(gang.gpus)
                 gang.adopt()
 

@@ -36,6 +36,7 @@ class LeaseNote(NamedTuple):
     cells: tuple[str, ...]
     until: float
     specification: Plain | None  # what the service needs to adopt the job
+    job: str = ""  # its id
 
     def as_json(self) -> str:
         plain = self._replace(gpus=tuple(map(str, self.gpus)))  # type: ignore[arg-type]
@@ -51,7 +52,13 @@ class LeaseNote(NamedTuple):
             if len(cells) not in (0, len(gpus)):
                 return None
             return cls(
-                int(plain["term"]), int(plain["epoch"]), gpus, cells, float(plain["until"]), plain["specification"]
+                term=int(plain["term"]),
+                epoch=int(plain["epoch"]),
+                gpus=gpus,
+                cells=cells,
+                until=float(plain["until"]),
+                specification=plain["specification"],
+                job=str(plain.get("job", "")),
             )
         except _UNREADABLE:
             return None
@@ -135,6 +142,7 @@ class PodObject(NamedTuple):
     is_ready: bool
     is_deleting: bool
     resource_gpus: int
+    term: int  # of the leader that has taken it over, or has placed it; -1: none
     epoch: int
     gpu_numbers: tuple[int, ...]
     cells: tuple[str, ...]
@@ -162,6 +170,7 @@ def read_job(found: Json) -> JobObject:
     template = (spec.get("template") or {}).get("spec") or {}
     failure = conditions.get("Failed", {})
     own = notes if notes.get(names.UID) == metadata["uid"] else {}  # a copy of a Job has its annotations, too
+    lease = LeaseNote.parse(own[names.LEASE]) if names.LEASE in own else None
     return JobObject(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -179,8 +188,8 @@ def read_job(found: Json) -> JobObject:
         finished="Complete" in conditions,
         failed="Failed" in conditions,
         failure=f"{failure.get('reason', '')}: {failure.get('message', '')}" if failure else "",
-        job_id=own.get(names.JOB, ""),
-        lease=LeaseNote.parse(own[names.LEASE]) if names.LEASE in own else None,
+        job_id=own.get(names.JOB, "") or ("" if lease is None else lease.job),
+        lease=lease,
         ended=(EndNote.parse(own[names.ENDED]) if names.ENDED in own else None) or NEVER,
         term=_number(own.get(names.TERM), -1),
         saved_steps=_steps(own),
@@ -210,6 +219,7 @@ def read_pod(found: Json) -> PodObject:
         is_ready="Ready" in conditions,
         is_deleting="deletionTimestamp" in metadata,
         resource_gpus=gpus_of(spec),
+        term=_number(notes.get(names.TERM), -1),
         epoch=_number(notes.get(names.EPOCH), -1),
         gpu_numbers=tuple(n for each in notes.get(names.GPUS, "").split(",") if (n := _number(each, -1)) >= 0),
         cells=tuple(each for each in notes.get(names.CELLS, "").split(",") if each),

@@ -89,7 +89,7 @@ def _check_gang(job: JobObject, spec: Mapping[str, Any]) -> None:
     if job.parallelism < 1:
         raise JobError("is 0", field="spec.parallelism", remedy="give the number of pods of the gang")
     completions = spec.get("completions")
-    if job.parallelism > 1 and completions is not None and completions != job.parallelism:
+    if completions is not None and completions != job.parallelism:
         problem = f"{completions} completions of {job.parallelism} pods at a time are no gang"
         raise JobError(problem, field="spec.completions", remedy=f"set it to {job.parallelism}, as parallelism")
     if spec.get("managedBy") not in (None, "kubernetes.io/job-controller"):
