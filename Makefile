@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar o
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.dev-ready
 
-.PHONY: install demo test check docs bench nightly lock clean
+.PHONY: install demo test test-kubernetes check docs bench nightly lock clean
 
 # What the product needs, and its kernels, so that no later command waits for the compiler.
 install: $(READY)
@@ -28,6 +28,13 @@ demo: $(READY)
 
 test: $(DEV_READY)
 	$(BIN)/python -m pytest -q -n 2
+
+# The tests on a real Kubernetes control plane, which `make test` skips: they take minutes. Needs Go 1.26, or one that
+# fetches it; the first build takes minutes, too, later runs find it in ~/.cache/horae.
+test-kubernetes: $(DEV_READY)
+	$(MAKE) -C tools/controlplane build
+	HORAE_CONTROL_PLANE="$$(make -s --no-print-directory -C tools/controlplane path)" \
+		$(BIN)/python -m pytest -q tests/kubernetes
 
 check: $(DEV_READY)
 	$(BIN)/ruff check .

@@ -14,7 +14,7 @@ from math import inf
 from pathlib import Path
 
 from bench import auction_types, cases, cells, first_minutes, gavel, solve_time, state, themis, workbench
-from bench.parts import RECOVERY, SERVICE, SOLVE_TIME_PLOT, SUBMIT_TO_START, Part
+from bench.parts import KUBERNETES, RECOVERY, SERVICE, SOLVE_TIME_PLOT, SUBMIT_TO_START, Part
 
 HERE = Path(__file__).parent
 
@@ -23,6 +23,11 @@ def _of_the_service(name: str) -> cases.Result:
     """A case of the service, whose modules are not imported for the others: they would count as their memory."""
     service = import_module("bench.service")
     found: cases.Result = service.CASES[name]()
+    return found
+
+
+def _of_kubernetes(name: str) -> cases.Result:
+    found: cases.Result = import_module("bench.kubernetes").CASES[name]()
     return found
 
 
@@ -45,6 +50,7 @@ CASES: dict[str, Callable[[], cases.Result]] = {
     **auction_types.CASES,
     **first_minutes.CASES,
     **{name: partial(_of_the_service, name) for name in SERVICE},
+    **{name: partial(_of_kubernetes, name) for name in KUBERNETES},
 }
 PARTS: dict[Part, Iterable[str]] = {
     "simulator": [name for name in CASES if name.startswith(("philly", "itp", "108", "generated"))],
@@ -53,6 +59,7 @@ PARTS: dict[Part, Iterable[str]] = {
     "themis": [*themis.CASES, *auction_types.CASES],
     "first-minutes": first_minutes.CASES,
     "service": SERVICE,
+    "kubernetes": KUBERNETES,
 }
 LIMITS_SECONDS = {
     "philly, 10,879 jobs, fifo on events": 2.0,

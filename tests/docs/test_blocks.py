@@ -123,6 +123,9 @@ def test_commands_exist_with_their_options(page: Page, block: Block) -> None:
             parse(shlex.split(found[1], comments=True))
         elif words[0] == "make":
             assert words[1] in TARGETS, line
+        elif words[0] in ("kubectl", "docker"):
+            named = [word for word in words if word.startswith("deploy/")]
+            assert all((ROOT / path).exists() for path in named), line
         else:
             assert words[0] in ("pip", ".venv/bin/python", "export"), f"{line}: teach this test what it is"
 

@@ -18,7 +18,7 @@ from horae.scheduler.jobs import JobRegistry
 from horae.scheduler.pool import Pool
 from horae.scheduler.unacknowledged import Outbox
 
-_INCARNATION_BITS = 40  # an epoch is unique over all incarnations of a log, and still exact as a JSON number
+INCARNATION_BITS = 40  # an epoch is unique over all incarnations of a log, and still exact as a JSON number
 
 
 class Leases:
@@ -37,7 +37,7 @@ class Leases:
         self._demands = demands
         self._sharing = sharing
         self.by_epoch: dict[int, Lease] = {}
-        self.epoch_next = incarnation << _INCARNATION_BITS
+        self.epoch_next = incarnation << INCARNATION_BITS
         # Ranges of epochs that a former incarnation may have used without a record.
         self.lost: list[tuple[int, int]] = [(0, self.epoch_next)] if self.epoch_next else []
         self.starting: dict[int, float] = {}  # by epoch: deadline to begin running; where the engine reports phases
@@ -45,7 +45,7 @@ class Leases:
 
     def begin_incarnation(self, incarnation: int) -> None:
         """Begins a new range of epochs, distinct from all used before; some of those may not be on record."""
-        first = incarnation << _INCARNATION_BITS
+        first = incarnation << INCARNATION_BITS
         if first > self.epoch_next:
             self.lost.append((self.epoch_next, first))
             self.epoch_next = first

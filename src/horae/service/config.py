@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,6 +14,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from horae.cells.binding import CellBinding
+from horae.engines.kubernetes import names
+from horae.engines.kubernetes.hardware import Labels
 from horae.model.cluster import Cluster, Node
 from horae.model.errors import InputError
 from horae.model.serialization import from_plain, to_plain
@@ -23,7 +26,7 @@ from horae.service.store.database import sqlite_url
 from horae.traces.clusters.file import ClusterFile, Name, NodeGroup, PoolEntry, Tenant, setup_of
 from horae.traces.clusters.shorthand import parse_cluster
 from horae.traces.units import seconds
-from horae.traces.yaml_files import YamlFile, read_yaml
+from horae.traces.yaml_files import YamlFile, compose, read_yaml
 
 _WEBHOOK = {"webhook", "webhook_secret"}  # fields of a tenant that need no nodes
 POLICY, ROUND_SECONDS = "max-min", 300.0
@@ -34,6 +37,7 @@ ARCHIVE = "archive"  # the folder of these files, within the state folder
 PORT = 7070
 
 Seconds = Annotated[float, BeforeValidator(seconds)]
+EngineName = Literal["local", "kubernetes"]
 
 
 def _web_address(text: str) -> str:
@@ -81,12 +85,31 @@ class Address(_Strict):
     port: Annotated[int, Field(ge=0, le=65535)] = PORT
 
 
+class KubernetesEntry(_Strict):
+    """How the cluster is reached, and which labels of its nodes say what."""
+
+    kubeconfig: Path | None = None  # none: the pod's service account, KUBECONFIG, or ~/.kube/config
+    context: str | None = None
+    scheduler: Name = names.SCHEDULER  # the schedulerName of the pods that are ours
+    product_label: Name = Labels().product
+    types: dict[str, Name] = Field(default_factory=dict)  # by product: the GPU type
+    topology: dict[Name, Name] = Field(default_factory=lambda: dict(Labels().above))  # by level: the label
+    levels: dict[Name, dict[Name, Annotated[int, Field(gt=0, strict=True)]]] = Field(default_factory=dict)
+    unreachable: Annotated[Seconds, Field(gt=0)] = 300.0  # after that, gangs leave a node that does not answer
+    start_deadline: Annotated[Seconds, Field(gt=0)] = 1800.0  # from the binding to all pods being ready
+
+    @property
+    def labels(self) -> Labels:
+        return Labels(self.product_label, self.topology, self.types, self.levels)
+
+
 class ServiceFile(ClusterFile):
     """`horae.yaml`."""
 
-    nodes: list[NodeGroup] = Field(default_factory=list)  # none: the GPUs of this machine
+    nodes: list[NodeGroup] = Field(default_factory=list)  # none: the GPUs of this machine, or the nodes of Kubernetes
     tenants: dict[Name, TenantEntry] = Field(default_factory=dict)  # type: ignore[assignment]  # it is only read
-    engine: Literal["local"] = "local"
+    engine: EngineName = "local"
+    kubernetes: KubernetesEntry = Field(default_factory=KubernetesEntry)
     store: str | None = None
     api: Address = Address()
     limits: Limits = Limits()
@@ -107,6 +130,8 @@ class ServiceConfig:
     emulated: bool = True  # the GPUs are only numbers
     events_kept_seconds: float = EVENTS_KEPT_SECONDS
     webhooks: dict[str, Webhook] = field(default_factory=dict)  # by tenant
+    engine: EngineName = "local"
+    kubernetes: KubernetesEntry = field(default_factory=KubernetesEntry)
 
     @property
     def is_embedded(self) -> bool:
@@ -125,6 +150,8 @@ class ServiceConfig:
             "emulated": self.emulated,
             "events_kept_seconds": self.events_kept_seconds,
             "webhooks": {tenant: hook.model_dump() for tenant, hook in self.webhooks.items()},
+            "engine": self.engine,
+            "kubernetes": self.kubernetes.model_dump(mode="json"),
         }
         temporary = path.with_suffix(".new")
         temporary.unlink(missing_ok=True)  # it would keep its rights
@@ -148,6 +175,8 @@ def load_config(path: Path) -> ServiceConfig:
         plain["emulated"],
         plain["events_kept_seconds"],
         {tenant: Webhook.model_validate(hook) for tenant, hook in plain["webhooks"].items()},
+        plain["engine"],
+        KubernetesEntry.model_validate(plain["kubernetes"]),
     )
 
 
@@ -159,25 +188,44 @@ def default_state() -> Path:
 
 
 def configure(
-    state: Path, file: Path | None, emulate: list[str], detected: list[Node], store: str | None, port: int | None
+    state: Path,
+    file: Path | None,
+    emulate: list[str],
+    detected: list[Node],
+    store: str | None,
+    port: int | None,
+    *,
+    engine: EngineName | None = None,
+    discover: Callable[[KubernetesEntry], list[Node]] = lambda _: [],
 ) -> ServiceConfig:
-    """The configuration from `horae.yaml`, emulated nodes such as `1x8:A100`, or the GPUs of this machine."""
-    value = ServiceFile()
+    """The configuration from `horae.yaml`, emulated nodes such as `1x8:A100`, or the GPUs of this machine.
+
+    With Kubernetes the nodes are those that `discover` finds in its cluster.
+    """
+    value, read = ServiceFile(), None
     if file is not None:
         read = read_yaml(file, ServiceFile)
         value = read.value
-        if value.nodes:
-            own_pools = [tenant for tenant in value.tenants.values() if tenant.reserves or tenant.nodes]
-            for entry in (value.spare, *own_pools):
-                _default_policy(entry)
-            described = YamlFile[ClusterFile](read.path, read.tree, value)
-            setup = setup_of(described, make_policy, CellBinding)
-        elif any(tenant.model_fields_set - _WEBHOOK for tenant in value.tenants.values()):
-            raise InputError("are missing", file=str(file), field="nodes", remedy="list the nodes that tenants share")
-    if not value.nodes:
-        setup = _quick_setup(emulate, detected)
+    chosen = engine or value.engine
+    if chosen == "kubernetes":
+        _take_nodes(value, file, emulate, discover(value.kubernetes))
+        detected = []
     if emulate and value.nodes:
         raise InputError("both --emulate and a file with nodes", field="--emulate", remedy="give one of the two")
+    if value.nodes:
+        own_pools = [tenant for tenant in value.tenants.values() if tenant.reserves or tenant.nodes]
+        for entry in (value.spare, *own_pools):
+            _default_policy(entry)
+        tree = compose("{}") if read is None else read.tree
+        assert tree is not None
+        described = YamlFile[ClusterFile](file or Path("the cluster"), tree, value)
+        setup = setup_of(described, make_policy, CellBinding)
+    elif any(tenant.model_fields_set - _WEBHOOK for tenant in value.tenants.values()):
+        raise InputError("are missing", file=str(file), field="nodes", remedy="list the nodes that tenants share")
+    else:
+        setup = _quick_setup(emulate, detected)
+    if chosen == "kubernetes":
+        setup = replace(setup, start_seconds=value.kubernetes.start_deadline)
     return ServiceConfig(
         replace(_live(setup), bid_seconds=value.bid_seconds),
         state,
@@ -186,14 +234,38 @@ def configure(
         value.api.port if port is None else port,
         value.limits,
         dict(value.users),
-        emulated=bool(emulate or value.nodes) and not detected,
+        emulated=bool(emulate or value.nodes) and not detected and chosen == "local",
         events_kept_seconds=value.events_kept,
         webhooks={
             name: Webhook(url=tenant.webhook, secret=tenant.webhook_secret)
             for name, tenant in value.tenants.items()
             if tenant.webhook is not None
         },
+        engine=chosen,
+        kubernetes=value.kubernetes,
     )
+
+
+def _take_nodes(value: ServiceFile, file: Path | None, emulate: list[str], found: list[Node]) -> None:
+    """Fills in the nodes of the cluster."""
+    if value.nodes or emulate:
+        field, path = ("--emulate", "") if emulate else ("nodes", str(file))
+        raise InputError("the nodes are those of the Kubernetes cluster", file=path, field=field, remedy="remove it")
+    if not found:
+        remedy = "install the device plug-in of its GPUs, or remove the label horae.io/ignore from nodes"
+        raise InputError(f"no node of the cluster has {names.GPU_RESOURCE}", field="engine", remedy=remedy)
+    value.nodes = [
+        NodeGroup(
+            name=[node.name],
+            gpu=node.accelerator,
+            gpus=node.gpus,
+            cpus=node.cpus,
+            memory=node.memory_bytes,
+            levels=dict(node.levels),
+            above=dict(node.groups),
+        )
+        for node in found
+    ]
 
 
 def _default_policy(entry: PoolEntry) -> None:

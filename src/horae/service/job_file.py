@@ -114,6 +114,7 @@ def to_job(
         preemptions_max=0 if spec.checkpoint is None else inf,
         borrows=spec.priority != "interactive",  # what is borrowed has to be given back
         grace_seconds=spec.grace,
+        member_gpus=spec.member_gpus,
         retries_max=spec.retries,
         cpus_per_gpu=spec.cpus_per_gpu,
         memory_bytes_per_gpu=spec.memory_per_gpu,

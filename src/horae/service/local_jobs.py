@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from horae.engines.engine import Moment
 from horae.engines.local.engine import LocalEngine
@@ -14,6 +14,7 @@ from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.commands import Command
 from horae.model.events import Event
 from horae.model.serialization import Plain
+from horae.scheduler.gpu_ledger import GpuLedger
 from horae.service.models import JobSpec
 
 OUTPUT_BYTES_MAX = 64 << 20
@@ -46,6 +47,9 @@ class LocalJobs:
     def set_cluster(self, cluster: Cluster) -> None:
         self._engine.set_cluster(cluster)
 
+    def begin(self, hardware: GpuLedger) -> None:
+        """The engine has found what runs when it was made."""
+
     def stop_all(self) -> None:
         self._engine.stop_all()
 
@@ -60,6 +64,9 @@ class LocalJobs:
 
     def take_idle(self) -> Mapping[Gpu, float]:
         return self._engine.take_idle()
+
+    def explain(self, why: Callable[[str], str]) -> None:
+        """Users ask the service itself."""
 
     def repair(self, node: str) -> None:
         self._engine.repair(node)

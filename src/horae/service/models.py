@@ -106,6 +106,7 @@ class JobSpec(Strict):
     workdir: Annotated[str, StringConstraints(max_length=4096)] = ""
     env: dict[Name, Annotated[str, StringConstraints(max_length=COMMAND_CHARACTERS_MAX)]] = Field(default_factory=dict)
     gpus: Count | GpuRange = 1
+    member_gpus: Count = 1  # the gang consists of members of so many GPUs; none spans nodes
     # In order of preference; none: any. (Here and below, factories are faster than values, which are copied deeply.)
     gpu_type: Annotated[list[Name], BeforeValidator(_one_or_many)] = Field(default_factory=list)
     locality: Locality = Field(default_factory=Locality)
@@ -131,6 +132,8 @@ class JobSpec(Strict):
     sweep: dict[str, Any] | None = None  # parameters with their values, and `stop:` with the way to search
     pty: bool = False  # it has a terminal, to which its user attaches; for interactive jobs
     bids: bool = False  # its app has an agent of its own, which bids in auctions
+    # A Job of Kubernetes that it stands for, as namespace/name/uid; the service fills it in.
+    workload: Annotated[str, StringConstraints(max_length=600)] = ""
 
 
 class JobView(BaseModel):

@@ -116,11 +116,13 @@ def needs_restart(present: ServiceConfig, wanted: ServiceConfig) -> str:
         ("store", present.store, wanted.store),
         ("api.host", present.host, wanted.host),
         ("api.port", present.port, wanted.port),
+        ("engine", present.engine, wanted.engine),
+        ("kubernetes", present.kubernetes, wanted.kubernetes),
         ("nodes", present.emulated, wanted.emulated),
     ):
         if before != after:
             return name
-    if not wanted.emulated and present.setup.cluster.nodes != wanted.setup.cluster.nodes:
+    if wanted.engine == "local" and not wanted.emulated and present.setup.cluster.nodes != wanted.setup.cluster.nodes:
         return "nodes"
     return fixed_field(present.setup, wanted.setup)
 

@@ -235,9 +235,11 @@ def _greeting(config: ServiceConfig) -> list[str]:
         f"Horae shares {', '.join(f'{count} {name}' for name, count in counts.items())} ({what}).",
         f"  state   {config.state}",
         f"  api     http://{config.host}:{config.port}, token in {config.state / 'token'}",
-        "  submit  horae submit --gpus 1 -- python train.py",
+        "  submit  kubectl apply -f job.yaml, with schedulerName: horae"
+        if config.engine == "kubernetes"
+        else "  submit  horae submit --gpus 1 -- python train.py",
     ]
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 and config.engine == "local":
         whose = "jobs of all listed users" if config.users else "all jobs"
         lines.append(f"  trust   {whose} run as this user and can read each other's files: one trust domain")
     return lines

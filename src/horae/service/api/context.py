@@ -55,6 +55,7 @@ class Context:
     users: Mapping[str, User] = field(default_factory=dict)  # by name: users that connect by the Unix socket
     own_uid: int = field(default_factory=os.getuid)  # the service's own user is an operator, as is root
     webhooks: Mapping[str, Webhook] = field(default_factory=dict)  # by tenant
+    runs_jobs_of_kubernetes: bool = False  # they are submitted to the cluster, not to the API
     body_bytes_max: int = 64 << 20  # of one request
     streams_max: int = 200  # open at a time
     streams_per_user_max: int = 20
@@ -71,4 +72,6 @@ def context_of(config: ServiceConfig) -> Context:
     """The settings in the configuration of the service."""
     users = {name: User(entry.tenant, entry.role) for name, entry in config.users.items()}
     hooks = {tenant: Webhook(hook.url, hook.secret) for tenant, hook in config.webhooks.items()}
-    return Context(config.store, config.state, Limits(**config.limits.model_dump()), users, webhooks=hooks)
+    limits = Limits(**config.limits.model_dump())
+    is_kubernetes = config.engine == "kubernetes"
+    return Context(config.store, config.state, limits, users, webhooks=hooks, runs_jobs_of_kubernetes=is_kubernetes)

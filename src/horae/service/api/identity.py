@@ -22,7 +22,7 @@ class Identity:
     user: str
     role: Role
     tenant: str  # "": none of its own, for operators and viewers of all tenants
-    via: Literal["token", "socket"] = "token"
+    via: Literal["token", "socket", "cluster"] = "token"  # cluster: by a Job of Kubernetes
     uid: int | None = None  # on the Unix socket
 
     @property

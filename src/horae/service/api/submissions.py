@@ -88,6 +88,11 @@ def tenant_of(spec: JobSpec, who: Identity) -> str:
 
 def owned(spec: JobSpec, who: Identity, context: Context) -> JobSpec:
     """The job file with tenant and user filled in; raises unless the identity may submit for them."""
+    if context.runs_jobs_of_kubernetes and who.via != "cluster":
+        remedy = "create a Job with schedulerName: horae, for instance by kubectl apply"
+        raise Refused(422, "this service schedules the Jobs of a Kubernetes cluster", field="run", remedy=remedy)
+    if spec.workload and who.via != "cluster":
+        raise Refused(422, "is filled in by the service", field="workload", remedy="leave it out")
     tenant = tenant_of(spec, who)
     user = spec.user or who.user or None
     if who.role != "operator" and tenant != who.tenant:
@@ -96,7 +101,7 @@ def owned(spec: JobSpec, who: Identity, context: Context) -> JobSpec:
     if not may_act_for(who, user or "", context):
         detail = f"you may not submit jobs of user {shown(user)}"
         raise Refused(403, detail, field="user", remedy="leave it out, or name a listed user of your tenant")
-    if context.runs_as_submitter:
+    if context.runs_as_submitter and who.via != "cluster":
         _check_account(user, who)
     return spec.model_copy(update={"tenant": tenant, "user": user})
 

@@ -19,19 +19,28 @@ from typing import IO, Protocol
 import structlog
 from sqlalchemy import Engine as Database
 
+from horae.engines.kubernetes.engine import KubernetesEngine
 from horae.engines.local.engine import LocalEngine
 from horae.engines.local.fence import Fenced, term_on_record
 from horae.engines.local.job_files import highest_number
 from horae.engines.local.nvml import load as load_nvml
+from horae.engines.local.nvml import type_of
 from horae.model.cluster import Cluster
 from horae.model.errors import HoraeError, InputError
 from horae.model.serialization import from_plain
 from horae.model.setup import Setup
 from horae.model.setup_changes import changes
+from horae.scheduler.gpu_ledger import GpuLedger
+from horae.service.api.context import context_of
 from horae.service.api.tokens import job_token
 from horae.service.child import end_with_starter
 from horae.service.clock import LogClock
 from horae.service.config import ARCHIVE, ServiceConfig, load_config
+from horae.service.kubernetes.discovery import Records, nodes_of, open_api, records_of
+from horae.service.kubernetes.intake import Intake
+from horae.service.kubernetes.leader_label import label_own_pod
+from horae.service.kubernetes.machine import KubernetesJobs
+from horae.service.kubernetes.outputs import Outputs
 from horae.service.local_jobs import LocalJobs, runs_as_root
 from horae.service.log_output import configure_log
 from horae.service.loop.live_engine import LiveEngine
@@ -64,6 +73,8 @@ class Machine(LiveEngine, Protocol):
 
     def set_cluster(self, cluster: Cluster) -> None: ...
 
+    def begin(self, hardware: GpuLedger) -> None: ...
+
     def stop_all(self) -> None: ...
 
     def close(self) -> None: ...
@@ -80,7 +91,35 @@ def local_machine(config: ServiceConfig, clock: LogClock, term: int, contact: Co
     return LocalJobs(engine, as_submitter=runs_as_root())
 
 
-def main(path: Path, machine_of: MachineOf = local_machine) -> int:
+def kubernetes_machine(config: ServiceConfig, clock: LogClock, term: int, contact: Contact) -> Machine:
+    engine = KubernetesEngine(
+        open_api(config.kubernetes),
+        config.setup.cluster,
+        clock.now,
+        term=term,
+        type_of=type_of,
+        labels=config.kubernetes.labels,
+        scheduler=config.kubernetes.scheduler,
+        unreachable_seconds=config.kubernetes.unreachable,
+        on_log=Outputs(config.state).keep,
+    )
+    label_own_pod(config.kubernetes)
+    return KubernetesJobs(engine, Intake(open_database(config.store), context_of(config)), clock.now)
+
+
+def machine_for(config: ServiceConfig, clock: LogClock, term: int, contact: Contact) -> Machine:
+    return (kubernetes_machine if config.engine == "kubernetes" else local_machine)(config, clock, term, contact)
+
+
+def _records(config: ServiceConfig) -> Records:
+    """What earlier services have left at the engine: its highest numbers."""
+    if config.engine == "kubernetes":
+        return records_of(open_api(config.kubernetes))
+    folder = config.state / "engine"
+    return Records(term_on_record(folder), highest_number(folder))
+
+
+def main(path: Path, machine_of: MachineOf = machine_for) -> int:
     end_with_starter()
     configure_log()
     config = load_config(path)
@@ -112,8 +151,10 @@ def _upgrade(config: ServiceConfig) -> None:
 
 
 def _run(path: Path, config: ServiceConfig, database: Database, machine_of: MachineOf) -> None:
-    leadership = raise_term(database, _lead(config, database), term_on_record(config.state / "engine"))
-    config = load_config(path)  # it may have changed while this process waited for its turn
+    lead = _lead(config, database)
+    records = _records(config)
+    leadership = raise_term(database, lead, records.term)
+    config = _present(load_config(path))  # it may have changed while this process waited for its turn
     renewal = None if config.is_embedded else Renewal(database, leadership.term)
     clock = LogClock(leadership.last)
     rebuilt = rebuild(database)
@@ -123,16 +164,19 @@ def _run(path: Path, config: ServiceConfig, database: Database, machine_of: Mach
         log.error("a snapshot cannot be used", problem=problem)
     with writing(database) as connection:
         confirm_lead(connection, leadership.term, clock.read())
-        raise_counter(connection, "jobs", highest_number(config.state / "engine"))
+        raise_counter(connection, "jobs", records.job)
         secret = get_meta(connection, "secret") or ""
         former = get_meta(connection, CONFIGURED)
     before: Setup = scheduler.present_setup() if former is None else from_plain(Setup, json.loads(former))
+    if config.engine == "kubernetes":
+        before = replace(before, cluster=scheduler.present_setup().cluster)  # nodes are found, not configured
     url = f"http://{config.host}:{config.port}"
 
     def contact(job_id: str, epoch: int) -> Mapping[str, str]:
         return {"HORAE_URL": url, "HORAE_TOKEN": job_token(secret, job_id, epoch)}
 
     machine = machine_of(config, clock, leadership.term, contact)
+    machine.begin(scheduler.ledger)
     questions = Questions(config.state)
     renew = EMBEDDED_RENEW_SECONDS if config.is_embedded else RENEW_SECONDS
     archive = Archive(database, config.state / ARCHIVE, leadership.term, clock, config.events_kept_seconds)
@@ -157,9 +201,21 @@ def _run(path: Path, config: ServiceConfig, database: Database, machine_of: Mach
     resign(database, leadership.term)
 
 
+def _present(config: ServiceConfig) -> ServiceConfig:
+    """The same with the nodes that a cluster of Kubernetes has now; without any, those that it had."""
+    nodes = nodes_of(config.kubernetes) if config.engine == "kubernetes" else ()
+    if not nodes:
+        return config
+    cluster = replace(config.setup.cluster, nodes=tuple(nodes))
+    return replace(config, setup=replace(config.setup, cluster=cluster))
+
+
 def _reload(loop: Loop, machine: Machine, path: str) -> str:
     """Applies another configuration; returns why it cannot be."""
-    wanted = load_config(Path(path)).setup
+    config = load_config(Path(path))
+    wanted = config.setup
+    if config.engine == "kubernetes":
+        loop.note_nodes()
     present = loop.scheduler.present_setup().cluster  # nodes that leave are there until their jobs have ended
     leaving = tuple(node for node in present.nodes if node.name not in wanted.cluster.node_index)
     machine.set_cluster(replace(wanted.cluster, nodes=(*wanted.cluster.nodes, *leaving)))

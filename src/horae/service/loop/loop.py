@@ -53,6 +53,7 @@ from horae.model.serialization import from_plain, to_plain
 from horae.model.setup import Setup
 from horae.model.setup_changes import changes
 from horae.scheduler import Scheduler
+from horae.service.api.masking import masked_text, named_jobs
 from horae.service.clock import ClockReading, LogClock
 from horae.service.loop.decision_times import DecisionTimes
 from horae.service.loop.futures import Futures, is_about_the_future
@@ -182,6 +183,7 @@ class Loop:
         if self._guarded.next_wakeup_at <= now:
             self._decide(now)
         self._tables.note_idle(self.scheduler, self._engine.take_idle(), now)
+        self._engine.explain(self._why)
         self._commit()
         replies = self._execute()
         self._upkeep()
@@ -533,7 +535,23 @@ class Loop:
         another version of the file is applied."""
         self._configured, self._configured_changed = setup, True
 
+    def note_nodes(self) -> None:
+        """The nodes that the scheduler has count as configured: with Kubernetes they come and go by themselves."""
+        if self._configured is not None:
+            self._configured = replace(self._configured, cluster=self.scheduler.present_setup().cluster)
+
     # Questions
+
+    def _why(self, job_id: str) -> str:
+        """Why a job waits or has ended, as its tenant may see it; empty if it runs."""
+        reason, row = self.scheduler.why(job_id), self._tables.rows.get(job_id)
+        if row is not None and row.has_ended:
+            return f"{row.state}: {row.reason}" if row.reason else row.state
+        if reason is None or row is None:
+            return ""
+        text = str(reason)
+        rows = (self._tables.rows.get(name) for name in named_jobs(text))
+        return masked_text(text, {each.id for each in rows if each is not None and each.tenant == row.tenant})
 
     def _answer(self, question: dict[str, Any], client: socket.socket) -> dict[str, Any] | None:
         scheduler = self.scheduler
