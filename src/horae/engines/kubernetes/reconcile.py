@@ -102,6 +102,8 @@ def _active(job: JobObject, pods: Pods, wanted: Wanted, term: int) -> Step:
     if lease is None or lease.epoch <= job.ended.epoch:
         remark = "Horae starts the pods of its Jobs itself: this Job was unsuspended, and is suspended again"
         return Step((Suspend(job, None),), remark=remark)
+    if _has_finished(job, lease, pods):  # the job controller says so a second later
+        return Step(reports=(Report(lease.epoch, None, Ending.FINISHED, _steps(job, pods)),))
     end = _end_of(job, lease, pods, wanted) or _misfit(lease, job, pods)
     if end is not None:
         return Step((Suspend(job, end),))
@@ -120,6 +122,12 @@ def _active(job: JobObject, pods: Pods, wanted: Wanted, term: int) -> Step:
     is_placed = len(bound) >= min(len(mine), len(places))
     phase = Phase.RUNNING if is_placed and all(map(_runs, bound)) else Phase.STARTING
     return Step(bindings, (Report(lease.epoch, phase, steps=_steps(job, pods)),))
+
+
+def _has_finished(job: JobObject, lease: LeaseNote, pods: Pods) -> bool:
+    """Whether all pods of the lease have succeeded."""
+    done = sum(pod.epoch == lease.epoch and pod.phase == "Succeeded" for pod in pods.all)
+    return done == len(places_of(lease.gpus, job.pod_gpus))
 
 
 def _end_of(job: JobObject, lease: LeaseNote, pods: Pods, wanted: Wanted) -> EndNote | None:
