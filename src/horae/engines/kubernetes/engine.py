@@ -240,7 +240,7 @@ class KubernetesEngine:
         job = gang.job
         if job is not None and not job.is_over and gang.told_end >= 0 and gang.ended_as is Ending.FAILED:
             self._submit(gang, GiveUp(job))
-        elif job is not None and names.RECORDED not in job.annotations:
+        elif job is not None and not job.is_recorded:
             self._submit(gang, Annotate(job, {names.RECORDED: "true"}))
         self._gangs.forget(gang)
 
@@ -476,7 +476,7 @@ class KubernetesEngine:
         if job.is_deleting:
             if gang.job_id:
                 self._gone[gang.job_id] = "its Job was deleted from the cluster"
-        elif gang.job_id and names.RECORDED not in job.annotations:
+        elif gang.job_id and not job.is_recorded:
             if job.failed and gang.wanted.lease is None and gang.told_end < 0:
                 self._gone[gang.job_id] = f"its Job has failed: {job.failure}"
             self._unrecorded.append(gang)
@@ -485,7 +485,7 @@ class KubernetesEngine:
         """The events of the last `wait` are in the log: Jobs that are over need not be reported again."""
         over, self._unrecorded = self._unrecorded, []
         for gang in over:
-            if gang.job is not None and names.RECORDED not in gang.job.annotations:
+            if gang.job is not None and not gang.job.is_recorded:
                 self._submit(gang, Annotate(gang.job, {names.RECORDED: "true"}))
 
     def _report(self, gang: Gang, report: Report, now: float) -> None:

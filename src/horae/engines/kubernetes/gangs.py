@@ -68,7 +68,7 @@ class Gang:
         """Whether it is a Job that the service does not know, or that it has rejected and that has changed since."""
         if self.job is None or self.is_registered or self.job.is_over or self.is_on_gpus:
             return False
-        return names.RECORDED not in self.job.annotations and self.shown_as != self._appearance
+        return not self.job.is_recorded and self.shown_as != self._appearance
 
     @property
     def _appearance(self) -> object:
