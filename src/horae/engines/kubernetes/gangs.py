@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from horae.engines.kubernetes import names
 from horae.engines.kubernetes.actions import Bind
 from horae.engines.kubernetes.api import JOBS, PODS, Json, Kind
 from horae.engines.kubernetes.names import SCHEDULER
