@@ -146,7 +146,7 @@ def _check_job(former: Json, found: Json) -> None:
     if found["spec"]["template"] == former["spec"]["template"]:
         return
     is_still = former["spec"].get("suspend") and has(former, "Suspended") and not former["status"].get("active")
-    if not is_still:
+    if not is_still or "startTime" in former["status"]:  # a server before 1.36 looks at both
         raise ApiProblem(UNPROCESSABLE, "Invalid", "spec.template: field is immutable")
 
 
@@ -236,7 +236,8 @@ class Api:
         assert kind == EVENTS
         return self._call(lambda: body)
 
-    def patch(self, kind: Kind, namespace: str | None, name: str, body: Json) -> Json:
+    def patch(self, kind: Kind, namespace: str | None, name: str, body: Json, part: str = "") -> Json:
+        assert (part == "status") == ("status" in body)
         self._note(kind, namespace, name)
         return self._call(lambda: self._server.patch(kind, namespace, name, body))
 

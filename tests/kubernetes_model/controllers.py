@@ -144,6 +144,8 @@ class JobController:
         def change(found: Json) -> None:
             active = sum(map(is_active, pods))
             status = {**found["status"], "active": active, "succeeded": succeeded, "failed": failed}
+            if not found["spec"].get("suspend"):
+                status.setdefault("startTime", "2026-01-01T00:00:00Z")
             found["status"] = {key: value for key, value in status.items() if value}
             if (is_done or is_failing) and not left:
                 set_condition(found, "Complete" if is_done else "Failed", reason="BackoffLimitExceeded")

@@ -159,7 +159,7 @@ class Surroundings:
             if notes and draw < 0.6:
                 notes.pop(self.random.choice(sorted(notes)))
                 found["metadata"] = {**found["metadata"], "annotations": notes}
-            elif found["spec"]["suspend"] and has(found, "Suspended") and not found["status"].get("active"):
+            elif found["spec"]["suspend"] and has(found, "Suspended") and "startTime" not in found["status"]:
                 template = found["spec"]["template"]
                 resources = {"limits": {GPU: self.random.choice(("0", "1", "2", "3"))}}
                 spec = {**template["spec"], "containers": [{"resources": resources}]}

@@ -190,9 +190,11 @@ def test_a_copy_of_a_job_is_a_new_job() -> None:
     stage.run(6, "2", GPU0)
 
 
-def test_a_job_that_was_replaced_by_a_copy_is_shown_to_the_service() -> None:
+@pytest.mark.parametrize("recorded", [None, "true"])
+def test_a_job_that_was_replaced_by_a_copy_is_shown_to_the_service(recorded: str | None) -> None:
     stage = Stage()
     uid = stage.add_job("1")
+    stage.edit(JOBS, uid, recorded=recorded)
     body = {**stage.job("1"), "metadata": {**stage.job("1")["metadata"]}}
     stage.server.delete(JOBS, uid)
     copy = stage.server.add(JOBS, body)["metadata"]["uid"]

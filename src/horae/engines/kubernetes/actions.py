@@ -100,7 +100,7 @@ def claim(job: JobObject, job_id: str) -> Annotate:
     """Writes the id of a Job; what was copied from another Job is removed."""
     notes: dict[str, str | None] = {names.JOB: job_id, names.UID: job.uid}
     if job.annotations.get(names.UID, job.uid) != job.uid:
-        notes |= dict.fromkeys((names.LEASE, names.ENDED, names.RECORDED, names.SAVED_STEPS))
+        notes |= dict.fromkeys((names.LEASE, names.ENDED, names.RECORDED, names.SAVED_STEPS, names.TERM))
     return Annotate(job, notes)
 
 

@@ -108,6 +108,7 @@ class JobObject(NamedTuple):
     job_id: str
     lease: LeaseNote | None
     ended: EndNote
+    is_recorded: bool  # the service knows its end
     term: int  # of the leader that has written last
     saved_steps: float
     waits_for: str  # the reason that the Job shows; "": it does not say that it waits
@@ -192,6 +193,7 @@ def read_job(found: Json) -> JobObject:
         job_id=own.get(names.JOB, "") or ("" if lease is None else lease.job),
         lease=lease,
         ended=(EndNote.parse(own[names.ENDED]) if names.ENDED in own else None) or NEVER,
+        is_recorded=names.RECORDED in own,
         term=_number(own.get(names.TERM), -1),
         saved_steps=_steps(own),
         waits_for=str(conditions.get(names.WAITING, {}).get("message", "")),
