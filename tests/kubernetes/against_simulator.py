@@ -93,9 +93,7 @@ def draw(count: int, seed: int, arrival_seconds: float) -> list[Gang]:
         model = random.choice(sorted(SPEEDS))
         seconds = min(20.0 + random.expovariate(1 / 25.0), 120.0)
         steps = round(seconds * SPEEDS[model]["A100"])
-        gangs.append(
-            Gang(f"gang-{index:02}", random.choice(TENANTS), at, random.choice((1, 1, 1, 2, 2)), model, steps)
-        )
+        gangs.append(Gang(f"gang-{index:02}", random.choice(TENANTS), at, random.choice((1, 1, 1, 2, 2)), model, steps))
         at += random.expovariate(1 / arrival_seconds)
     return gangs
 

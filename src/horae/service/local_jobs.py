@@ -47,8 +47,8 @@ class LocalJobs:
     def set_cluster(self, cluster: Cluster) -> None:
         self._engine.set_cluster(cluster)
 
-    def begin(self, hardware: GpuLedger) -> None:
-        """The engine has found what runs when it was made."""
+    def begin(self, hardware: GpuLedger, leads: Callable[[], bool]) -> None:
+        """The engine has found what runs when it was made, and has a fence of its own."""
 
     def stop_all(self) -> None:
         self._engine.stop_all()

@@ -29,7 +29,7 @@ class ApiProblem(HoraeError):
     """The server's refusal of a request, or (status 0) the failure to reach it."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(f"{status} {reason}: {message}" if status else f"the API server cannot be reached: {message}")
+        super().__init__(f"{status} {reason}: {message}" if status else message)
         self.status = status
         self.reason = reason
         self.message = message
@@ -134,7 +134,7 @@ class KubernetesApi:
                     raise _problem(answer)
                 yield (json.loads(line) for line in answer.iter_lines() if line)
         except _UNREACHABLE as error:
-            raise ApiProblem(0, "Unreachable", str(error) or type(error).__name__) from None
+            raise _unreachable(error) from None
 
     def _ask(
         self,
@@ -157,10 +157,15 @@ class KubernetesApi:
         try:
             answer = self._client.request(method, path, params=query, content=content, headers=headers)
         except _UNREACHABLE as error:
-            raise ApiProblem(0, "Unreachable", str(error) or type(error).__name__) from None
+            raise _unreachable(error) from None
         if answer.status_code >= 400:
             raise _problem(answer)
         return answer
+
+
+def _unreachable(error: Exception) -> ApiProblem:
+    why = str(error) or type(error).__name__
+    return ApiProblem(0, "Unreachable", f"the API server cannot be reached: {why}")
 
 
 def _problem(answer: httpx.Response) -> ApiProblem:

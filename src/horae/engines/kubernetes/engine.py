@@ -142,9 +142,15 @@ class KubernetesEngine:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._informers: list[Informer] = []
+        self._leads: Callable[[], bool] = lambda: True
 
-    def start(self) -> None:
-        """Begins to watch the cluster; nothing is told to the scheduler before everything was listed."""
+    def start(self, leads: Callable[[], bool] = lambda: True) -> None:
+        """Begins to watch the cluster; nothing is told to the scheduler before everything was listed.
+
+        `leads` is asked before every write: a process that was stopped for long and goes on may not lead any more, and
+        would otherwise decide by what its watches tell, before it learns of its successor.
+        """
+        self._leads = leads
         self._informers = [Informer(self._api, kind, self.tell) for kind in WATCHED]
         for informer in self._informers:
             informer.start()
@@ -581,6 +587,8 @@ class KubernetesEngine:
 
     def _perform(self, uid: str, action: Action) -> None:
         try:
+            if not self._leads():
+                raise ApiProblem(0, "NotLeading", "this process may not lead any more")
             done = _Done(uid, action, perform(action, self._api))
         except ApiProblem as problem:
             done = _Done(uid, action, self._present(action) if problem.status == CONFLICT else None, problem)

@@ -113,7 +113,6 @@ class JobObject(NamedTuple):
     saved_steps: float
     waits_for: str  # the reason that the Job shows; "": it does not say that it waits
     was_started: bool  # its status has the time of its last start
-    is_recorded: bool  # it has ended, and the service knows it
 
     @property
     def path(self) -> str:
@@ -198,7 +197,6 @@ def read_job(found: Json) -> JobObject:
         saved_steps=_steps(own),
         waits_for=str(conditions.get(names.WAITING, {}).get("message", "")),
         was_started=bool(status.get("startTime")),
-        is_recorded=names.RECORDED in own,
     )
 
 

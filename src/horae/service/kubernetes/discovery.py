@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from horae.engines.kubernetes import names
 from horae.engines.kubernetes.api import JOBS, NODES, ApiProblem, KubernetesApi
 from horae.engines.kubernetes.connection import connect
 from horae.engines.kubernetes.hardware import as_node, is_ours, read_node
@@ -14,6 +13,9 @@ from horae.model.cluster import Node
 from horae.model.errors import InputError
 from horae.scheduler.leases import INCARNATION_BITS
 from horae.service.config import KubernetesEntry
+
+TERMS_MAX = 1 << 12  # as many leaders as one cluster has seen
+DIGITS_MAX = 12
 
 
 class Records(NamedTuple):
@@ -41,12 +43,11 @@ def nodes_of(entry: KubernetesEntry) -> list[Node]:
 
 
 def records_of(api: KubernetesApi) -> Records:
-    term, number = 0, 0
+    terms, numbers = [0], [0]
     for job in map(read_job, api.list(JOBS).items):
         epochs = [job.ended.epoch, -1 if job.lease is None else job.lease.epoch]
-        terms = [0 if job.lease is None else job.lease.term, *(epoch >> INCARNATION_BITS for epoch in epochs)]
-        noted = job.annotations.get(names.TERM, "")
-        term = max(term, *terms, int(noted) if noted.isdecimal() else 0)
+        terms += [job.term, 0 if job.lease is None else job.lease.term, *(each >> INCARNATION_BITS for each in epochs)]
         first = job.job_id.partition("_")[0]
-        number = max(number, int(first) if first.isdecimal() else 0)
-    return Records(term, number)
+        numbers.append(int(first) if first.isdecimal() and len(first) <= DIGITS_MAX else 0)
+    # Without the admission policies, users can write these annotations: what no service has written counts for nothing.
+    return Records(max(term for term in terms if term <= TERMS_MAX), max(numbers))

@@ -78,11 +78,12 @@ class KubernetesJobs:
     def set_cluster(self, cluster: Cluster) -> None:
         """The nodes are those of the cluster, whatever the configuration says."""
 
-    def begin(self, hardware: GpuLedger) -> None:
+    def begin(self, hardware: GpuLedger, leads: Callable[[], bool]) -> None:
+        """`leads`: whether this process still leads for certain."""
         nodes = hardware.real_cluster.nodes
         health = {node.name: hardware.health_of(node.name) for node in nodes}
         self._engine.believe(hardware.real_cluster, health, hardware.gpu_states)
-        self._engine.start()
+        self._engine.start(leads)
 
     def stop_all(self) -> None:
         self._engine.stop_all()

@@ -73,7 +73,7 @@ class Machine(LiveEngine, Protocol):
 
     def set_cluster(self, cluster: Cluster) -> None: ...
 
-    def begin(self, hardware: GpuLedger) -> None: ...
+    def begin(self, hardware: GpuLedger, leads: Callable[[], bool]) -> None: ...
 
     def stop_all(self) -> None: ...
 
@@ -176,7 +176,7 @@ def _run(path: Path, config: ServiceConfig, database: Database, machine_of: Mach
         return {"HORAE_URL": url, "HORAE_TOKEN": job_token(secret, job_id, epoch)}
 
     machine = machine_of(config, clock, leadership.term, contact)
-    machine.begin(scheduler.ledger)
+    machine.begin(scheduler.ledger, lambda: renewal is None or renewal.is_fresh)
     questions = Questions(config.state)
     renew = EMBEDDED_RENEW_SECONDS if config.is_embedded else RENEW_SECONDS
     archive = Archive(database, config.state / ARCHIVE, leadership.term, clock, config.events_kept_seconds)

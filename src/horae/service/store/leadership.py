@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, func, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from horae.model.errors import HoraeError
-from horae.service.clock import ClockReading
+from horae.service.clock import ClockReading, boot_seconds
 from horae.service.store.database import TermEnded, reading, writing
 from horae.service.store.postgresql import end_silent_transactions
 from horae.service.store.schema import leader
@@ -138,6 +138,7 @@ class Renewal:
 
     def __init__(self, engine: Engine, term: int, seconds: float = RENEW_SECONDS) -> None:
         self._engine, self._term, self._seconds = engine, term, seconds
+        self._renewed_at = boot_seconds()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="renewal", daemon=True)
         self._thread.start()
@@ -146,13 +147,21 @@ class Renewal:
         self._stop.set()
         self._thread.join()
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the lead cannot have expired yet: a process that was stopped for long must not act on it."""
+        return boot_seconds() < self._renewed_at + LEASE_SECONDS
+
     def _run(self) -> None:
         while not self._stop.wait(self._seconds):
-            with suppress(HoraeError, DBAPIError), writing(self._engine) as connection:  # the loop says so
-                expires_at = database_time(connection) + LEASE_SECONDS
-                own = update(leader).where(leader.c.term == self._term)
-                if connection.execute(own.values(expires_at=expires_at)).rowcount != 1:
-                    return  # lost: the loop's next transaction fails
+            began = boot_seconds()  # before the database's clock is read, so that for this process the lead ends first
+            with suppress(HoraeError, DBAPIError):  # the loop says so
+                with writing(self._engine) as connection:
+                    expires_at = database_time(connection) + LEASE_SECONDS
+                    own = update(leader).where(leader.c.term == self._term)
+                    if connection.execute(own.values(expires_at=expires_at)).rowcount != 1:
+                        return  # lost: the loop's next transaction fails
+                self._renewed_at = began
 
 
 def resign(engine: Engine, term: int) -> None:
