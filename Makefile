@@ -33,7 +33,7 @@ test: $(DEV_READY)
 # fetches it; the first build takes minutes, too, later runs find it in ~/.cache/horae.
 test-kubernetes: $(DEV_READY)
 	$(MAKE) -C tools/controlplane build
-	HORAE_CONTROL_PLANE="$$($(MAKE) -s --no-print-directory -C tools/controlplane path)" \
+	HORAE_CONTROL_PLANE="$$(make -s --no-print-directory -C tools/controlplane path)" \
 		$(BIN)/python -m pytest -q tests/kubernetes
 
 check: $(DEV_READY)

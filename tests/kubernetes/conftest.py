@@ -1,4 +1,4 @@
-"""A control plane for the whole run, and a namespace for each test.
+"""A control plane for the whole run, and nodes and namespaces for each test.
 
 Tests that need a control plane are marked `kubernetes`. They take minutes, so they run only when HORAE_CONTROL_PLANE
 names the program, as `make test-kubernetes` does; otherwise they are reported as skipped.
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kubernetes.cluster import Cluster, simulated_cluster
 from kubernetes.control_plane import ControlPlane
 
 
@@ -38,3 +39,10 @@ def control_plane(shared_control_plane: ControlPlane) -> ControlPlane:
     """All its parts run, whatever the test before has done to them."""
     shared_control_plane.start()
     return shared_control_plane
+
+
+@pytest.fixture
+def cluster(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Cluster]:
+    """Kubelets that start and stop pods a hundred times faster than in life and refuse none without a reason."""
+    with simulated_cluster(control_plane, tmp_path) as running:
+        yield running
