@@ -64,8 +64,13 @@ class Client:
     def patch(self, path: str, body: Json, kind: str = MERGE) -> Json:
         return self.request("PATCH", path, body, kind)
 
-    def delete(self, path: str, **options: object) -> Json:
-        return self.request("DELETE", path, options)
+    def delete(self, path: str, **options: object) -> None:
+        """What is gone already is left alone."""
+        try:
+            self.request("DELETE", path, options)
+        except ApiError as error:
+            if error.status != httpx.codes.NOT_FOUND:
+                raise
 
     def find(self, path: str) -> Json | None:
         """None if there is no such object."""
@@ -82,6 +87,9 @@ class Client:
 
     def create_node(self, node: Json) -> None:
         self.post("/api/v1/nodes", node)
+
+    def create_pod(self, namespace: str, pod: Json) -> Json:
+        return self.post(f"/api/v1/namespaces/{namespace}/pods", pod)
 
     def create_job(self, namespace: str, job: Json) -> Json:
         return self.post(f"/apis/batch/v1/namespaces/{namespace}/jobs", job)
@@ -115,10 +123,14 @@ def condition(found: Json, kind: str) -> bool:
     return any(each["type"] == kind and each["status"] == "True" for each in conditions)
 
 
-def eventually(sought: Callable[[], T | None], poll_seconds: float = 0.05) -> T:
-    """The first value that is true; a server that is down or starts is asked again."""
+def eventually(sought: Callable[[], T | None], check: Callable[[], None] = lambda: None) -> T:
+    """The first value that is true; a server that is down or starts is asked again.
+
+    `check` is called meanwhile, and raises if there is nothing to wait for.
+    """
     give_up_at = time.monotonic() + HANG_SECONDS
     while True:
+        check()
         try:
             if found := sought():
                 return found
@@ -128,4 +140,4 @@ def eventually(sought: Callable[[], T | None], poll_seconds: float = 0.05) -> T:
             if error.status < _SERVER_ERROR and error.status != httpx.codes.TOO_MANY_REQUESTS:
                 raise
         assert time.monotonic() < give_up_at, "waited in vain"
-        time.sleep(poll_seconds)
+        time.sleep(0.02)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
-from kubernetes.client import Client, Json, condition, eventually
+from kubernetes.client import STRATEGIC, Client, Json, condition, eventually
 from kubernetes.control_plane import ControlPlane
 from kubernetes.simulated_nodes import SimulatedNodes
 
 Notes = Mapping[str, str]
 _NAMESPACES, _NODES = "/api/v1/namespaces", "/api/v1/nodes"
 _OF_TESTS = "horae.test/namespace"
+_HELD = "horae.test/held"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,16 @@ class Cluster:
         for node in nodes:
             self.client.create_node(node)
         for node in nodes:
-            eventually(lambda name=node["metadata"]["name"]: self._is_usable(name))  # type: ignore[misc]
+            name = node["metadata"]["name"]
+            self.eventually(lambda: self._is_usable(name))  # noqa: B023 - it is called at once
+
+    def eventually(self, sought: Callable[[], T | None]) -> T:
+        """The first value that is true; fails when a part of the cluster has ended by itself."""
+        return eventually(sought, self._check)
+
+    def _check(self) -> None:
+        self.control_plane.check()
+        self.kubelets.check()
 
     def _is_usable(self, name: str) -> bool:
         node = self.client.get(f"{_NODES}/{name}")
@@ -69,4 +80,21 @@ def _clear(client: Client) -> None:
         client.delete(f"{_NAMESPACES}/{name}")
     for node in client.items(_NODES, labelSelector="horae.test/simulated=true"):
         client.delete(f"{_NODES}/{node['metadata']['name']}")
+    for pod in client.items("/api/v1/pods"):
+        release(client, pod)
     eventually(lambda: not client.items("/api/v1/pods"))
+
+
+def hold(client: Client, pod: Json) -> None:
+    """Keeps the object of a pod in the API server when the pod has ended, so that a test can look at it."""
+    _patch_pod(client, pod, {"finalizers": [_HELD]})
+
+
+def release(client: Client, pod: Json) -> None:
+    _patch_pod(client, pod, {"$deleteFromPrimitiveList/finalizers": [_HELD]})
+
+
+def _patch_pod(client: Client, pod: Json, metadata: Json) -> None:
+    path = f"{_NAMESPACES}/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+    if client.find(path) is not None:
+        client.patch(path, {"metadata": metadata}, STRATEGIC)

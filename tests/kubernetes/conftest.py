@@ -46,3 +46,4 @@ def cluster(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Cluster]:
     """Kubelets that start and stop pods a hundred times faster than in life and refuse none without a reason."""
     with simulated_cluster(control_plane, tmp_path) as running:
         yield running
+        assert running.kubelets.violations() == []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubernetes.client import Json, condition, eventually
-from kubernetes.cluster import Cluster
+from kubernetes.client import Json, condition
+from kubernetes.cluster import Cluster, hold, release
 
 ALL_GPUS = "0,1,2,3,4,5,6,7"
 
@@ -30,22 +30,26 @@ def unbound(cluster: Cluster, job: str, count: int) -> list[Json]:
         found = [pod for pod in cluster.client.pods(cluster.namespace, job) if "nodeName" not in pod["spec"]]
         return found if len(found) == count else None
 
-    return eventually(all_of_them)
+    return cluster.eventually(all_of_them)
 
 
 def suspend(cluster: Cluster, job: str) -> list[Json]:
-    """Suspends a Job and returns its pods as they were last seen, when they are gone."""
-    cluster.client.patch_job(cluster.namespace, job, {"spec": {"suspend": True}})
-    last: list[Json] = []
+    """Suspends a Job and returns its pods as they ended, when they are gone."""
+    client, namespace = cluster.client, cluster.namespace
+    for pod in client.pods(namespace, job):
+        hold(client, pod)
+    client.patch_job(namespace, job, {"spec": {"suspend": True}})
+    ended = cluster.eventually(lambda: _if_ended(client.pods(namespace, job)))
+    for pod in ended:
+        release(client, pod)
+    cluster.eventually(lambda: not client.pods(namespace, job))
+    cluster.eventually(lambda: condition(client.job(namespace, job), "Suspended"))
+    return ended
 
-    def are_gone() -> bool:
-        found = cluster.client.pods(cluster.namespace, job)
-        last[:] = found or last
-        return not found
 
-    eventually(are_gone, poll_seconds=0.005)
-    eventually(lambda: condition(cluster.client.job(cluster.namespace, job), "Suspended"))
-    return last
+def _if_ended(pods: list[Json]) -> list[Json] | None:
+    removed = all(pod["metadata"].get("deletionGracePeriodSeconds") == 0 for pod in pods)
+    return pods if removed and all(pod["status"]["phase"] in ("Succeeded", "Failed") for pod in pods) else None
 
 
 def phases(cluster: Cluster, job: str) -> set[str]:
@@ -53,4 +57,4 @@ def phases(cluster: Cluster, job: str) -> set[str]:
 
 
 def wait_for_phases(cluster: Cluster, job: str, *wanted: str) -> None:
-    eventually(lambda: phases(cluster, job) == set(wanted))
+    cluster.eventually(lambda: phases(cluster, job) == set(wanted))

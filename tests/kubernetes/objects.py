@@ -44,6 +44,24 @@ def nodes(count: int, gpus: int = 8, product: str = H100, racks: int = 0, prefix
     ]
 
 
+def pod(
+    name: str = "",
+    gpus: int = 0,
+    *,
+    annotations: Mapping[str, str] | None = None,
+    image: str = "training",
+    container: Mapping[str, Any] | None = None,
+    grace_seconds: int = 30,
+    **spec: Any,
+) -> Json:
+    """A pod of one container; further fields of its specification as they are, `nodeName` for instance."""
+    resources = {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
+    main = {"name": "main", "image": image, "resources": resources, **(container or {})}
+    fixed = {"restartPolicy": "Never", "terminationGracePeriodSeconds": grace_seconds, "containers": [main]}
+    metadata = {"annotations": dict(annotations or {}), **({"name": name} if name else {})}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**fixed, **spec}}
+
+
 def job(
     name: str,
     pods: int = 1,
@@ -60,17 +78,14 @@ def job(
     **spec: Any,
 ) -> Json:
     """An indexed Job of that many pods with that many GPUs each; further fields of its specification as they are."""
-    resources = {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
-    main = {"name": "main", "image": image, "resources": resources, **(container or {})}
-    template = {
-        "metadata": {"annotations": dict(pod_annotations or {})},
-        "spec": {
-            "schedulerName": scheduler,
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": grace_seconds,
-            "containers": [main],
-        },
-    }
+    each = pod(
+        gpus=gpus,
+        annotations=pod_annotations,
+        image=image,
+        container=container,
+        grace_seconds=grace_seconds,
+        schedulerName=scheduler,
+    )
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -82,7 +97,7 @@ def job(
             "parallelism": pods,
             "backoffLimit": backoff_limit,
             "podReplacementPolicy": "Failed",
-            "template": template,
+            "template": {"metadata": each["metadata"], "spec": each["spec"]},
             **spec,
         },
     }

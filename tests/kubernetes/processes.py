@@ -39,8 +39,9 @@ class Process:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Does nothing if it runs."""
+        """One that is paused continues, one that runs is left alone."""
         if self.is_running:
+            self.resume()
             return
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(

@@ -32,6 +32,7 @@ class SimulatedNodes:
         self.containers.mkdir(parents=True, exist_ok=True)
         self._violations = folder / "violations.jsonl"
         self._violations.touch()
+        self._taken = 0
         numbers = {
             "scale": scale,
             "seed": seed,
@@ -68,9 +69,15 @@ class SimulatedNodes:
         self._process.check()
 
     def violations(self) -> list[Json]:
-        """What no scheduler may do and was seen; a test asserts that there is nothing."""
+        """What no scheduler may do and was seen, without what was taken."""
         self.check()
-        return [json.loads(line) for line in self._violations.read_text().splitlines()]
+        return [json.loads(line) for line in self._violations.read_text().splitlines()[self._taken :]]
+
+    def take_violations(self) -> list[Json]:
+        """The same, for a test that expects some: a test with violations that are not taken fails."""
+        found = self.violations()
+        self._taken += len(found)
+        return found
 
     def output(self, pod: Json) -> str:
         """What a real container has printed."""

@@ -55,10 +55,9 @@ def _failure(life: Life) -> int:
 async def _train(life: Life) -> int:
     gang = life.trainings.join(life.pod, life.node)
     await life.first(gang.is_done, life.seconds("horae.test/fails-after"))
-    saved = life.trainings.save(life.pod) if gang.is_done.is_set() or life.stop.is_set() else None
     life.trainings.leave(life.pod)
-    if saved is not None:
-        await life.annotate({"horae.io/saved-steps": f"{saved:.6g}"})
+    if gang.is_done.is_set() or life.stop.is_set():
+        await life.annotate({"horae.io/saved-steps": f"{life.trainings.save(life.pod):.3f}"})
     if gang.is_done.is_set():
         return 0
     return await _linger(life) if life.stop.is_set() else _failure(life)
