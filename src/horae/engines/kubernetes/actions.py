@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from horae.engines.kubernetes import names
@@ -65,6 +67,7 @@ class Bind(NamedTuple):
     epoch: int
     gpus: tuple[Gpu, ...]
     cells: tuple[str, ...]
+    further: Mapping[str, str] = MappingProxyType({})  # annotations
 
     def body(self) -> Json:
         notes = {
@@ -72,6 +75,7 @@ class Bind(NamedTuple):
             names.EPOCH: str(self.epoch),
             names.GPUS: ",".join(str(gpu.number) for gpu in self.gpus),
             names.CELLS: ",".join(self.cells),
+            **self.further,
         }
         metadata = {
             "name": self.pod.name,
@@ -81,6 +85,12 @@ class Bind(NamedTuple):
         }
         target = {"kind": "Node", "name": self.gpus[0].node}
         return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+
+
+class Delete(NamedTuple):
+    """Ends a pod, with its grace."""
+
+    pod: PodObject
 
 
 class Touch(NamedTuple):
@@ -117,7 +127,7 @@ class PutInService(NamedTuple):
 
 
 Action: TypeAlias = (
-    Unsuspend | Suspend | NoteEnd | Annotate | Bind | Touch | ForceDelete | PutOutOfService | PutInService
+    Unsuspend | Suspend | NoteEnd | Annotate | Bind | Touch | Delete | ForceDelete | PutOutOfService | PutInService
 )
 
 
@@ -133,9 +143,13 @@ def perform(action: Action, api: KubernetesApi) -> Json | None:
             kind = JOBS if isinstance(found, JobObject) else PODS
             body = {"metadata": {"uid": found.uid, "annotations": {names.TERM: str(action.term)}}}
             return api.patch(kind, found.namespace, found.name, body)
+        case Delete(pod):
+            api.delete(PODS, pod.namespace, pod.name, {"preconditions": {"uid": pod.uid}})
+            return None  # the answer has a pod that may be gone
         case ForceDelete(pod):
             options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
-            return api.delete(PODS, pod.namespace, pod.name, options)
+            api.delete(PODS, pod.namespace, pod.name, options)
+            return None
         case PutOutOfService():
             return _taint(api, action.node, action.version, [*action.taints, OUT_OF_SERVICE])
         case PutInService():

@@ -4,15 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
-from horae.engines.kubernetes.actions import Bind
-from horae.engines.kubernetes.api import JOBS, PODS, Json, Kind
+from horae.engines.kubernetes.actions import Action, Annotate, Bind
+from horae.engines.kubernetes.api import JOBS, PODS, ApiProblem, Json, Kind
+from horae.engines.kubernetes.members import CellSizes
 from horae.engines.kubernetes.names import SCHEDULER
-from horae.engines.kubernetes.objects import JobObject, PodObject, read_job, read_pod
-from horae.engines.kubernetes.reconcile import Pods, Report, Wanted
+from horae.engines.kubernetes.objects import JobObject, LeaseNote, PodObject, read_job, read_pod
+from horae.engines.kubernetes.reconcile import Pods, Report, Step, Wanted, reconcile
 from horae.model.cluster import Gpu
 from horae.model.events import Phase
 from horae.model.serialization import Plain
+
+
+class Subject(Protocol):
+    """A Job, or something that stands for pods without one."""
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def uid(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def reference(self) -> Json:
+        """The object that events about it name."""
+        ...
+
+
+class Surroundings(NamedTuple):
+    """What a step depends on besides the gang."""
+
+    term: int
+    lost_nodes: frozenset[str]
+    cell_sizes: CellSizes
 
 
 @dataclass
@@ -36,6 +67,24 @@ class Gang:
     failures: int = 0  # of actions, in a row
 
     @property
+    def subject(self) -> Subject | None:
+        """What is shown to the service, and what events are about; None: it is not there."""
+        return self.job
+
+    @property
+    def is_absent(self) -> bool:
+        return self.job is None
+
+    @property
+    def namespace(self) -> str:
+        return "" if self.job is None else self.job.namespace
+
+    @property
+    def lease(self) -> LeaseNote | None:
+        """That it has, or had last."""
+        return None if self.job is None else self.job.lease
+
+    @property
     def epoch(self) -> int:
         """Of its active lease; -1: none."""
         return -1 if self.job is None else self.job.epoch
@@ -43,22 +92,45 @@ class Gang:
     @property
     def is_on_gpus(self) -> bool:
         """Whether its last lease has pods, or may still get them."""
-        return self.job is not None and self.job.lease is not None and (self.epoch >= 0 or bool(self.pods))
+        return self.lease is not None and (self.epoch >= 0 or bool(self.pods))
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """Those of its lease, or of the lease that it shall get."""
-        if self.is_on_gpus and self.job is not None and self.job.lease is not None:
-            return self.job.lease.gpus
+        if self.is_on_gpus and self.lease is not None:
+            return self.lease.gpus
         return () if self.wanted.lease is None else self.wanted.lease.gpus
 
-    def seen(self, lost_nodes: frozenset[str]) -> Pods:
-        return Pods(tuple(self.pods.values()), self.placed, self.saved_steps, lost_nodes)
+    @property
+    def is_new(self) -> bool:
+        """Whether it is to be shown to the service."""
+        return not (self.job_id or self.is_shown or self.job is None or self.job.is_over)
+
+    @property
+    def fenced(self) -> list[JobObject | PodObject]:
+        """The objects that a former leader may still be about to write."""
+        found: list[JobObject | PodObject] = [] if self.job is None or self.epoch < 0 else [self.job]
+        return [*found, *(pod for pod in self.pods.values() if not pod.node and not pod.is_deleting)]
+
+    def step(self, around: Surroundings) -> Step:
+        assert self.job is not None
+        pods = Pods(tuple(self.pods.values()), self.placed, self.saved_steps, around.lost_nodes)
+        return reconcile(self.job, pods, self.wanted, around.term)
+
+    def annotate(self, notes: dict[str, str | None]) -> list[Action]:
+        """What writes these annotations, as far as they differ."""
+        if self.job is None or all(self.job.annotations.get(key) == value for key, value in notes.items()):
+            return []
+        return [Annotate(self.job, notes)]
 
     def adopt(self) -> None:
         """Continues the lease that the Job has, until the scheduler says otherwise."""
         if self.job is not None and self.epoch >= 0:
             self.wanted = self.wanted._replace(lease=self.job.lease)
+
+    def begin(self, action: Bind) -> None:
+        """A pod is about to be bound."""
+        self.placed[action.pod.uid] = action.gpus
 
     def update_job(self, raw: Json) -> bool:
         """Takes over what was seen; returns whether it is news: an answer may be older than what the watch told."""
@@ -81,13 +153,20 @@ class Gang:
             self.saved_steps = max(self.saved_steps, pod.saved_steps)
             self._place(pod)
 
+    def remove_pod(self, uid: str) -> None:
+        self.pods.pop(uid, None)
+
     def _place(self, pod: PodObject) -> None:
         if pod.node and pod.epoch == self.epoch and pod.gpu_numbers:
             self.placed[pod.uid] = tuple(Gpu(pod.node, number) for number in pod.gpu_numbers)
 
-    def bound(self, action: Bind, *, succeeded: bool) -> None:
-        if not succeeded and not self._is_bound(action.pod.uid):
+    def bound(self, action: Bind, problem: ApiProblem | None) -> None:
+        if problem is not None and not self._is_bound(action.pod.uid):
             self.placed.pop(action.pod.uid, None)
+
+    def left(self) -> str:
+        """Why the gang is no longer the job that it was submitted as; "": it is, or that job has ended."""
+        return ""
 
     def _is_bound(self, uid: str) -> bool:
         return uid in self.pods and bool(self.pods[uid].node)
@@ -123,9 +202,16 @@ class Gangs:
     def get(self, uid: str) -> Gang | None:
         return self._by_uid.get(uid)
 
+    def has_pod(self, uid: str) -> bool:
+        return uid in self._owner
+
+    def of_job(self, job_id: str) -> Gang | None:
+        gang = self.by_job.get(job_id)
+        return gang if gang is not None and gang.job_id == job_id else None
+
     def register(self, job_id: str, uid: str) -> Gang:
-        """Ties a job of the service to the Job of this uid."""
-        gang = self._by_uid.setdefault(uid, Gang(uid))
+        """Ties a job of the service to the Job of this uid, or to the pods of this key."""
+        gang = self.get(uid) or self._by_uid.setdefault(uid, Gang(uid))
         gang.job_id = job_id
         self.by_job[job_id] = gang
         return gang
@@ -144,8 +230,7 @@ class Gangs:
                 self._drop_if_empty(gang)
             return gang
         if gang is None:
-            template = (found["spec"].get("template") or {}).get("spec") or {}
-            if template.get("schedulerName") != self._scheduler:
+            if not self._is_ours(found["spec"].get("template") or {}):
                 return None
             gang = self._by_uid[uid] = Gang(uid)
         gang.update_job(found)
@@ -153,26 +238,32 @@ class Gangs:
             self.by_job[gang.job_id] = gang
         return gang
 
+    def _is_ours(self, template: Json) -> bool:
+        return bool((template.get("spec") or {}).get("schedulerName") == self._scheduler)
+
     def _apply_pod(self, uid: str, found: Json | None) -> Gang | None:
         if found is None:
             self.foreign.pop(uid, None)
             self.strays.pop(uid, None)
             gang = self._by_uid.get(self._owner.pop(uid, ""))
             if gang is not None:
-                gang.pods.pop(uid, None)
+                gang.remove_pod(uid)
                 self._drop_if_empty(gang)
             return gang
         pod = read_pod(found)
         if pod.scheduler != self._scheduler:
             self._note_foreign(pod)
             return None
-        if not pod.owner:
+        gang = self._gang_of(pod)
+        if gang is None:
             self.strays[uid] = pod
             return None
-        self._owner[uid] = pod.owner
-        gang = self._by_uid.setdefault(pod.owner, Gang(pod.owner))
+        self._owner[uid] = gang.uid
         gang.update_pod(pod)
         return gang
+
+    def _gang_of(self, pod: PodObject) -> Gang | None:
+        return self._by_uid.setdefault(pod.owner, Gang(pod.owner)) if pod.owner else None
 
     def _note_foreign(self, pod: PodObject) -> None:
         if pod.node and pod.resource_gpus and not pod.is_terminal:

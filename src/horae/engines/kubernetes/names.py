@@ -14,6 +14,7 @@ JOB = PREFIX + "job"  # of a Job: its id here
 LEASE = PREFIX + "lease"  # of a Job: the lease that it has, or had last, as JSON
 ENDED = PREFIX + "ended"  # of a Job: the last lease that has ended or shall end, as JSON
 RECORDED = PREFIX + "recorded"  # of a Job that has ended: the service knows it
+GANG = PREFIX + "gang"  # of a pod without a Job: which pods were submitted together
 REASON = PREFIX + "reason"  # of a Job: why it waits
 
 EPOCH = PREFIX + "epoch"  # of a pod
@@ -21,3 +22,8 @@ TERM = PREFIX + "term"  # of a pod, and of a Job: which leader has written it la
 GPUS = PREFIX + "gpus"  # of a pod: the numbers of its GPUs within the node
 CELLS = PREFIX + "cells"  # of a pod: the levels of the cells that hold its GPUs
 SAVED_STEPS = PREFIX + "saved-steps"  # of a pod, by the job; of a Job, what the last lease had saved
+
+_HIVED = "hivedscheduler.microsoft.com/"
+HIVED_REQUEST = _HIVED + "pod-scheduling-spec"  # of a pod: what it asks HiveD for
+HIVED_PLACEMENT = _HIVED + "pod-bind-info"  # of a pod, by the binding: where its gang is
+HIVED_GPUS = _HIVED + "pod-leaf-cell-isolation"  # of a pod, by the binding: its GPUs, as its container is told them

@@ -1,0 +1,281 @@
+"""Gangs of pods that no Job stands for: the pods of a HiveD group within a namespace.
+
+While such a gang waits, it exists in the store only, under a key that is made of its pods: the same pods are never
+submitted twice. From the first binding on, each of its pods has the whole lease in its annotations.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import NamedTuple
+
+from horae.engines.kubernetes import names
+from horae.engines.kubernetes.actions import Action, Bind
+from horae.engines.kubernetes.hived_notes import HivedNode, hived_notes
+from horae.engines.kubernetes.members import CellSizes, Place
+from horae.engines.kubernetes.objects import LeaseNote, PodObject
+from horae.engines.kubernetes.reconcile import Report, Step, Wanted, rank_of
+from horae.engines.kubernetes.reconcile_pods import Group, Member, is_waiting, reconcile_pods
+from horae.model.cluster import Gpu
+from horae.model.events import Ending, Phase
+from horae.model.serialization import Plain
+
+_KEY_CHARACTERS = 40
+
+
+class Request(NamedTuple):
+    """What a pod asks for, besides its own size the same for all pods of a gang."""
+
+    group: str  # "": the pod is a gang of its own
+    sizes: tuple[int, ...]  # GPUs of each member
+    gpus: int  # of this pod
+    text: str  # all of it that concerns the gang
+
+
+ReadRequest = Callable[[PodObject], Request | str]  # or what is wrong with it
+
+
+class GroupObject(NamedTuple):
+    """A gang of pods as it is shown to the service."""
+
+    namespace: str
+    name: str
+    uid: str  # its key
+    pods: tuple[PodObject, ...]
+
+    @property
+    def path(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def reference(self) -> Json:
+        return self.pods[0].reference
+
+
+@dataclass
+class PodGang(Gang):
+    """The pods of a group. `uid` is its path; `key` names the pods that were submitted together."""
+
+    name: str = ""
+    home: str = ""  # namespace
+    nodes: Mapping[str, HivedNode] = field(default_factory=dict)
+    requests: dict[str, Request | str] = field(default_factory=dict)  # by pod
+    key: str = ""
+    crew: tuple[str, ...] = ()  # uids of these pods
+    granted: LeaseNote | None = None  # under which pods were bound, or may have been
+    tried: dict[str, Place] = field(default_factory=dict)
+    done: set[str] = field(default_factory=set)  # pods that were bound
+    over: dict[Place, PodObject | None] = field(default_factory=dict)
+    has_ended: bool = False  # its job has ended for good, or waits again without its pods
+
+    @property
+    def subject(self) -> Subject | None:
+        pods = sorted((self.pods[uid] for uid in self.crew if uid in self.pods), key=rank_of)
+        return GroupObject(self.home, self.name, self.key, tuple(pods)) if pods else None
+
+    @property
+    def is_absent(self) -> bool:
+        return False
+
+    @property
+    def namespace(self) -> str:
+        return self.home
+
+    @property
+    def lease(self) -> LeaseNote | None:
+        return self.granted
+
+    @property
+    def epoch(self) -> int:
+        return -1 if self.granted is None else self.granted.epoch
+
+    @property
+    def is_new(self) -> bool:
+        return bool(self.crew) and self.granted is None and not (self.job_id or self.is_shown)
+
+    @property
+    def problems(self) -> list[tuple[PodObject, str]]:
+        """Pods that cannot be part of a gang, with the reason."""
+        found = [(self.pods[uid], each) for uid, each in self.requests.items() if isinstance(each, str)]
+        first = self._request
+        for uid, each in self.requests.items():
+            if isinstance(each, Request) and is_waiting(self.pods[uid]) and first and each.text != first.text:
+                found.append((self.pods[uid], "asks for something else than other pods of its group"))
+        return found
+
+    # Pods
+
+    def update_pod(self, pod: PodObject) -> None:
+        super().update_pod(pod)
+        pod = self.pods[pod.uid]
+        if pod.node and self._is_granted(pod):
+            place = tuple(Gpu(pod.node, number) for number in pod.gpu_numbers)
+            if not pod.is_terminal or pod.uid in self.tried:
+                self.tried[pod.uid] = place
+                self.done.add(pod.uid)
+            if pod.is_terminal:
+                self._leave(pod.uid, pod)
+        self._gather()
+
+    def remove_pod(self, uid: str) -> None:
+        pod = self.pods.pop(uid, None)
+        self.requests.pop(uid, None)
+        if pod is not None and uid in self.tried:
+            self._leave(uid, pod if pod.is_terminal else None)
+        self._gather()
+
+    def _is_granted(self, pod: PodObject) -> bool:
+        """Takes the lease over under which an earlier leader has bound the pod, if no other is known."""
+        if self.granted is None and not pod.is_terminal:
+            note = LeaseNote.parse(pod.annotations.get(names.LEASE, ""))
+            if note is None or note.epoch <= self.told_end:
+                return False
+            self.granted, self.key = note, pod.annotations.get(names.GANG, "")
+            self.job_id = pod.annotations.get(names.JOB, "")
+        return pod.epoch == self.epoch
+
+    def _leave(self, uid: str, pod: PodObject | None) -> None:
+        place = self.tried.pop(uid, None)
+        self.done.discard(uid)
+        if place is not None:
+            self.over = {each: last for each, last in self.over.items() if not set(each) & set(place)}
+            self.over[place] = pod
+
+    def _gather(self) -> None:
+        """Chooses the pods that make a whole gang, unless those that were chosen are all still there."""
+        if self.granted is not None or self.job_id or self._is_whole:
+            return
+        self.crew, self.key, self.is_shown = self._whole_gang(), "", False
+        if self.crew:
+            text = "\n".join([self.uid, *sorted(self.crew)])
+            self.key = sha256(text.encode()).hexdigest()[:_KEY_CHARACTERS]
+
+    @property
+    def _is_whole(self) -> bool:
+        return bool(self.crew) and all(uid in self.pods and is_waiting(self.pods[uid]) for uid in self.crew)
+
+    @property
+    def _request(self) -> Request | None:
+        """That of the gang: of pods with GPUs, or else of the first one that waits."""
+        pods = [self.pods[uid] for uid in self.tried if uid in self.pods]
+        pods += sorted(filter(is_waiting, self.pods.values()), key=rank_of)
+        found = (self.requests.get(pod.uid) for pod in pods)
+        return next((each for each in found if isinstance(each, Request)), None)
+
+    def _members(self) -> list[Member]:
+        request = self._request
+        return [
+            Member(pod, own.gpus)
+            for uid, pod in self.pods.items()
+            if isinstance(own := self.requests.get(uid), Request) and request is not None and own.text == request.text
+        ]
+
+    def _whole_gang(self) -> tuple[str, ...]:
+        request = self._request
+        if request is None:
+            return ()
+        missing = Counter(request.sizes)
+        found: list[str] = []
+        for each in sorted(self._members(), key=lambda member: rank_of(member.pod)):
+            if is_waiting(each.pod) and missing[each.gpus] > 0:
+                missing[each.gpus] -= 1
+                found.append(each.pod.uid)
+        return tuple(found) if len(found) == len(request.sizes) else ()
+
+    # What the engine does with any gang
+
+    def step(self, around: Surroundings) -> Step:
+        request = self._request
+        if request is None and self.granted is None and self.wanted == Wanted():
+            return Step()
+        group = Group(
+            request.sizes if request is not None else (),
+            tuple(self._members()),
+            frozenset(self.crew),
+            self.granted,
+            self.tried,
+            frozenset(self.done),
+            self.over,
+            around.lost_nodes,
+        )
+        step = reconcile_pods(group, self.wanted, around.term, around.cell_sizes)
+        return step._replace(actions=self._annotated(step.actions))
+
+    def _annotated(self, actions: Sequence[Action]) -> tuple[Action, ...]:
+        """Bindings with all that a later leader needs, and with what HiveD tells its pods."""
+        lease = self.granted or self.wanted.lease
+        bindings = [each for each in actions if isinstance(each, Bind)]
+        if lease is None or not bindings:
+            return tuple(actions)
+        new = {each.pod.uid: each.gpus for each in bindings}
+        places = list({**self.tried, **new}.values())
+        places += [place for place in self.over if not any(set(place) & set(each) for each in places)]
+        own = {names.LEASE: lease.as_json(), names.JOB: self.job_id, names.GANG: self.key}
+        return tuple(
+            each._replace(further={**own, **hived_notes(lease, places, each.gpus, self.nodes)})
+            if isinstance(each, Bind)
+            else each
+            for each in actions
+        )
+
+    def annotate(self, notes: dict[str, str | None]) -> list[Action]:
+        return []  # a waiting gang has its record in the store, and its pods are told by events
+
+    def adopt(self) -> None:
+        self.wanted = self.wanted._replace(lease=self.granted)
+
+    def begin(self, action: Bind) -> None:
+        self.granted = self.granted or self.wanted.lease
+        self.tried[action.pod.uid] = action.gpus
+        self.done.add(action.pod.uid)
+
+    def bound(self, action: Bind, problem: ApiProblem | None) -> None:
+        uid = action.pod.uid
+        if problem is None or uid not in self.tried or self.pods[uid].node:
+            return
+        self.done.discard(uid)
+        if problem.is_temporary or problem.status == CONFLICT:  # it may have been carried out, now or before
+            return
+        del self.tried[uid]
+        if not self.tried and not self.over:
+            self.granted = None
+
+    def is_news(self, report: Report) -> bool:
+        if report.phase is Phase.STARTING and self.told_phase == (report.epoch, Phase.RUNNING):
+            return False  # a pod is replaced
+        is_news = super().is_news(report)
+        if report.ending is not None and report.epoch >= self.epoch:
+            self.granted = None
+            self.tried, self.done, self.over = {}, set(), {}
+            self.has_ended = report.ending in (Ending.FINISHED, Ending.FAILED)
+        return is_news
+
+    def left(self) -> str:
+        """It is the job that was submitted as long as all of its pods wait, or some have its GPUs."""
+        if not self.job_id or self.granted is not None or self._is_whole:
+            return ""
+        has_ended, self.has_ended = self.has_ended, False
+        self.job_id, self.specification, self.wanted = "", None, Wanted()
+        self.crew, self.saved_steps, self.told_steps = (), 0.0, 0.0
+        self._gather()
+        return "" if has_ended else "its pods are gone; those that replace them are a new job"
+
+
+class PodGangs(Gangs):
+    """All gangs: Jobs, and groups of pods without one."""
+
+    def __init__(self, scheduler: str, read_request: ReadRequest, nodes: Mapping[str, HivedNode]) -> None:
+        super().__init__(scheduler)
+        self._read_request = read_request
+        self._nodes = nodes
+        self._by_key: dict[str, PodGang] = {}
+
+    def get(self, uid: str) -> Gang | None:
+        return super().get(uid) or self._by_key.get(uid)
+
+    def _is_ours(self, template: Json) -> bool:
+        notes = (template.get("metadata") or {}).get("annotations") or {}
+        return super()._is_ours(template) and names.HIVED_REQUEST not in notes
