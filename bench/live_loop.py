@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import selectors
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from horae.engines.engine import Moment
@@ -16,6 +16,7 @@ from horae.model.cluster import Cluster, Gpu
 from horae.model.commands import Command, Start, Stop, Survey
 from horae.model.events import Ending, Event, JobEnded, JobStarted, Running, Surveyed
 from horae.model.serialization import Plain
+from horae.scheduler.gpu_ledger import GpuLedger
 from horae.service.clock import LogClock
 from horae.service.config import ServiceConfig
 from horae.service.loop.__main__ import Contact, main
@@ -77,8 +78,12 @@ class TableMachine:
 
     def set_cluster(self, cluster: Cluster) -> None: ...
 
+    def begin(self, hardware: GpuLedger) -> None: ...
+
     def take_idle(self) -> Mapping[Gpu, float]:
         return {}
+
+    def explain(self, why: Callable[[str], str]) -> None: ...
 
     def repair(self, node: str) -> None: ...
 

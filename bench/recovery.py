@@ -94,6 +94,8 @@ class PassingMachine:
     def take_idle(self) -> Mapping[Gpu, float]:
         return {}
 
+    def explain(self, why: Callable[[str], str]) -> None: ...
+
     def repair(self, node: str) -> None: ...
 
 

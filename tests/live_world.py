@@ -6,7 +6,7 @@ The engine survives crashes of the loop, as a machine does; it never runs two jo
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -85,6 +85,9 @@ class LiveEngine:
     def take_idle(self) -> dict[Gpu, float]:
         idle, self.idle = self.idle, {}
         return idle
+
+    def explain(self, why: Callable[[str], str]) -> None:
+        pass
 
     def repair(self, node: str) -> None:
         self.repaired.append(node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from horae.engines.engine import Moment
 from horae.engines.local.engine import LocalEngine
@@ -64,6 +64,9 @@ class LocalJobs:
 
     def take_idle(self) -> Mapping[Gpu, float]:
         return self._engine.take_idle()
+
+    def explain(self, why: Callable[[str], str]) -> None:
+        """Users ask the service itself."""
 
     def repair(self, node: str) -> None:
         self._engine.repair(node)

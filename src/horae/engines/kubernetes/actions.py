@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
@@ -11,6 +12,7 @@ from horae.engines.kubernetes.api import JOBS, NODES, PODS, Json, KubernetesApi
 from horae.engines.kubernetes.objects import EndNote, JobObject, LeaseNote, PodObject
 from horae.model.cluster import Gpu
 
+_MESSAGE_CHARACTERS_MAX = 1024
 OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "horae", "effect": "NoExecute"}
 
 
@@ -33,7 +35,7 @@ class Suspend(NamedTuple):
     """Ends the lease of a Job: its pods are deleted with their grace."""
 
     job: JobObject
-    ended: EndNote | None  # None: the Job has no lease, it was started by somebody else
+    ended: EndNote | None  # None: the Job has no lease, it was started by another client
 
     def body(self) -> Json:
         return {**_of(self.job, _ended(self.ended)), "spec": {"suspend": True}}
@@ -57,6 +59,23 @@ class Annotate(NamedTuple):
 
     def body(self) -> Json:
         return {"metadata": {"uid": self.job.uid, "annotations": self.notes}}
+
+
+class Explain(NamedTuple):
+    """Shows on the Job why it waits, or that it no longer does."""
+
+    job: JobObject
+    reason: str  # "": it does not wait
+
+    def body(self) -> Json:
+        condition = {
+            "type": names.WAITING,
+            "status": "True" if self.reason else "False",
+            "reason": "WaitsForHorae" if self.reason else "Started",
+            "message": self.reason[:_MESSAGE_CHARACTERS_MAX],
+            "lastTransitionTime": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        }
+        return {"metadata": {"uid": self.job.uid}, "status": {"conditions": [condition]}}
 
 
 class Bind(NamedTuple):
@@ -127,7 +146,17 @@ class PutInService(NamedTuple):
 
 
 Action: TypeAlias = (
-    Unsuspend | Suspend | NoteEnd | Annotate | Bind | Touch | Delete | ForceDelete | PutOutOfService | PutInService
+    Unsuspend
+    | Suspend
+    | NoteEnd
+    | Annotate
+    | Explain
+    | Bind
+    | Touch
+    | Delete
+    | ForceDelete
+    | PutOutOfService
+    | PutInService
 )
 
 
@@ -136,6 +165,8 @@ def perform(action: Action, api: KubernetesApi) -> Json | None:
     match action:
         case Unsuspend(job) | Suspend(job) | NoteEnd(job) | Annotate(job):
             return api.patch(JOBS, job.namespace, job.name, action.body())
+        case Explain(job):
+            return api.merge_lists(JOBS, job.namespace, job.name, action.body(), "status")
         case Bind(pod):
             api.bind(pod.namespace, pod.name, action.body())
             return None

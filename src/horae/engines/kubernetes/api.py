@@ -17,8 +17,10 @@ Json = dict[str, Any]
 TIMEOUT_SECONDS = 15.0
 PAGE = 500
 CONNECTIONS_MAX = 32
+LOG_BYTES_MAX = 1 << 20
 NOT_FOUND, CONFLICT, GONE, UNPROCESSABLE, FORBIDDEN = 404, 409, 410, 422, 403
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 
 class ApiProblem(HoraeError):
@@ -96,6 +98,10 @@ class KubernetesApi:
         """A merge patch. With `metadata.resourceVersion` in it, it fails with 409 if the object has changed since."""
         return self._ask("PATCH", kind.path(namespace, name, part), body=body, content_type=MERGE_PATCH)
 
+    def merge_lists(self, kind: Kind, namespace: str | None, name: str, body: Json, part: str = "") -> Json:
+        """A patch that adds to lists such as conditions, and replaces in them what has the same key."""
+        return self._ask("PATCH", kind.path(namespace, name, part), body=body, content_type=STRATEGIC_PATCH)
+
     def bind(self, namespace: str, pod: str, binding: Json) -> None:
         self._ask("POST", PODS.path(namespace, pod, "binding"), body=binding)
 
@@ -103,8 +109,8 @@ class KubernetesApi:
         return self._ask("DELETE", kind.path(namespace, name), body=options)
 
     def log_tail(self, namespace: str, pod: str, lines: int) -> str:
-        answer = self._send("GET", PODS.path(namespace, pod, "log"), {"tailLines": str(lines)}, None, "")
-        return answer.text
+        query = {"tailLines": str(lines), "limitBytes": str(LOG_BYTES_MAX)}
+        return self._send("GET", PODS.path(namespace, pod, "log"), query, None, "").text
 
     @contextmanager
     def watch(

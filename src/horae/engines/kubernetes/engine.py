@@ -23,10 +23,12 @@ from horae.engines.kubernetes.actions import (
     Action,
     Annotate,
     Bind,
+    Explain,
     PutInService,
     PutOutOfService,
     Suspend,
     Touch,
+    Unsuspend,
     perform,
 )
 from horae.engines.kubernetes.api import (
@@ -69,6 +71,7 @@ THREADS = 16
 WATCHED = (NODES, NAMESPACES, JOBS, PODS)
 UNREACHABLE_SECONDS = 300.0
 RETRY_SECONDS = (0.05, 0.2, 1.0, 2.0, 5.0)
+LOGS_MAX, LOG_LINES = 4, 200  # pods of a gang whose output is kept when they are deleted, and how much of it
 REFUSED_RETRY_SECONDS = 30.0  # of an action that the server refuses: a right is missing, or a policy forbids it
 _SLEEP_SECONDS_MAX = 60.0
 
@@ -104,8 +107,11 @@ class KubernetesEngine:
         scheduler: str = names.SCHEDULER,
         unreachable_seconds: float = UNREACHABLE_SECONDS,
         executor: Executor | None = None,
+        on_log: Callable[[str, int, str, str], None] = lambda job_id, epoch, pod, text: None,
     ) -> None:
-        """`executor` carries actions out; without one, threads do."""
+        """`executor` carries actions out; without one, threads do. `on_log` is called, in any thread, with the end of
+        the output of pods that are about to be deleted."""
+        self._on_log = on_log
         self._api = api
         self._now = now
         self._term = term
@@ -231,11 +237,19 @@ class KubernetesEngine:
         if gang is not None:
             self._gangs.forget(gang)
 
-    def explain(self, job_id: str, text: str) -> None:
-        """Writes on the Job why it waits."""
+    def waiting(self) -> list[str]:
+        """The jobs that have no lease, and are not to get one yet."""
+        return [
+            gang.job_id
+            for gang in self._gangs
+            if gang.job_id and gang.job is not None and not gang.job.is_over and not gang.gpus
+        ]
+
+    def explain(self, job_id: str, reason: str) -> None:
+        """Shows on the Job why it waits."""
         gang = self._gangs.by_job.get(job_id)
-        if gang is not None and gang.job is not None and gang.job.annotations.get(names.REASON, "") != text:
-            self._submit(None, Annotate(gang.job, {names.REASON: text or None}))
+        if gang is not None and gang.job is not None and gang.job.waits_for != reason:
+            self._submit(None, Explain(gang.job, reason))
 
     def remark(self, job: JobObject, remark: Remark) -> None:
         """Shows the owner of a Job what is wrong with it, as an event of Kubernetes."""
@@ -398,11 +412,28 @@ class KubernetesEngine:
         for action in step.actions:
             if isinstance(action, Bind):
                 gang.placed[action.pod.uid] = action.gpus
-            if isinstance(action, Suspend) and action.ended is not None and action.ended.message:
-                self.remark(job, Remark("LeaseEnded", action.ended.message, is_warning=True))
+            if isinstance(action, Suspend):
+                self._before_suspension(gang, job, action)
+            if isinstance(action, Unsuspend) and job.waits_for:
+                self._submit(None, Explain(job, ""))
             self._submit(gang, action)
         if job.is_over or job.is_deleting:
             self._is_over(gang, job)
+
+    def _before_suspension(self, gang: Gang, job: JobObject, action: Suspend) -> None:
+        """The pods will be deleted: what they have written is kept, and the owner is told why."""
+        if action.ended is not None and action.ended.message:
+            self.remark(job, Remark("LeaseEnded", action.ended.message, is_warning=True))
+        if gang.job_id and action.ended is not None:
+            wrote = [pod for pod in gang.pods.values() if pod.phase != "Pending" and pod.epoch == action.ended.epoch]
+            for pod in sorted(wrote, key=lambda pod: (pod.phase != "Failed", pod.rank))[:LOGS_MAX]:
+                self._pool.submit(self._keep_log, gang.job_id, action.ended.epoch, pod)
+
+    def _keep_log(self, job_id: str, epoch: int, pod: PodObject) -> None:
+        try:
+            self._on_log(job_id, epoch, pod.name, self._api.log_tail(pod.namespace, pod.name, LOG_LINES))
+        except (ApiProblem, OSError) as problem:
+            log.info("the output of a pod cannot be kept", pod=f"{pod.namespace}/{pod.name}", problem=str(problem))
 
     def _vanished(self, gang: Gang, now: float) -> None:
         """The Job is gone: its lease ends with the last of its pods."""

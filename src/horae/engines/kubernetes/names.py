@@ -15,7 +15,7 @@ LEASE = PREFIX + "lease"  # of a Job: the lease that it has, or had last, as JSO
 ENDED = PREFIX + "ended"  # of a Job: the last lease that has ended or shall end, as JSON
 RECORDED = PREFIX + "recorded"  # of a Job that has ended: the service knows it
 GANG = PREFIX + "gang"  # of a pod without a Job: which pods were submitted together
-REASON = PREFIX + "reason"  # of a Job: why it waits
+WAITING = PREFIX + "Waiting"  # a condition of a Job, with the reason for which it waits
 
 EPOCH = PREFIX + "epoch"  # of a pod
 TERM = PREFIX + "term"  # of a pod, and of a Job: which leader has written it last

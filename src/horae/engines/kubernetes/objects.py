@@ -54,6 +54,7 @@ class EndNote(NamedTuple):
     epoch: int
     ending: Ending
     message: str = ""
+    false_starts: int = 0  # leases in a row that ended because a container could not start
 
     def as_json(self) -> str:
         return json.dumps({**self._asdict(), "ending": self.ending.value}, separators=(",", ":"))
@@ -62,7 +63,8 @@ class EndNote(NamedTuple):
     def parse(cls, text: str) -> EndNote | None:
         try:
             plain = json.loads(text)
-            return cls(int(plain["epoch"]), Ending(plain["ending"]), str(plain.get("message", "")))
+            message, false_starts = str(plain.get("message", "")), int(plain.get("false_starts", 0))
+            return cls(int(plain["epoch"]), Ending(plain["ending"]), message, false_starts)
         except (ValueError, KeyError, TypeError):
             return None
 
@@ -90,6 +92,7 @@ class JobObject(NamedTuple):
     lease: LeaseNote | None
     ended: EndNote
     saved_steps: float
+    waits_for: str  # the reason that the Job shows; "": it does not say that it waits
 
     @property
     def path(self) -> str:
@@ -186,6 +189,7 @@ def read_job(found: Json) -> JobObject:
         lease=LeaseNote.parse(notes[names.LEASE]) if names.LEASE in notes else None,
         ended=(EndNote.parse(notes[names.ENDED]) if names.ENDED in notes else None) or NEVER,
         saved_steps=_steps(notes),
+        waits_for=str(conditions.get(names.WAITING, {}).get("message", "")),
     )
 
 

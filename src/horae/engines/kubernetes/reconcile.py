@@ -16,6 +16,7 @@ from horae.engines.kubernetes.objects import EndNote, JobObject, LeaseNote, PodO
 from horae.model.cluster import Gpu
 from horae.model.events import Ending, Phase
 
+FALSE_STARTS_MAX = 3  # an image that cannot be pulled on several nodes is probably the job's own fault
 _REJECTED = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "NodeShutdown", "Evicted", "Preempting", "Terminated")
 
 
@@ -87,7 +88,7 @@ def _active(job: JobObject, pods: Pods, wanted: Wanted, term: int) -> Step:
     if lease is None or lease.epoch <= job.ended.epoch:
         remark = "Horae starts the pods of its Jobs itself: this Job was unsuspended, and is suspended again"
         return Step((Suspend(job, None),), remark=remark)
-    end = _end_of(lease, pods, wanted)
+    end = _end_of(job, lease, pods, wanted)
     if end is not None:
         return Step((Suspend(job, end),))
     mine = [pod for pod in pods.all if pod.epoch == lease.epoch]
@@ -106,7 +107,7 @@ def _active(job: JobObject, pods: Pods, wanted: Wanted, term: int) -> Step:
     return Step(bindings, (Report(lease.epoch, phase, steps=_steps(job, pods)),))
 
 
-def _end_of(lease: LeaseNote, pods: Pods, wanted: Wanted) -> EndNote | None:
+def _end_of(job: JobObject, lease: LeaseNote, pods: Pods, wanted: Wanted) -> EndNote | None:
     """How the lease must end now, if it must."""
     superseded = wanted.lease is None or wanted.lease.epoch > lease.epoch
     if lease.epoch <= wanted.stopped or superseded:
@@ -117,7 +118,16 @@ def _end_of(lease: LeaseNote, pods: Pods, wanted: Wanted) -> EndNote | None:
         return EndNote(lease.epoch, Ending.LOST, f"a pod on {gone[0][0].node} was deleted")
     ends = [end for pod in pods.all if pod.epoch == lease.epoch and (end := failure_of(lease.epoch, pod)) is not None]
     own = [end for end in ends if end.ending is Ending.FAILED]
-    return next(iter([*own, *ends]), None)  # if one pod fails, others are often lost with it
+    first = next(iter([*own, *ends]), None)  # if one pod fails, others are often lost with it
+    return None if first is None else _again(first, job.ended)
+
+
+def _again(end: EndNote, last: EndNote) -> EndNote:
+    """The end, as a failure of the job if its containers could not start several times in a row."""
+    if not end.false_starts:
+        return end
+    count = last.false_starts + 1
+    return end._replace(false_starts=count, ending=Ending.FAILED if count >= FALSE_STARTS_MAX else end.ending)
 
 
 def failure_of(epoch: int, pod: PodObject) -> EndNote | None:
@@ -131,7 +141,7 @@ def failure_of(epoch: int, pod: PodObject) -> EndNote | None:
     if pod.is_deleting and pod.phase != "Succeeded":
         return EndNote(epoch, Ending.LOST, f"{which} was deleted")
     if pod.trouble:
-        return EndNote(epoch, Ending.LOST, f"{which} cannot start: {pod.trouble}")
+        return EndNote(epoch, Ending.LOST, f"{which} cannot start: {pod.trouble}", false_starts=1)
     return None
 
 

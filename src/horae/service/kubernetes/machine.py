@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
 
 import structlog
 from sqlalchemy.exc import DBAPIError
@@ -20,15 +21,21 @@ from horae.service.kubernetes.intake import Accepted, Intake
 from horae.service.models import JobSpec
 from horae.service.store.database import StoreFull, StoreUnavailable
 
+EXPLAIN_SECONDS = 15.0
+EXPLAINED_AT_A_TIME = 20
+
 log = structlog.get_logger("kubernetes")
 
 
 class KubernetesJobs:
     """Implements `LiveEngine` with the Jobs of a cluster."""
 
-    def __init__(self, engine: KubernetesEngine, intake: Intake) -> None:
+    def __init__(self, engine: KubernetesEngine, intake: Intake, now: Callable[[], float]) -> None:
         self._engine = engine
         self._intake = intake
+        self._now = now
+        self._explained_at = -inf
+        self._unexplained: list[str] = []  # jobs that wait, and are to be told why
 
     def wait(self, until: float) -> Moment | None:
         moment = self._engine.wait(until)
@@ -90,6 +97,16 @@ class KubernetesJobs:
 
     def take_idle(self) -> Mapping[Gpu, float]:
         return {}
+
+    def explain(self, why: Callable[[str], str]) -> None:
+        """Shows on waiting Jobs why they wait; a few in each cycle, so that many do not delay decisions."""
+        now = self._now()
+        if not self._unexplained and now >= self._explained_at + EXPLAIN_SECONDS:
+            self._explained_at = now
+            self._unexplained = self._engine.waiting()
+        few, self._unexplained = self._unexplained[:EXPLAINED_AT_A_TIME], self._unexplained[EXPLAINED_AT_A_TIME:]
+        for job_id in few:
+            self._engine.explain(job_id, why(job_id))
 
     def repair(self, node: str) -> None:
         """The health of GPUs is what their device plug-in says."""

@@ -39,6 +39,7 @@ from horae.service.config import ARCHIVE, ServiceConfig, load_config
 from horae.service.kubernetes.discovery import Records, open_api, records_of
 from horae.service.kubernetes.intake import Intake
 from horae.service.kubernetes.machine import KubernetesJobs
+from horae.service.kubernetes.outputs import Outputs
 from horae.service.local_jobs import LocalJobs, runs_as_root
 from horae.service.log_output import configure_log
 from horae.service.loop.live_engine import LiveEngine
@@ -99,8 +100,9 @@ def kubernetes_machine(config: ServiceConfig, clock: LogClock, term: int, contac
         labels=config.kubernetes.labels,
         scheduler=config.kubernetes.scheduler,
         unreachable_seconds=config.kubernetes.unreachable,
+        on_log=Outputs(config.state).keep,
     )
-    return KubernetesJobs(engine, Intake(open_database(config.store), context_of(config)))
+    return KubernetesJobs(engine, Intake(open_database(config.store), context_of(config)), clock.now)
 
 
 def machine_for(config: ServiceConfig, clock: LogClock, term: int, contact: Contact) -> Machine:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from horae.engines.engine import Engine
@@ -30,6 +30,10 @@ class LiveEngine(Engine, Protocol):
 
     def take_idle(self) -> Mapping[Gpu, float]:
         """For how many seconds GPUs were not used since the last call, of those that the engine has measured."""
+        ...
+
+    def explain(self, why: Callable[[str], str]) -> None:
+        """Called in every cycle, with a way to ask why a job waits, for engines whose users look for it elsewhere."""
         ...
 
     def repair(self, node: str) -> None:

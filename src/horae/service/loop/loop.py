@@ -53,6 +53,7 @@ from horae.model.serialization import from_plain, to_plain
 from horae.model.setup import Setup
 from horae.model.setup_changes import changes
 from horae.scheduler import Scheduler
+from horae.service.api.masking import masked_text, named_jobs
 from horae.service.clock import ClockReading, LogClock
 from horae.service.loop.futures import Futures, is_about_the_future
 from horae.service.loop.job_rows import JobRow, read_rows, row_of
@@ -178,6 +179,7 @@ class Loop:
             self._decide(now)
         self._tables.note_idle(self.scheduler, self._engine.take_idle(), now)
         self._commit()
+        self._engine.explain(self._why)
         replies = self._execute()
         self._upkeep()
         self._futures.reap()
@@ -528,6 +530,15 @@ class Loop:
         self._configured, self._configured_changed = setup, True
 
     # Questions
+
+    def _why(self, job_id: str) -> str:
+        """Why a job waits, as its tenant may see it; empty if it does not."""
+        reason, row = self.scheduler.why(job_id), self._tables.rows.get(job_id)
+        if reason is None or row is None:
+            return ""
+        text = str(reason)
+        rows = (self._tables.rows.get(name) for name in named_jobs(text))
+        return masked_text(text, {each.id for each in rows if each is not None and each.tenant == row.tenant})
 
     def _answer(self, question: dict[str, Any], client: socket.socket) -> dict[str, Any] | None:
         scheduler = self.scheduler
