@@ -21,8 +21,8 @@ from horae.engines.engine import Moment
 from horae.engines.kubernetes import names
 from horae.engines.kubernetes.actions import (
     Action,
-    Annotate,
     Bind,
+    Delete,
     Explain,
     PutInService,
     PutOutOfService,
@@ -43,12 +43,13 @@ from horae.engines.kubernetes.api import (
     Kind,
     KubernetesApi,
 )
-from horae.engines.kubernetes.gangs import Gang, Gangs
+from horae.engines.kubernetes.gangs import Gang, Subject, Surroundings
 from horae.engines.kubernetes.hardware import Labels
 from horae.engines.kubernetes.informer import Change, Informer, News, Synced
 from horae.engines.kubernetes.nodes import Nodes
 from horae.engines.kubernetes.objects import JobObject, LeaseNote, PodObject, read_namespace
-from horae.engines.kubernetes.reconcile import Report, reconcile
+from horae.engines.kubernetes.pod_gangs import NO_PODS, PodGangs, PodRules
+from horae.engines.kubernetes.reconcile import Report
 from horae.engines.kubernetes.remarks import Remark, event_of
 from horae.model.cluster import Cluster, Gpu
 from horae.model.commands import Command, Start, Stop, Survey
@@ -87,11 +88,12 @@ class _Done(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A Job that is new."""
+    """A Job that is new, or pods without one."""
 
-    job: JobObject
-    raw: Json
+    job: Subject
+    raw: Json  # of a Job
     tenants: tuple[str, ...]  # that its namespace may use; the first is the default
+    nodes_with: Callable[[Mapping[str, str]], list[str]]  # names of the nodes that have these labels
 
 
 class KubernetesEngine:
@@ -107,16 +109,17 @@ class KubernetesEngine:
         scheduler: str = names.SCHEDULER,
         unreachable_seconds: float = UNREACHABLE_SECONDS,
         executor: Executor | None = None,
+        pods: PodRules = NO_PODS,
         on_log: Callable[[str, int, str, str], None] = lambda job_id, epoch, pod, text: None,
     ) -> None:
-        """`executor` carries actions out; without one, threads do. `on_log` is called, in any thread, with the end of
-        the output of pods that are about to be deleted."""
+        """`executor` carries actions out; without one, threads do. `pods`: what to do with pods without a Job. `on_log`
+        is called, in any thread, with the end of the output of pods that are about to be deleted."""
         self._on_log = on_log
         self._api = api
         self._now = now
         self._term = term
-        self._gangs = Gangs(scheduler)
-        self._nodes = Nodes(cluster, labels or Labels(), type_of, unreachable_seconds)
+        self._gangs = PodGangs(scheduler, pods)
+        self._nodes = Nodes(cluster, labels or Labels(), type_of, unreachable_seconds, is_fixed=bool(pods.nodes))
         self._news: queue.SimpleQueue[list[News] | _Done] = queue.SimpleQueue()
         self._pool = executor or ThreadPoolExecutor(THREADS, "act")
         self._dirty: dict[str, None] = {}  # gangs to be reconciled, in order
@@ -197,9 +200,9 @@ class KubernetesEngine:
         shown, self._found = list(self._found), {}
         gangs = [gang for uid in shown if (gang := self._gangs.get(uid)) is not None]
         return [
-            Found(gang.job, gang.raw, self._tenants.get(gang.job.namespace, ()))
+            Found(subject, gang.raw, self._tenants.get(subject.namespace, ()), self._nodes.with_labels)
             for gang in gangs
-            if gang.job is not None and not gang.job_id
+            if not gang.job_id and (subject := gang.subject) is not None
         ]
 
     def take_gone(self) -> dict[str, str]:
@@ -210,8 +213,8 @@ class KubernetesEngine:
     def register(self, job_id: str, uid: str) -> None:
         """A Job was submitted under this id, which is noted on it."""
         gang = self._gangs.register(job_id, uid)
-        if gang.job is not None and gang.job.job_id != job_id:
-            self._submit(gang, Annotate(gang.job, {names.JOB: job_id}))
+        for action in gang.annotate({names.JOB: job_id}):
+            self._submit(gang, action)
         self._touch(gang)
 
     def put_back(self, found: Sequence[Found], gone: Mapping[str, str]) -> None:
@@ -228,12 +231,11 @@ class KubernetesEngine:
         self._gangs.register(job_id, uid).specification = specification
 
     def specification(self, job_id: str) -> Plain | None:
-        gang = self._gangs.by_job.get(job_id)
-        lease = None if gang is None or gang.job is None else gang.job.lease
-        return None if lease is None else lease.specification
+        gang = self._gangs.of_job(job_id)
+        return None if gang is None or gang.lease is None else gang.lease.specification
 
     def forget(self, job_id: str) -> None:
-        gang = self._gangs.by_job.get(job_id)
+        gang = self._gangs.of_job(job_id)
         if gang is not None:
             self._gangs.forget(gang)
 
@@ -247,19 +249,19 @@ class KubernetesEngine:
 
     def explain(self, job_id: str, reason: str) -> None:
         """Shows on the Job why it waits."""
-        gang = self._gangs.by_job.get(job_id)
+        gang = self._gangs.of_job(job_id)
         if gang is not None and gang.job is not None and gang.job.waits_for != reason:
             self._submit(None, Explain(gang.job, reason))
 
-    def remark(self, job: JobObject, remark: Remark) -> None:
-        """Shows the owner of a Job what is wrong with it, as an event of Kubernetes."""
-        self._pool.submit(self._write_remark, job, remark)
+    def remark(self, about: Subject, remark: Remark) -> None:
+        """Shows the owner of a Job or of pods what is wrong with it, as an event of Kubernetes."""
+        self._pool.submit(self._write_remark, about, remark)
 
-    def _write_remark(self, job: JobObject, remark: Remark) -> None:
+    def _write_remark(self, about: Subject, remark: Remark) -> None:
         try:
-            event_of(job, remark, self._api)
+            event_of(about.namespace, about.reference, remark, self._api)
         except ApiProblem as problem:
-            log.warning("an event cannot be written", job=job.path, problem=str(problem))
+            log.warning("an event cannot be written", about=about.path, problem=str(problem))
 
     def stop_all(self) -> None:
         """Stops all gangs; their ends are reported by `wait`."""
@@ -357,7 +359,7 @@ class KubernetesEngine:
         if self._tenants.get(namespace.name) != namespace.tenants:
             self._tenants[namespace.name] = namespace.tenants
             for gang in self._gangs:  # what was refused may be accepted now
-                if gang.job is not None and gang.job.namespace == namespace.name and not gang.job_id:
+                if gang.namespace == namespace.name and not gang.job_id:
                     gang.is_shown = False
                     self._touch(gang)
 
@@ -371,11 +373,8 @@ class KubernetesEngine:
         self._has_taken_over = True
         for gang in self._gangs:
             gang.adopt()
-            if gang.job is not None and gang.epoch >= 0:
-                self._take_over(gang, gang.job)
-            for pod in gang.pods.values():
-                if not pod.node and not pod.is_deleting:
-                    self._take_over(gang, pod)
+            for found in gang.fenced:
+                self._take_over(gang, found)
 
     _has_taken_over = False
 
@@ -397,28 +396,46 @@ class KubernetesEngine:
                 self._reconcile(found, now)
 
     def _reconcile(self, gang: Gang, now: float) -> None:
-        job = gang.job
-        if job is None:
+        if gang.is_absent:
             self._vanished(gang, now)
             return
-        if not gang.job_id and not job.is_over and not gang.is_shown:
+        if gang.is_new:
             gang.is_shown = True
             self._found[gang.uid] = None
-        step = reconcile(job, gang.seen(self._nodes.lost), gang.wanted, self._term)
+        for pod, problem in gang.take_problems():
+            self.remark(pod, Remark("Rejected", problem, is_warning=True))
+        step = gang.step(Surroundings(self._term, self._nodes.lost, self._nodes.cell_sizes))
         for report in step.reports:
             self._report(gang, report, now)
-        if step.remark:
-            self.remark(job, Remark("Suspended", step.remark, is_warning=True))
+        if step.remark and gang.job is not None:
+            self.remark(gang.job, Remark("Suspended", step.remark, is_warning=True))
         for action in step.actions:
-            if isinstance(action, Bind):
-                gang.placed[action.pod.uid] = action.gpus
-            if isinstance(action, Suspend):
+            self._act(gang, action)
+        if gang.job is not None and (gang.job.is_over or gang.job.is_deleting):
+            self._is_over(gang, gang.job)
+        self._leave(gang)
+
+    def _act(self, gang: Gang, action: Action) -> None:
+        match action:
+            case Bind():
+                gang.begin(action)
+            case Suspend(job):
                 self._before_suspension(gang, job, action)
-            if isinstance(action, Unsuspend) and job.waits_for:
+            case Unsuspend(job) if job.waits_for:
                 self._submit(None, Explain(job, ""))
-            self._submit(gang, action)
-        if job.is_over or job.is_deleting:
-            self._is_over(gang, job)
+            case Delete(pod) if gang.job_id and pod.phase != "Pending":
+                self._pool.submit(self._keep_log, gang.job_id, gang.epoch, pod)
+        self._submit(gang, action)
+
+    def _leave(self, gang: Gang) -> None:
+        """Pods without a Job that were replaced by others are a new job; the service cancels the former one."""
+        job_id = gang.job_id
+        reason = gang.left()
+        if gang.job_id != job_id:
+            self._gangs.release(job_id, gang)
+            self._touch(gang)
+        if reason:
+            self._gone[job_id] = reason
 
     def _before_suspension(self, gang: Gang, job: JobObject, action: Suspend) -> None:
         """The pods will be deleted: what they have written is kept, and the owner is told why."""
@@ -457,8 +474,8 @@ class KubernetesEngine:
         """The events of the last `wait` are in the log: Jobs that are over need not be reported again."""
         over, self._unrecorded = self._unrecorded, []
         for gang in over:
-            if gang.job is not None and names.RECORDED not in gang.job.annotations:
-                self._submit(gang, Annotate(gang.job, {names.RECORDED: "true"}))
+            for action in gang.annotate({names.RECORDED: "true"}):
+                self._submit(gang, action)
 
     def _report(self, gang: Gang, report: Report, now: float) -> None:
         if not gang.job_id:
@@ -483,11 +500,11 @@ class KubernetesEngine:
 
     def _start(self, command: Start) -> list[Event]:
         now = self._now()
-        gang = self._gangs.by_job.get(command.job_ids[0])
+        gang = self._gangs.of_job(command.job_ids[0])
         if len(command.job_ids) > 1:
             message = "on Kubernetes two jobs cannot share GPUs"
             return [JobEnded(now, each, command.epoch, Ending.LOST, 0.0, message) for each in command.job_ids]
-        if gang is None or gang.job is None:
+        if gang is None or gang.is_absent:
             message = "its Job is not in the cluster"
             return [JobEnded(now, command.job_ids[0], command.epoch, Ending.LOST, 0.0, message)]
         if gang.epoch == command.epoch:
@@ -502,7 +519,7 @@ class KubernetesEngine:
         return []
 
     def _stop_job(self, command: Stop) -> list[Event]:
-        gang = self._gangs.by_job.get(command.job_id)
+        gang = self._gangs.of_job(command.job_id)
         if gang is None:
             return [JobEnded(self._now(), command.job_id, command.epoch, Ending.STOPPED, 0.0)]
         self._stop(gang, command.epoch)
@@ -523,9 +540,9 @@ class KubernetesEngine:
             return []
         self._survey_asked = False
         running = [
-            Running(gang.job_id, job.lease.epoch, job.lease.gpus, gang.saved_steps, _phase(gang), job.lease.cells)
+            Running(gang.job_id, lease.epoch, lease.gpus, gang.saved_steps, _phase(gang), lease.cells)
             for gang in self._gangs
-            if gang.is_on_gpus and gang.job_id and (job := gang.job) is not None and job.lease is not None
+            if gang.is_on_gpus and gang.job_id and (lease := gang.lease) is not None
         ]
         ends, self._events = self._events, []
         running.sort(key=lambda run: (run.epoch, run.job_id))
@@ -569,7 +586,7 @@ class KubernetesEngine:
         if isinstance(action, PutOutOfService) and isinstance(result, ApiProblem):
             self._nodes.unmark(action.node)
         if isinstance(action, Bind) and gang is not None:
-            gang.bound(action, succeeded=not isinstance(result, ApiProblem))
+            gang.bound(action, result if isinstance(result, ApiProblem) else None)
         if isinstance(result, ApiProblem):
             self._failed(gang, action, result)
         if gang is None:
@@ -586,6 +603,8 @@ class KubernetesEngine:
             uid = found["metadata"]["uid"]
             if kind == JOBS and (known := self._gangs.get(uid)) is not None and known.job is None:
                 return  # it was deleted since
+            if kind == PODS and not self._gangs.has_pod(uid):
+                return  # likewise
             self._gangs.apply(kind, uid, found)
 
     def _touched(self, gang: Gang | None, action: Touch, result: Json | ApiProblem | None) -> None:

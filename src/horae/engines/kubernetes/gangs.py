@@ -117,6 +117,10 @@ class Gang:
         pods = Pods(tuple(self.pods.values()), self.placed, self.saved_steps, around.lost_nodes)
         return reconcile(self.job, pods, self.wanted, around.term)
 
+    def take_problems(self) -> list[tuple[PodObject, str]]:
+        """Pods that cannot be part of a gang, with the reason; each is told once."""
+        return []
+
     def annotate(self, notes: dict[str, str | None]) -> list[Action]:
         """What writes these annotations, as far as they differ."""
         if self.job is None or all(self.job.annotations.get(key) == value for key, value in notes.items()):
@@ -280,6 +284,11 @@ class Gangs:
         if gang.job is None and not gang.pods:
             self._by_uid.pop(gang.uid, None)
         self.by_job.pop(gang.job_id, None)
+
+    def release(self, job_id: str, gang: Gang) -> None:
+        """The gang is no longer this job."""
+        self.by_job.pop(job_id, None)
+        self._drop_if_empty(gang)
 
     def leased(self) -> Mapping[str, set[int]]:
         """By node: the numbers of the GPUs that leases have, or shall get."""

@@ -14,14 +14,15 @@ from typing import NamedTuple
 
 from horae.engines.kubernetes import names
 from horae.engines.kubernetes.actions import Action, Bind
+from horae.engines.kubernetes.api import CONFLICT, ApiProblem, Json
+from horae.engines.kubernetes.gangs import Gang, Gangs, Subject, Surroundings
 from horae.engines.kubernetes.hived_notes import HivedNode, hived_notes
-from horae.engines.kubernetes.members import CellSizes, Place
+from horae.engines.kubernetes.members import Place
 from horae.engines.kubernetes.objects import LeaseNote, PodObject
 from horae.engines.kubernetes.reconcile import Report, Step, Wanted, rank_of
 from horae.engines.kubernetes.reconcile_pods import Group, Member, is_waiting, reconcile_pods
 from horae.model.cluster import Gpu
 from horae.model.events import Ending, Phase
-from horae.model.serialization import Plain
 
 _KEY_CHARACTERS = 40
 
@@ -36,6 +37,17 @@ class Request(NamedTuple):
 
 
 ReadRequest = Callable[[PodObject], Request | str]  # or what is wrong with it
+
+
+@dataclass(frozen=True)
+class PodRules:
+    """Which pods without a Job of ours are gangs, and what they are told."""
+
+    read_request: ReadRequest = lambda pod: "pods without a Job are not accepted by this service"
+    nodes: Mapping[str, HivedNode] = field(default_factory=dict)  # as HiveD's configuration names them
+
+
+NO_PODS = PodRules()
 
 
 class GroupObject(NamedTuple):
@@ -62,7 +74,9 @@ class PodGang(Gang):
     name: str = ""
     home: str = ""  # namespace
     nodes: Mapping[str, HivedNode] = field(default_factory=dict)
+    keys: dict[str, PodGang] = field(default_factory=dict)  # of all gangs
     requests: dict[str, Request | str] = field(default_factory=dict)  # by pod
+    told: set[tuple[str, str]] = field(default_factory=set)  # problems of pods
     key: str = ""
     crew: tuple[str, ...] = ()  # uids of these pods
     granted: LeaseNote | None = None  # under which pods were bound, or may have been
@@ -97,13 +111,19 @@ class PodGang(Gang):
         return bool(self.crew) and self.granted is None and not (self.job_id or self.is_shown)
 
     @property
-    def problems(self) -> list[tuple[PodObject, str]]:
-        """Pods that cannot be part of a gang, with the reason."""
-        found = [(self.pods[uid], each) for uid, each in self.requests.items() if isinstance(each, str)]
-        first = self._request
-        for uid, each in self.requests.items():
-            if isinstance(each, Request) and is_waiting(self.pods[uid]) and first and each.text != first.text:
-                found.append((self.pods[uid], "asks for something else than other pods of its group"))
+    def is_on_gpus(self) -> bool:
+        return bool(self.tried)
+
+    def take_problems(self) -> list[tuple[PodObject, str]]:
+        request, found = self._request, []
+        for uid, pod in self.pods.items():
+            own = self.requests[uid]
+            problem = own if isinstance(own, str) else ""
+            if isinstance(own, Request) and request is not None and own.text != request.text and is_waiting(pod):
+                problem = "asks for something else than other pods of its group: give all the same, but for their size"
+            if problem and (uid, problem) not in self.told:
+                self.told.add((uid, problem))
+                found.append((pod, problem))
         return found
 
     # Pods
@@ -112,12 +132,13 @@ class PodGang(Gang):
         super().update_pod(pod)
         pod = self.pods[pod.uid]
         if pod.node and self._is_granted(pod):
-            place = tuple(Gpu(pod.node, number) for number in pod.gpu_numbers)
             if not pod.is_terminal or pod.uid in self.tried:
-                self.tried[pod.uid] = place
+                self.tried[pod.uid] = _place_of(pod)
                 self.done.add(pod.uid)
             if pod.is_terminal:
                 self._leave(pod.uid, pod)
+        elif pod.node or pod.is_terminal:
+            self._retract(pod.uid)  # another client has bound it
         self._gather()
 
     def remove_pod(self, uid: str) -> None:
@@ -133,9 +154,12 @@ class PodGang(Gang):
             note = LeaseNote.parse(pod.annotations.get(names.LEASE, ""))
             if note is None or note.epoch <= self.told_end:
                 return False
-            self.granted, self.key = note, pod.annotations.get(names.GANG, "")
-            self.job_id = pod.annotations.get(names.JOB, "")
+            self._take(note, pod)
         return pod.epoch == self.epoch
+
+    def _take(self, note: LeaseNote, pod: PodObject) -> None:
+        self.granted, self.job_id = note, pod.annotations.get(names.JOB, "")
+        self._set_key(pod.annotations.get(names.GANG, ""))
 
     def _leave(self, uid: str, pod: PodObject | None) -> None:
         place = self.tried.pop(uid, None)
@@ -144,14 +168,25 @@ class PodGang(Gang):
             self.over = {each: last for each, last in self.over.items() if not set(each) & set(place)}
             self.over[place] = pod
 
+    def _retract(self, uid: str) -> None:
+        """The pod was not bound by us."""
+        self.done.discard(uid)
+        if self.tried.pop(uid, None) is not None and not self.tried and not self.over:
+            self.granted = None
+
     def _gather(self) -> None:
         """Chooses the pods that make a whole gang, unless those that were chosen are all still there."""
         if self.granted is not None or self.job_id or self._is_whole:
             return
-        self.crew, self.key, self.is_shown = self._whole_gang(), "", False
-        if self.crew:
-            text = "\n".join([self.uid, *sorted(self.crew)])
-            self.key = sha256(text.encode()).hexdigest()[:_KEY_CHARACTERS]
+        self.crew, self.is_shown = self._whole_gang(), False
+        text = "\n".join([self.uid, *sorted(self.crew)])
+        self._set_key(sha256(text.encode()).hexdigest()[:_KEY_CHARACTERS] if self.crew else "")
+
+    def _set_key(self, key: str) -> None:
+        self.keys.pop(self.key, None)
+        self.key = key
+        if key:
+            self.keys[key] = self
 
     @property
     def _is_whole(self) -> bool:
@@ -225,7 +260,24 @@ class PodGang(Gang):
         return []  # a waiting gang has its record in the store, and its pods are told by events
 
     def adopt(self) -> None:
-        self.wanted = self.wanted._replace(lease=self.granted)
+        """Continues the lease of its pods, or tells how it has ended if all of them have."""
+        if self.granted is None and not self.crew:
+            self._take_ended()
+        for pod in self.pods.values():
+            if pod.is_terminal and pod.epoch == self.epoch and _place_of(pod) not in self.tried.values():
+                self.over.setdefault(_place_of(pod), pod)
+        if self.granted is not None:
+            self.wanted = self.wanted._replace(lease=self.granted)
+
+    def _take_ended(self) -> None:
+        noted = [
+            (note.epoch, note, pod)
+            for pod in self.pods.values()
+            if pod.is_terminal and (note := LeaseNote.parse(pod.annotations.get(names.LEASE, ""))) is not None
+        ]
+        if noted:
+            _, note, pod = max(noted, key=lambda each: each[0])
+            self._take(note, pod)
 
     def begin(self, action: Bind) -> None:
         self.granted = self.granted or self.wanted.lease
@@ -237,11 +289,8 @@ class PodGang(Gang):
         if problem is None or uid not in self.tried or self.pods[uid].node:
             return
         self.done.discard(uid)
-        if problem.is_temporary or problem.status == CONFLICT:  # it may have been carried out, now or before
-            return
-        del self.tried[uid]
-        if not self.tried and not self.over:
-            self.granted = None
+        if not problem.is_temporary and problem.status != CONFLICT:  # otherwise it may have been bound, now or before
+            self._retract(uid)
 
     def is_news(self, report: Report) -> bool:
         if report.phase is Phase.STARTING and self.told_phase == (report.epoch, Phase.RUNNING):
@@ -267,10 +316,9 @@ class PodGang(Gang):
 class PodGangs(Gangs):
     """All gangs: Jobs, and groups of pods without one."""
 
-    def __init__(self, scheduler: str, read_request: ReadRequest, nodes: Mapping[str, HivedNode]) -> None:
+    def __init__(self, scheduler: str, rules: PodRules) -> None:
         super().__init__(scheduler)
-        self._read_request = read_request
-        self._nodes = nodes
+        self._rules = rules
         self._by_key: dict[str, PodGang] = {}
 
     def get(self, uid: str) -> Gang | None:
@@ -279,3 +327,38 @@ class PodGangs(Gangs):
     def _is_ours(self, template: Json) -> bool:
         notes = (template.get("metadata") or {}).get("annotations") or {}
         return super()._is_ours(template) and names.HIVED_REQUEST not in notes
+
+    def _gang_of(self, pod: PodObject) -> Gang | None:
+        if names.HIVED_REQUEST not in pod.annotations:
+            return super()._gang_of(pod)
+        known = super().get(self._owner.get(pod.uid, ""))
+        if known is not None:
+            return known  # what it asks for does not change, whatever its annotation says since
+        request = self._rules.read_request(pod)
+        group = request.group if isinstance(request, Request) else ""
+        uid = f"group/{pod.namespace}/{group}" if group else f"pod/{pod.namespace}/{pod.name}"
+        gang = super().get(uid)
+        if not isinstance(gang, PodGang):
+            gang = PodGang(uid, name=group or pod.name, home=pod.namespace, nodes=self._rules.nodes, keys=self._by_key)
+            self._by_uid[uid] = gang
+        gang.requests[pod.uid] = request
+        return gang
+
+    def _apply_pod(self, uid: str, found: Json | None) -> Gang | None:
+        gang = super()._apply_pod(uid, found)
+        if isinstance(gang, PodGang):
+            self._tie(gang)
+        return gang
+
+    def _tie(self, gang: PodGang) -> None:
+        """Ties the job to the gang that was expected under the gang's key before its pods were known."""
+        expected = self._by_uid.get(gang.key)
+        if expected is not None and not isinstance(expected, PodGang):
+            del self._by_uid[gang.key]
+            gang.specification = expected.specification
+            gang.wanted, gang.told_steps = expected.wanted, expected.told_steps
+            self.register(expected.job_id, gang.key)
+
+
+def _place_of(pod: PodObject) -> Place:
+    return tuple(Gpu(pod.node, number) for number in pod.gpu_numbers)

@@ -107,9 +107,7 @@ def _active(group: Group, lease: LeaseNote, term: int, cell_sizes: CellSizes) ->
     pairs = [(each.pod, taken[each.pod.uid]) for each in group.waiting if each.pod.uid in taken.keys() - group.bound]
     pairs += _joining(group, lease, list(taken.values()), cell_sizes)
     bindings = tuple(_bind(pod, lease, place, term) for pod, place in pairs)
-    free = len(group.sizes) - len([place for uid, place in taken.items() if uid in group.bound])
-    left = [place for place in group.over if not any(set(place) & set(each) for each in taken.values())]
-    phase = Phase.RUNNING if free <= len(left) else Phase.STARTING
+    phase = Phase.STARTING if bindings else Phase.RUNNING  # parts of pods that have left are free for others
     return Step((*bindings, *_remove_lost(group)), (Report(lease.epoch, phase),))
 
 
@@ -118,15 +116,16 @@ def _joining(
 ) -> list[tuple[PodObject, Place]]:
     sizes = list(group.sizes)
     for place in taken:
-        sizes.remove(len(place))
+        if len(place) in sizes:
+            sizes.remove(len(place))
     used = {gpu for place in taken for gpu in place}
     free = places_of_members([gpu for gpu in lease.gpus if gpu not in used], sizes, cell_sizes) or []
     found: list[tuple[PodObject, Place]] = []
     for each in sorted(group.waiting, key=_order):
-        place = next((place for place in free if len(place) == each.gpus), None)
-        if place is not None and each.pod.uid not in group.tried:
-            free.remove(place)
-            found.append((each.pod, place))
+        fitting = [place for place in free if len(place) == each.gpus]
+        if fitting and each.pod.uid not in group.tried:
+            free.remove(fitting[0])
+            found.append((each.pod, fitting[0]))
     return found
 
 

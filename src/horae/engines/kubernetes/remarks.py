@@ -7,7 +7,6 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from horae.engines.kubernetes.api import EVENTS, Json, KubernetesApi
-from horae.engines.kubernetes.objects import JobObject, PodObject
 
 _MESSAGE_CHARACTERS_MAX = 1024
 
@@ -18,12 +17,12 @@ class Remark(NamedTuple):
     is_warning: bool = False
 
 
-def event_of(found: JobObject | PodObject, remark: Remark, api: KubernetesApi) -> None:
-    """Writes an event about a Job or a pod."""
+def event_of(namespace: str, reference: Json, remark: Remark, api: KubernetesApi) -> None:
+    """Writes an event about an object."""
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     body: Json = {
-        "metadata": {"name": f"{found.name[:200]}.{uuid4().hex[:16]}", "namespace": found.namespace},
-        "involvedObject": found.reference,
+        "metadata": {"name": f"{reference['name'][:200]}.{uuid4().hex[:16]}", "namespace": namespace},
+        "involvedObject": reference,
         "reason": remark.reason,
         "message": remark.message[:_MESSAGE_CHARACTERS_MAX],
         "type": "Warning" if remark.is_warning else "Normal",
@@ -32,4 +31,4 @@ def event_of(found: JobObject | PodObject, remark: Remark, api: KubernetesApi) -
         "lastTimestamp": now,
         "count": 1,
     }
-    api.create(EVENTS, found.namespace, body)
+    api.create(EVENTS, namespace, body)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from horae.engines.kubernetes import names
-from horae.engines.kubernetes.api import JOBS, NODES, ApiProblem, KubernetesApi
+from horae.engines.kubernetes.api import JOBS, NODES, PODS, ApiProblem, KubernetesApi
 from horae.engines.kubernetes.connection import connect
 from horae.engines.kubernetes.hardware import as_node, is_ours, read_node
-from horae.engines.kubernetes.objects import read_job
+from horae.engines.kubernetes.objects import read_job, read_pod
 from horae.engines.local.nvml import type_of
 from horae.model.cluster import Node
 from horae.model.errors import InputError
@@ -42,11 +43,17 @@ def nodes_of(entry: KubernetesEntry) -> list[Node]:
 
 def records_of(api: KubernetesApi) -> Records:
     term, number = 0, 0
+    for pod in map(read_pod, api.list(PODS).items):
+        term = max(term, _number(pod.annotations, names.TERM), pod.epoch >> INCARNATION_BITS)
+        number = max(number, _number(pod.annotations, names.JOB))
     for job in map(read_job, api.list(JOBS).items):
         epochs = [job.ended.epoch, -1 if job.lease is None else job.lease.epoch]
         terms = [0 if job.lease is None else job.lease.term, *(epoch >> INCARNATION_BITS for epoch in epochs)]
-        noted = job.annotations.get(names.TERM, "")
-        term = max(term, *terms, int(noted) if noted.isdigit() else 0)
-        first = job.job_id.partition("_")[0]
-        number = max(number, int(first) if first.isdigit() else 0)
+        term = max(term, *terms, _number(job.annotations, names.TERM))
+        number = max(number, _number(job.annotations, names.JOB))
     return Records(term, number)
+
+
+def _number(notes: Mapping[str, str], name: str) -> int:
+    first = notes.get(name, "").partition("_")[0]
+    return int(first) if first.isdigit() else 0
