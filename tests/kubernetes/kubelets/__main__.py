@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import sys
 
 from kubernetes.kubelets.kubelets import Kubelets
 from kubernetes.kubelets.options import parse
@@ -14,4 +16,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    # httpcore tries to import this module in every request; where it is not installed, Python searches all folders.
+    if importlib.util.find_spec("sniffio") is None:
+        sys.modules["sniffio"] = None  # type: ignore[assignment]
     asyncio.run(main())

@@ -16,6 +16,7 @@ from kubernetes.client import STRATEGIC, Json, connection
 Apply = Callable[[Sequence[Json], Sequence[Json]], None]  # what is gone, what is there or has changed
 _TRANSIENT = (httpx.codes.UNAUTHORIZED, httpx.codes.TOO_MANY_REQUESTS)  # the first: it has just started
 _EXPECTED = (httpx.codes.NOT_FOUND, httpx.codes.CONFLICT)  # the object is gone, or another has its name
+_AT_A_TIME = 32
 _RETRY_SECONDS = 0.2
 _WATCH_SECONDS = 300
 _SILENCE_SECONDS = 90.0  # bookmarks come every minute
@@ -23,9 +24,8 @@ _SILENCE_SECONDS = 90.0  # bookmarks come every minute
 
 class Api:
     def __init__(self, kubeconfig: Path) -> None:
-        timeout = httpx.Timeout(30.0, pool=None)
-        limits = httpx.Limits(max_connections=64)
-        self._http = httpx.AsyncClient(**connection(kubeconfig), timeout=timeout, limits=limits)
+        self._http = httpx.AsyncClient(**connection(kubeconfig), timeout=httpx.Timeout(30.0, pool=None))
+        self._turns = asyncio.Semaphore(_AT_A_TIME)  # the queue of httpx takes quadratic time
 
     async def patch(self, path: str, body: Json) -> bool:
         """Whether the object is still there; waits for a server that is down."""
@@ -86,9 +86,10 @@ class Api:
     async def _send(self, method: str, path: str, body: Json, kind: str) -> bool:
         while True:
             try:
-                answer = await self._http.request(
-                    method, path, content=json.dumps(body), headers={"Content-Type": kind}
-                )
+                async with self._turns:
+                    answer = await self._http.request(
+                        method, path, content=json.dumps(body), headers={"Content-Type": kind}
+                    )
             except httpx.TransportError:
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue

@@ -15,8 +15,6 @@ from kubernetes.kubelets.nodes import Node
 from kubernetes.kubelets.options import Options
 from kubernetes.kubelets.training import Trainings
 
-_HEARTBEAT_SECONDS = 60.0
-
 
 class Kubelets:
     def __init__(self, options: Options, tasks: asyncio.TaskGroup) -> None:
@@ -31,7 +29,6 @@ class Kubelets:
 
     def start(self) -> None:
         follow = self._api.follow
-        self._tasks.create_task(self._keep_alive())
         self._tasks.create_task(follow("/api/v1/nodes", self._nodes_changed, labelSelector="horae.test/simulated=true"))
         self._tasks.create_task(follow("/apis/batch/v1/jobs", self._jobs_changed))
         self._tasks.create_task(follow("/api/v1/pods", self._pods_changed, fieldSelector="spec.nodeName!="))
@@ -43,10 +40,10 @@ class Kubelets:
         for found in there:
             name = found["metadata"]["name"]
             node = self._nodes[name]
+            if not node.found:
+                self._tasks.create_task(node.report(self._api))
             was_served = node.is_served.is_set()
             node.apply(found)
-            if not node.is_reported:
-                self._tasks.create_task(self._report_node(name, node))
             if node.is_served.is_set() != was_served:
                 self._trainings.nodes_changed()
             if node.is_served.is_set() and not was_served:
@@ -106,13 +103,3 @@ class Kubelets:
             return None
         message = "Pod was rejected: Allocate failed due to a simulated fault, which is unexpected"
         return pods.Refusal("UnexpectedAdmissionError", message)
-
-    async def _report_node(self, name: str, node: Node) -> None:
-        await self._api.patch(f"/api/v1/nodes/{name}/status", {"status": node.status()})
-
-    async def _keep_alive(self) -> None:
-        while True:
-            await asyncio.sleep(_HEARTBEAT_SECONDS)
-            for name, node in list(self._nodes.items()):
-                if node.is_served.is_set():
-                    await self._report_node(name, node)

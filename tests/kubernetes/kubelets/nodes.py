@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from kubernetes.client import Json
+from kubernetes.kubelets.api import Api
 from kubernetes.kubelets.pods import notes_of
 from kubernetes.kubelets.statuses import now
+
+_HEARTBEAT_SECONDS = 60.0
 
 
 class Node:
@@ -14,8 +17,9 @@ class Node:
     nothing."""
 
     def __init__(self) -> None:
-        self.found: Json = {}
+        self.found: Json = {}  # as last seen
         self.is_served = asyncio.Event()
+        self._change = asyncio.Event()
 
     def apply(self, found: Json | None) -> None:
         """The node as it is now; None if there is none."""
@@ -24,6 +28,21 @@ class Node:
             self.is_served.clear()
         else:
             self.is_served.set()
+        self._change.set()
+
+    async def report(self, api: Api) -> None:
+        """Writes the condition when the API server has another one, and heartbeats, for ever."""
+        while True:
+            try:
+                async with asyncio.timeout(_HEARTBEAT_SECONDS):
+                    await self._change.wait()
+            except TimeoutError:
+                is_due = self.is_served.is_set()
+            else:
+                is_due = not self._is_reported
+            self._change.clear()
+            if is_due:
+                await api.patch(f"/api/v1/nodes/{self.found['metadata']['name']}/status", {"status": self._status()})
 
     @property
     def product(self) -> str:
@@ -31,7 +50,7 @@ class Node:
         return str(labels.get("nvidia.com/gpu.product", ""))
 
     @property
-    def is_reported(self) -> bool:
+    def _is_reported(self) -> bool:
         conditions = (self.found.get("status") or {}).get("conditions") or ()
         return any(each["type"] == "Ready" and each["status"] == self._readiness for each in conditions)
 
@@ -42,7 +61,6 @@ class Node:
             return "True"
         return "Unknown" if broken == "Unknown" else "False"
 
-    def status(self) -> Json:
-        """The condition with a heartbeat of now."""
+    def _status(self) -> Json:
         condition = {"type": "Ready", "status": self._readiness, "reason": "Simulated", "lastHeartbeatTime": now()}
-        return {"conditions": [condition if self.is_reported else {**condition, "lastTransitionTime": now()}]}
+        return {"conditions": [condition if self._is_reported else {**condition, "lastTransitionTime": now()}]}
