@@ -61,18 +61,29 @@ class Annotate(NamedTuple):
         return {"metadata": {"uid": self.job.uid, "annotations": self.notes}}
 
 
-class Explain(NamedTuple):
-    """Shows on the Job why it waits, or that it no longer does."""
+class GiveUp(NamedTuple):
+    """Tells the job controller that the Job has failed for good, so that it shows the condition Failed."""
 
     job: JobObject
-    reason: str  # "": it does not wait
+
+    def body(self) -> Json:
+        # The job controller judges by the pods that have failed; where none has, the Job stays suspended.
+        return {"metadata": {"uid": self.job.uid, "annotations": {names.RECORDED: "true"}}, "spec": {"backoffLimit": 0}}
+
+
+class Explain(NamedTuple):
+    """Shows on the Job why it waits, or that it does not."""
+
+    job: JobObject
+    message: str
+    waits: bool
 
     def body(self) -> Json:
         condition = {
             "type": names.WAITING,
-            "status": "True" if self.reason else "False",
-            "reason": "WaitsForHorae" if self.reason else "Started",
-            "message": self.reason[:_MESSAGE_CHARACTERS_MAX],
+            "status": "True" if self.waits else "False",
+            "reason": "InQueue" if self.waits else "Ended" if self.message else "Started",
+            "message": self.message[:_MESSAGE_CHARACTERS_MAX],
             "lastTransitionTime": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         }
         return {"metadata": {"uid": self.job.uid}, "status": {"conditions": [condition]}}
@@ -150,6 +161,7 @@ Action: TypeAlias = (
     | Suspend
     | NoteEnd
     | Annotate
+    | GiveUp
     | Explain
     | Bind
     | Touch
@@ -163,7 +175,7 @@ Action: TypeAlias = (
 def perform(action: Action, api: KubernetesApi) -> Json | None:
     """Carries an action out; returns the object as it is afterwards, where the server says it."""
     match action:
-        case Unsuspend(job) | Suspend(job) | NoteEnd(job) | Annotate(job):
+        case Unsuspend(job) | Suspend(job) | NoteEnd(job) | Annotate(job) | GiveUp(job):
             return api.patch(JOBS, job.namespace, job.name, action.body())
         case Explain(job):
             return api.merge_lists(JOBS, job.namespace, job.name, action.body(), "status")

@@ -24,6 +24,7 @@ from horae.engines.kubernetes.actions import (
     Bind,
     Delete,
     Explain,
+    GiveUp,
     PutInService,
     PutOutOfService,
     Suspend,
@@ -202,7 +203,7 @@ class KubernetesEngine:
         return [
             Found(subject, gang.raw, self._tenants.get(subject.namespace, ()), self._nodes.with_labels)
             for gang in gangs
-            if not gang.job_id and (subject := gang.subject) is not None
+            if not gang.is_registered and (subject := gang.subject) is not None
         ]
 
     def take_gone(self) -> dict[str, str]:
@@ -222,8 +223,8 @@ class KubernetesEngine:
         self._gone = {**gone, **self._gone}
         for each in found:
             gang = self._gangs.get(each.job.uid)
-            if gang is not None and not gang.job_id:
-                gang.is_shown = False
+            if gang is not None and not gang.is_registered:
+                gang.shown_as = None
                 self._retry_at[gang.uid] = self._now() + RETRY_SECONDS[-1]
 
     def expect(self, job_id: str, uid: str, specification: Plain) -> None:
@@ -236,8 +237,15 @@ class KubernetesEngine:
 
     def forget(self, job_id: str) -> None:
         gang = self._gangs.of_job(job_id)
-        if gang is not None:
-            self._gangs.forget(gang)
+        if gang is None:
+            return
+        job = gang.job
+        if job is not None and not job.is_over and gang.told_end >= 0 and gang.ended_as is Ending.FAILED:
+            self._submit(gang, GiveUp(job))
+        else:
+            for action in gang.annotate({names.RECORDED: "true"}):
+                self._submit(gang, action)
+        self._gangs.forget(gang)
 
     def waiting(self) -> list[str]:
         """The jobs that have no lease, and are not to get one yet."""
@@ -247,11 +255,11 @@ class KubernetesEngine:
             if gang.job_id and gang.job is not None and not gang.job.is_over and not gang.gpus
         ]
 
-    def explain(self, job_id: str, reason: str) -> None:
-        """Shows on the Job why it waits."""
+    def explain(self, job_id: str, message: str, *, waits: bool = True) -> None:
+        """Shows on the Job why it waits, or how it has ended for Horae."""
         gang = self._gangs.of_job(job_id)
-        if gang is not None and gang.job is not None and gang.job.waits_for != reason:
-            self._submit(None, Explain(gang.job, reason))
+        if gang is not None and gang.job is not None and not gang.job.is_over and gang.job.waits_for != message:
+            self._submit(None, Explain(gang.job, message, waits))
 
     def remark(self, about: Subject, remark: Remark) -> None:
         """Shows the owner of a Job or of pods what is wrong with it, as an event of Kubernetes."""
@@ -359,8 +367,8 @@ class KubernetesEngine:
         if self._tenants.get(namespace.name) != namespace.tenants:
             self._tenants[namespace.name] = namespace.tenants
             for gang in self._gangs:  # what was refused may be accepted now
-                if gang.namespace == namespace.name and not gang.job_id:
-                    gang.is_shown = False
+                if gang.namespace == namespace.name:
+                    gang.shown_as = None
                     self._touch(gang)
 
     def _touch(self, gang: Gang) -> None:
@@ -399,8 +407,8 @@ class KubernetesEngine:
         if gang.is_absent:
             self._vanished(gang, now)
             return
-        if gang.is_new:
-            gang.is_shown = True
+        if gang.is_to_be_shown:
+            gang.show()
             self._found[gang.uid] = None
         for pod, problem in gang.take_problems():
             self.remark(pod, Remark("Rejected", problem, is_warning=True))
@@ -422,7 +430,7 @@ class KubernetesEngine:
             case Suspend(job):
                 self._before_suspension(gang, job, action)
             case Unsuspend(job) if job.waits_for:
-                self._submit(None, Explain(job, ""))
+                self._submit(None, Explain(job, "", waits=False))
             case Delete(pod) if gang.job_id and pod.phase != "Pending":
                 self._pool.submit(self._keep_log, gang.job_id, gang.epoch, pod)
         self._submit(gang, action)
@@ -486,6 +494,7 @@ class KubernetesEngine:
         if not gang.is_news(report):
             return
         if report.ending is not None:
+            gang.ended_as = report.ending
             lease = gang.wanted.lease
             if lease is not None and lease.epoch <= report.epoch:
                 gang.wanted = gang.wanted._replace(lease=None)

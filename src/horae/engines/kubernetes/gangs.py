@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from horae.engines.kubernetes import names
 from horae.engines.kubernetes.actions import Action, Annotate, Bind
 from horae.engines.kubernetes.api import JOBS, PODS, ApiProblem, Json, Kind
 from horae.engines.kubernetes.members import CellSizes
@@ -13,7 +14,7 @@ from horae.engines.kubernetes.names import SCHEDULER
 from horae.engines.kubernetes.objects import JobObject, LeaseNote, PodObject, read_job, read_pod
 from horae.engines.kubernetes.reconcile import Pods, Report, Step, Wanted, reconcile
 from horae.model.cluster import Gpu
-from horae.model.events import Phase
+from horae.model.events import Ending, Phase
 from horae.model.serialization import Plain
 
 
@@ -62,7 +63,9 @@ class Gang:
     told_phase: tuple[int, Phase] | None = None  # (epoch, phase) that was reported last
     told_steps: float = 0.0
     told_end: int = -1  # the epoch whose end was reported last
-    is_shown: bool = False  # to the service, which submits it
+    ended_as: Ending = Ending.STOPPED
+    is_registered: bool = False  # the service has submitted it, or has it from before
+    shown_as: object = None  # what the service has been shown of it
     in_flight: int = 0  # actions that are being carried out
     failures: int = 0  # of actions, in a row
 
@@ -92,7 +95,26 @@ class Gang:
     @property
     def is_on_gpus(self) -> bool:
         """Whether its last lease has pods, or may still get them."""
-        return self.lease is not None and (self.epoch >= 0 or bool(self.pods))
+        return self.lease is not None and (self.epoch >= 0 or self.has_pods)
+
+    @property
+    def has_pods(self) -> bool:
+        """Whether pods of it are there that have not ended."""
+        return any(not pod.is_terminal for pod in self.pods.values())
+
+    @property
+    def is_to_be_shown(self) -> bool:
+        """Whether it is new to the service, or was rejected by it and has changed since."""
+        if self.job is None or self.is_registered or self.job.is_over or self.is_on_gpus:
+            return False
+        return names.RECORDED not in self.job.annotations and self.shown_as != self._appearance
+
+    @property
+    def _appearance(self) -> object:
+        return None if self.job is None else (self.job.annotations, self.job.parallelism)
+
+    def show(self) -> None:
+        self.shown_as = self._appearance
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -100,11 +122,6 @@ class Gang:
         if self.is_on_gpus and self.lease is not None:
             return self.lease.gpus
         return () if self.wanted.lease is None else self.wanted.lease.gpus
-
-    @property
-    def is_new(self) -> bool:
-        """Whether it is to be shown to the service."""
-        return not (self.job_id or self.is_shown or self.job is None or self.job.is_over)
 
     @property
     def fenced(self) -> list[JobObject | PodObject]:
@@ -216,7 +233,7 @@ class Gangs:
     def register(self, job_id: str, uid: str) -> Gang:
         """Ties a job of the service to the Job of this uid, or to the pods of this key."""
         gang = self.get(uid) or self._by_uid.setdefault(uid, Gang(uid))
-        gang.job_id = job_id
+        gang.job_id, gang.is_registered = job_id, True
         self.by_job[job_id] = gang
         return gang
 

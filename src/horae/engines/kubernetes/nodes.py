@@ -25,7 +25,7 @@ class Nodes:
         *,
         is_fixed: bool = False,
     ) -> None:
-        """`is_fixed`: the nodes are those of the configuration; others are not for Horae, and absent ones have failed."""
+        """`is_fixed`: the nodes are those of the configuration; others are not ours, absent ones have failed."""
         self._fixed = {node.name: node for node in cluster.nodes} if is_fixed else None
         self._labels = labels
         self._type_of = type_of

@@ -83,7 +83,6 @@ class PodGang(Gang):
     tried: dict[str, Place] = field(default_factory=dict)
     done: set[str] = field(default_factory=set)  # pods that were bound
     over: dict[Place, PodObject | None] = field(default_factory=dict)
-    has_ended: bool = False  # its job has ended for good, or waits again without its pods
 
     @property
     def subject(self) -> Subject | None:
@@ -107,8 +106,13 @@ class PodGang(Gang):
         return -1 if self.granted is None else self.granted.epoch
 
     @property
-    def is_new(self) -> bool:
-        return bool(self.crew) and self.granted is None and not (self.job_id or self.is_shown)
+    def is_to_be_shown(self) -> bool:
+        """Whether it is whole and new to the service, which may know its pods from before."""
+        return bool(self.crew) and self.granted is None and not self.job_id and self.shown_as != self._appearance
+
+    @property
+    def _appearance(self) -> object:
+        return self.key
 
     @property
     def is_on_gpus(self) -> bool:
@@ -178,7 +182,7 @@ class PodGang(Gang):
         """Chooses the pods that make a whole gang, unless those that were chosen are all still there."""
         if self.granted is not None or self.job_id or self._is_whole:
             return
-        self.crew, self.is_shown = self._whole_gang(), False
+        self.crew = self._whole_gang()
         text = "\n".join([self.uid, *sorted(self.crew)])
         self._set_key(sha256(text.encode()).hexdigest()[:_KEY_CHARACTERS] if self.crew else "")
 
@@ -299,15 +303,14 @@ class PodGang(Gang):
         if report.ending is not None and report.epoch >= self.epoch:
             self.granted = None
             self.tried, self.done, self.over = {}, set(), {}
-            self.has_ended = report.ending in (Ending.FINISHED, Ending.FAILED)
         return is_news
 
     def left(self) -> str:
         """It is the job that was submitted as long as all of its pods wait, or some have its GPUs."""
         if not self.job_id or self.granted is not None or self._is_whole:
             return ""
-        has_ended, self.has_ended = self.has_ended, False
-        self.job_id, self.specification, self.wanted = "", None, Wanted()
+        has_ended, self.ended_as = self.ended_as in (Ending.FINISHED, Ending.FAILED), Ending.STOPPED
+        self.job_id, self.is_registered, self.specification, self.wanted = "", False, None, Wanted()
         self.crew, self.saved_steps, self.told_steps = (), 0.0, 0.0
         self._gather()
         return "" if has_ended else "its pods are gone; those that replace them are a new job"

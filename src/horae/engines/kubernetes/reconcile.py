@@ -35,6 +35,11 @@ class Pods(NamedTuple):
     saved_steps: float = 0.0  # that any of its pods has reported, also one that is gone
     lost_nodes: frozenset[str] = frozenset()  # that do not exist, or are out of service
 
+    @property
+    def alive(self) -> list[PodObject]:
+        """Without those that have ended, which stay until their Job goes."""
+        return [pod for pod in self.all if not pod.is_terminal]
+
 
 class Report(NamedTuple):
     """What is to be told to the scheduler: a lease is in a phase, or has ended."""
@@ -75,7 +80,7 @@ def _over(job: JobObject, wanted: Wanted) -> Step:
 
 def _deleted(job: JobObject, pods: Pods) -> Step:
     """The Job goes, with its pods; its lease ends with the last of them."""
-    if pods.all or job.lease is None:
+    if pods.alive or job.lease is None:
         return Step(_remove_lost(pods))
     return Step(reports=(Report(job.lease.epoch, None, Ending.STOPPED, job.saved_steps, "its Job was deleted"),))
 
@@ -157,7 +162,7 @@ def rank_of(pod: PodObject) -> tuple[int, str]:
 
 
 def _idle(job: JobObject, pods: Pods, wanted: Wanted) -> Step:
-    if pods.all:
+    if pods.alive:
         return Step(_remove_lost(pods))
     steps = _steps(job, pods)
     if steps > job.saved_steps:  # before the end is reported, so that it is not forgotten
@@ -178,7 +183,7 @@ def _idle(job: JobObject, pods: Pods, wanted: Wanted) -> Step:
 
 def _remove_lost(pods: Pods) -> tuple[Action, ...]:
     """Pods that must go, and whose kubelet cannot say that they have."""
-    return tuple(ForceDelete(pod) for pod in pods.all if pod.is_deleting and pod.node in pods.lost_nodes)
+    return tuple(ForceDelete(pod) for pod in pods.alive if pod.is_deleting and pod.node in pods.lost_nodes)
 
 
 # Places

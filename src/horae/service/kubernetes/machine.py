@@ -35,6 +35,7 @@ class KubernetesJobs:
         self._intake = intake
         self._now = now
         self._explained_at = -inf
+        self._ended: list[str] = []  # jobs that have ended for good since the last cycle
         self._unexplained: list[str] = []  # jobs that wait, and are to be told why
 
     def wait(self, until: float) -> Moment | None:
@@ -90,7 +91,7 @@ class KubernetesJobs:
         self._engine.close()
 
     def forget(self, job_id: str) -> None:
-        self._engine.forget(job_id)
+        self._ended.append(job_id)
 
     def specification(self, job_id: str) -> Plain | None:
         return self._engine.specification(job_id)
@@ -101,6 +102,10 @@ class KubernetesJobs:
     def explain(self, why: Callable[[str], str]) -> None:
         """Shows on waiting Jobs why they wait; a few in each cycle, so that many do not delay decisions."""
         now = self._now()
+        for job_id in self._ended:
+            self._engine.explain(job_id, why(job_id), waits=False)
+            self._engine.forget(job_id)
+        self._ended = []
         if not self._unexplained and now >= self._explained_at + EXPLAIN_SECONDS:
             self._explained_at = now
             self._unexplained = self._engine.waiting()

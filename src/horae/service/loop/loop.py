@@ -178,8 +178,8 @@ class Loop:
         if self._guarded.next_wakeup_at <= now:
             self._decide(now)
         self._tables.note_idle(self.scheduler, self._engine.take_idle(), now)
-        self._commit()
         self._engine.explain(self._why)
+        self._commit()
         replies = self._execute()
         self._upkeep()
         self._futures.reap()
@@ -532,8 +532,10 @@ class Loop:
     # Questions
 
     def _why(self, job_id: str) -> str:
-        """Why a job waits, as its tenant may see it; empty if it does not."""
+        """Why a job waits or has ended, as its tenant may see it; empty if it runs."""
         reason, row = self.scheduler.why(job_id), self._tables.rows.get(job_id)
+        if row is not None and row.has_ended:
+            return f"{row.state}: {row.reason}" if row.reason else row.state
         if reason is None or row is None:
             return ""
         text = str(reason)
