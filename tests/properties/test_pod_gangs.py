@@ -46,6 +46,7 @@ class World:
         self.api = PodsInMemory()
         self.api.on_change = self.check_gpus
         self.term = 0
+        self.clock = 0.0
         self.epoch = 0
         self.ids: dict[str, str] = {}  # by key of its pods: the job; the store has it for ever
         self.sizes: dict[str, tuple[int, ...]] = {}  # by job
@@ -73,7 +74,7 @@ class World:
         self.engine = KubernetesEngine(
             self.api,  # type: ignore[arg-type]  # as far as pods need it
             Cluster("", NODES),
-            lambda: 0.0,
+            lambda: self.clock,
             term=self.term,
             type_of=str,
             executor=self.executor,
@@ -100,6 +101,7 @@ class World:
         self.check_bindings()
 
     def turn(self) -> None:
+        self.clock += 10.0  # longer than the pauses between attempts
         moment = self.engine.wait(-inf)
         assert moment is not None
         for found in self.engine.take_found():

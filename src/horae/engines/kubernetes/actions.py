@@ -89,6 +89,14 @@ class Explain(NamedTuple):
         return {"metadata": {"uid": self.job.uid}, "status": {"conditions": [condition]}}
 
 
+def claim(job: JobObject, job_id: str) -> Annotate:
+    """Writes the id of a Job; what was copied from another Job is removed."""
+    notes: dict[str, str | None] = {names.JOB: job_id, names.UID: job.uid}
+    if job.annotations.get(names.UID, job.uid) != job.uid:
+        notes |= dict.fromkeys((names.LEASE, names.ENDED, names.RECORDED, names.SAVED_STEPS))
+    return Annotate(job, notes)
+
+
 class Bind(NamedTuple):
     """Places a pod on the node of its GPUs."""
 

@@ -30,6 +30,7 @@ from horae.engines.kubernetes.actions import (
     Suspend,
     Touch,
     Unsuspend,
+    claim,
     perform,
 )
 from horae.engines.kubernetes.api import (
@@ -126,6 +127,7 @@ class KubernetesEngine:
         self._dirty: dict[str, None] = {}  # gangs to be reconciled, in order
         self._retry_at: dict[str, float] = {}  # by gang
         self._events: list[Event] = []
+        self._early: list[Command] = []  # given before everything was listed
         self._found: dict[str, None] = {}  # gangs to be shown to the service
         self._gone: dict[str, str] = {}  # jobs whose Job is gone, with the reason
         self._unrecorded: list[Gang] = []  # that are over; told with the events of the last `wait`
@@ -213,10 +215,7 @@ class KubernetesEngine:
 
     def register(self, job_id: str, uid: str) -> None:
         """A Job was submitted under this id, which is noted on it."""
-        gang = self._gangs.register(job_id, uid)
-        for action in gang.annotate({names.JOB: job_id}):
-            self._submit(gang, action)
-        self._touch(gang)
+        self._touch(self._gangs.register(job_id, uid))
 
     def put_back(self, found: Sequence[Found], gone: Mapping[str, str]) -> None:
         """The service could not take these now: they come again."""
@@ -232,11 +231,11 @@ class KubernetesEngine:
         self._gangs.register(job_id, uid).specification = specification
 
     def specification(self, job_id: str) -> Plain | None:
-        gang = self._gangs.of_job(job_id)
+        gang = self._gangs.by_job.get(job_id)
         return None if gang is None or gang.lease is None else gang.lease.specification
 
     def forget(self, job_id: str) -> None:
-        gang = self._gangs.of_job(job_id)
+        gang = self._gangs.by_job.get(job_id)
         if gang is None:
             return
         job = gang.job
@@ -257,7 +256,7 @@ class KubernetesEngine:
 
     def explain(self, job_id: str, message: str, *, waits: bool = True) -> None:
         """Shows on the Job why it waits, or how it has ended for Horae."""
-        gang = self._gangs.of_job(job_id)
+        gang = self._gangs.by_job.get(job_id)
         if gang is not None and gang.job is not None and not gang.job.is_over and gang.job.waits_for != message:
             self._submit(None, Explain(gang.job, message, waits))
 
@@ -293,6 +292,12 @@ class KubernetesEngine:
             self._poll(due_at - now)
 
     def execute(self, commands: Sequence[Command]) -> Sequence[Event]:
+        if self._unsynced:  # what is there is not known yet: a lease that is not seen may well run
+            self._early += commands
+            return []
+        return self._carry_out(commands)
+
+    def _carry_out(self, commands: Sequence[Command]) -> list[Event]:
         replies: list[Event] = []
         for command in commands:
             match command:
@@ -303,7 +308,8 @@ class KubernetesEngine:
                 case Survey():
                     self._survey_asked = True
         self._reconcile_all(self._now())
-        return [*replies, *self._take_survey(self._now())]
+        events = [*replies, *self._take_survey(self._now())]
+        return [*self._nodes.events(self._gangs, self._now()), *events] if events else []  # GPUs of others first
 
     def _poll(self, seconds: float) -> None:
         for key, _ in self._selector.select(max(min(seconds, _SLEEP_SECONDS_MAX), 0.0)):
@@ -324,7 +330,7 @@ class KubernetesEngine:
                 continue
             for each in news:
                 if isinstance(each, Change):
-                    self._apply(each.kind, each.key, each.object)
+                    self._apply(each)
                 else:
                     self._synced(each)
 
@@ -335,7 +341,8 @@ class KubernetesEngine:
             if at <= now:
                 del self._retry_at[uid]
                 self._dirty[uid] = None
-        self._reconcile_all(now)
+        early, self._early = self._early, []
+        self._events += self._carry_out(early)
         hardware = self._nodes.events(self._gangs, now)
         in_use = {gpu.node for gang in self._gangs if gang.is_on_gpus for gpu in gang.gpus}
         for action in self._nodes.actions(in_use, now):
@@ -345,7 +352,8 @@ class KubernetesEngine:
 
     # News from the cluster
 
-    def _apply(self, kind: Kind, key: str, found: Json | None) -> None:
+    def _apply(self, change: Change) -> None:
+        kind, key, found, is_listed = change
         if kind == NODES:
             self._nodes.apply(key, found)
             for gang in self._gangs if found is None else ():
@@ -354,7 +362,7 @@ class KubernetesEngine:
         if kind == NAMESPACES:
             self._apply_namespace(key, found)
             return
-        changed = self._gangs.apply(kind, key, found)
+        changed = self._gangs.apply(kind, key, found, is_listed=is_listed)
         if changed is not None:
             self._touch(changed)
 
@@ -410,6 +418,9 @@ class KubernetesEngine:
         if gang.is_to_be_shown:
             gang.show()
             self._found[gang.uid] = None
+        if (job := gang.job) is not None and gang.job_id and job.job_id != gang.job_id and not job.is_over:
+            self._submit(gang, claim(job, gang.job_id))  # first, so that a survey can name its lease
+            return
         for pod, problem in gang.take_problems():
             self.remark(pod, Remark("Rejected", problem, is_warning=True))
         step = gang.step(Surroundings(self._term, self._nodes.lost, self._nodes.cell_sizes))
@@ -464,7 +475,7 @@ class KubernetesEngine:
         """The Job is gone: its lease ends with the last of its pods."""
         epochs = [gang.wanted.stopped, gang.told_phase[0] if gang.told_phase else -1]
         epochs.append(-1 if gang.wanted.lease is None else gang.wanted.lease.epoch)
-        if not gang.pods and max(epochs) >= 0:
+        if not gang.has_live_pods and max(epochs) >= 0:
             self._report(gang, Report(max(epochs), None, Ending.STOPPED, gang.saved_steps, "its Job was deleted"), now)
         if gang.job_id:
             self._gone[gang.job_id] = "its Job was deleted from the cluster"
@@ -509,11 +520,15 @@ class KubernetesEngine:
 
     def _start(self, command: Start) -> list[Event]:
         now = self._now()
-        gang = self._gangs.of_job(command.job_ids[0])
+        gang = self._gangs.find(command.job_ids[0], command.epoch)
         if len(command.job_ids) > 1:
             message = "on Kubernetes two jobs cannot share GPUs"
             return [JobEnded(now, each, command.epoch, Ending.LOST, 0.0, message) for each in command.job_ids]
+        if gang is not None and gang.is_absent and gang.has_live_pods:
+            self._stop(gang, command.epoch)  # its Job was deleted, and it ends with the last of its pods
+            return []
         if gang is None or gang.is_absent:
+            self._gone[command.job_ids[0]] = "its Job is not in the cluster"  # it was deleted while no service ran
             message = "its Job is not in the cluster"
             return [JobEnded(now, command.job_ids[0], command.epoch, Ending.LOST, 0.0, message)]
         if gang.epoch == command.epoch:
@@ -528,7 +543,7 @@ class KubernetesEngine:
         return []
 
     def _stop_job(self, command: Stop) -> list[Event]:
-        gang = self._gangs.of_job(command.job_id)
+        gang = self._gangs.find(command.job_id, command.epoch)
         if gang is None:
             return [JobEnded(self._now(), command.job_id, command.epoch, Ending.STOPPED, 0.0)]
         self._stop(gang, command.epoch)
@@ -607,14 +622,12 @@ class KubernetesEngine:
         self._touch(gang)
 
     def _take_object(self, found: Json) -> None:
-        kind = {"Job": JOBS, "Pod": PODS}.get(found.get("kind", ""))
-        if kind is not None:
-            uid = found["metadata"]["uid"]
-            if kind == JOBS and (known := self._gangs.get(uid)) is not None and known.job is None:
-                return  # it was deleted since
-            if kind == PODS and not self._gangs.has_pod(uid):
-                return  # likewise
-            self._gangs.apply(kind, uid, found)
+        """Takes an answer over, unless the watch has told since that the object is gone."""
+        uid = found.get("metadata", {}).get("uid", "")
+        if found.get("kind") == "Job" and (known := self._gangs.get(uid)) is not None and known.job is not None:
+            self._gangs.apply(JOBS, uid, found)
+        elif found.get("kind") == "Pod" and self._gangs.has_pod(uid):
+            self._gangs.apply(PODS, uid, found)
 
     def _touched(self, gang: Gang | None, action: Touch, result: Json | ApiProblem | None) -> None:
         if isinstance(result, ApiProblem) and result.is_temporary and gang is not None:

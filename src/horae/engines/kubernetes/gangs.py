@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -53,6 +53,7 @@ class Gang:
 
     uid: str
     job: JobObject | None = None  # None: it is not there (any more)
+    former: JobObject | None = None  # as it was when it went
     raw: Json = field(default_factory=dict)
     pods: dict[str, PodObject] = field(default_factory=dict)
     placed: dict[str, tuple[Gpu, ...]] = field(default_factory=dict)  # by uid: pods of the present lease that are bound
@@ -85,7 +86,8 @@ class Gang:
     @property
     def lease(self) -> LeaseNote | None:
         """That it has, or had last."""
-        return None if self.job is None else self.job.lease
+        job = self.job or self.former
+        return None if job is None else job.lease
 
     @property
     def epoch(self) -> int:
@@ -95,10 +97,13 @@ class Gang:
     @property
     def is_on_gpus(self) -> bool:
         """Whether its last lease has pods, or may still get them."""
-        return self.lease is not None and (self.epoch >= 0 or self.has_pods)
+        return self.lease is not None and (self.epoch >= 0 or self.has_live_pods)
+
+    def has_lease(self, epoch: int) -> bool:
+        return any(pod.epoch == epoch for pod in self.pods.values())
 
     @property
-    def has_pods(self) -> bool:
+    def has_live_pods(self) -> bool:
         """Whether pods of it are there that have not ended."""
         return any(not pod.is_terminal for pod in self.pods.values())
 
@@ -153,11 +158,11 @@ class Gang:
         """A pod is about to be bound."""
         self.placed[action.pod.uid] = action.gpus
 
-    def update_job(self, raw: Json) -> bool:
-        """Takes over what was seen; returns whether it is news: an answer may be older than what the watch told."""
+    def update_job(self, raw: Json, *, is_listed: bool) -> None:
+        """Takes over what was seen, unless it is older: an answer may overtake what the watch tells."""
         found = read_job(raw)
-        if self.job is not None and not _is_newer(found.version, self.job.version):
-            return False
+        if self.job is not None and not is_listed and not _is_newer(found.version, self.job.version):
+            return
         if found.epoch != self.epoch:
             self.placed = {}
         self.job, self.raw = found, raw
@@ -165,11 +170,10 @@ class Gang:
         self.saved_steps = max(self.saved_steps, found.saved_steps)
         for pod in self.pods.values():
             self._place(pod)
-        return True
 
-    def update_pod(self, pod: PodObject) -> None:
+    def update_pod(self, pod: PodObject, *, is_listed: bool) -> None:
         former = self.pods.get(pod.uid)
-        if former is None or _is_newer(pod.version, former.version):
+        if former is None or is_listed or _is_newer(pod.version, former.version):
             self.pods[pod.uid] = pod
             self.saved_steps = max(self.saved_steps, pod.saved_steps)
             self._place(pod)
@@ -223,13 +227,6 @@ class Gangs:
     def get(self, uid: str) -> Gang | None:
         return self._by_uid.get(uid)
 
-    def has_pod(self, uid: str) -> bool:
-        return uid in self._owner
-
-    def of_job(self, job_id: str) -> Gang | None:
-        gang = self.by_job.get(job_id)
-        return gang if gang is not None and gang.job_id == job_id else None
-
     def register(self, job_id: str, uid: str) -> Gang:
         """Ties a job of the service to the Job of this uid, or to the pods of this key."""
         gang = self.get(uid) or self._by_uid.setdefault(uid, Gang(uid))
@@ -237,24 +234,31 @@ class Gangs:
         self.by_job[job_id] = gang
         return gang
 
-    def apply(self, kind: Kind, key: str, found: Json | None) -> Gang | None:
+    def find(self, job_id: str, epoch: int) -> Gang | None:
+        """The gang of a job. Where its Job is gone or was forgotten, its pods still name the lease."""
+        found = self.by_job.get(job_id)
+        if found is None:
+            found = next((gang for gang in self if gang.has_lease(epoch)), None)
+        return None if found is None else self.register(job_id, found.uid)
+
+    def apply(self, kind: Kind, key: str, found: Json | None, *, is_listed: bool = False) -> Gang | None:
         """Takes over a change; returns the gang that it concerns. Pods of others are noted in `foreign`."""
         if kind == JOBS:
-            return self._apply_job(key, found)
-        return self._apply_pod(key, found) if kind == PODS else None
+            return self._apply_job(key, found, is_listed)
+        return self._apply_pod(key, found, is_listed) if kind == PODS else None
 
-    def _apply_job(self, uid: str, found: Json | None) -> Gang | None:
+    def _apply_job(self, uid: str, found: Json | None, is_listed: bool) -> Gang | None:
         gang = self._by_uid.get(uid)
         if found is None:
             if gang is not None:
-                gang.job = None
+                gang.former, gang.job = gang.job or gang.former, None
                 self._drop_if_empty(gang)
             return gang
         if gang is None:
             if not self._is_ours(found["spec"].get("template") or {}):
                 return None
             gang = self._by_uid[uid] = Gang(uid)
-        gang.update_job(found)
+        gang.update_job(found, is_listed=is_listed)
         if gang.job_id:
             self.by_job[gang.job_id] = gang
         return gang
@@ -262,7 +266,7 @@ class Gangs:
     def _is_ours(self, template: Json) -> bool:
         return bool((template.get("spec") or {}).get("schedulerName") == self._scheduler)
 
-    def _apply_pod(self, uid: str, found: Json | None) -> Gang | None:
+    def _apply_pod(self, uid: str, found: Json | None, is_listed: bool) -> Gang | None:
         if found is None:
             self.foreign.pop(uid, None)
             self.strays.pop(uid, None)
@@ -276,15 +280,22 @@ class Gangs:
             self._note_foreign(pod)
             return None
         gang = self._gang_of(pod)
-        if gang is None:
+        if gang is None:  # created without a Job, or its Job was deleted without its pods
             self.strays[uid] = pod
-            return None
+            former = self._by_uid.get(self._owner.pop(uid, ""))
+            if former is not None:
+                former.remove_pod(uid)
+            return former
         self._owner[uid] = gang.uid
-        gang.update_pod(pod)
+        gang.update_pod(pod, is_listed=is_listed)
         return gang
 
     def _gang_of(self, pod: PodObject) -> Gang | None:
         return self._by_uid.setdefault(pod.owner, Gang(pod.owner)) if pod.owner else None
+
+    def has_pod(self, uid: str) -> bool:
+        gang = self._by_uid.get(self._owner.get(uid, ""))
+        return gang is not None and uid in gang.pods
 
     def _note_foreign(self, pod: PodObject) -> None:
         if pod.node and pod.resource_gpus and not pod.is_terminal:
@@ -307,13 +318,28 @@ class Gangs:
         self.by_job.pop(job_id, None)
         self._drop_if_empty(gang)
 
-    def leased(self) -> Mapping[str, set[int]]:
+    def leased(self) -> dict[str, set[int]]:
         """By node: the numbers of the GPUs that leases have, or shall get."""
-        found: dict[str, set[int]] = {}
-        for gang in self:
-            for gpu in gang.gpus:
-                found.setdefault(gpu.node, set()).add(gpu.number)
-        return found
+        return _by_node(gpu for gang in self if gang.job_id for gpu in gang.gpus)
+
+    def unaccounted(self) -> tuple[dict[str, set[int]], list[tuple[str, int]]]:
+        """GPUs of pods for our scheduler that belong to no lease: their Job is gone since before this process began, or
+        its annotations were removed. By number by node; and of pods that no scheduler of ours has placed, by count."""
+        pods = [pod for gang in self if not (gang.job_id and gang.is_on_gpus) for pod in gang.pods.values()]
+        using = [
+            pod
+            for pod in (*pods, *self.strays.values())
+            if pod.node and (pod.resource_gpus or pod.gpu_numbers) and not pod.is_terminal
+        ]
+        numbered = _by_node(Gpu(pod.node, number) for pod in using for number in pod.gpu_numbers)
+        return numbered, [(pod.node, pod.resource_gpus) for pod in using if not pod.gpu_numbers]
+
+
+def _by_node(gpus: Iterable[Gpu]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for gpu in gpus:
+        found.setdefault(gpu.node, set()).add(gpu.number)
+    return found
 
 
 def _is_newer(version: str, than: str) -> bool:

@@ -24,6 +24,7 @@ class Change(NamedTuple):
     kind: Kind
     key: str  # the uid
     object: Json | None  # None: deleted
+    is_listed: bool = False  # by a list: true even if it is older than what was seen, as after a restoration
 
 
 class Synced(NamedTuple):
@@ -72,7 +73,7 @@ class Informer:
 
     def _list(self) -> str:
         listed = self._api.list(self._kind, **self._selectors)
-        changes: list[News] = [Change(self._kind, each["metadata"]["uid"], each) for each in listed.items]
+        changes: list[News] = [Change(self._kind, each["metadata"]["uid"], each, True) for each in listed.items]
         present = {each.key for each in changes if isinstance(each, Change)}
         changes += [Change(self._kind, key, None) for key in sorted(self._known - present)]
         self._known = present

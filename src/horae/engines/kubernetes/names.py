@@ -11,6 +11,7 @@ TENANTS = PREFIX + "tenants"  # annotation of a namespace: more tenants, among w
 IGNORE = PREFIX + "ignore"  # label of a node that is not for Horae
 
 JOB = PREFIX + "job"  # of a Job: its id here
+UID = PREFIX + "uid"  # of a Job: its uid; with another one, the annotations below were copied from another Job
 LEASE = PREFIX + "lease"  # of a Job: the lease that it has, or had last, as JSON
 ENDED = PREFIX + "ended"  # of a Job: the last lease that has ended or shall end, as JSON
 RECORDED = PREFIX + "recorded"  # of a Job that has ended: the service knows it

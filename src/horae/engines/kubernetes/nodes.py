@@ -95,15 +95,18 @@ class Nodes:
         if self._is_dirty:
             self._is_dirty = False
             events = self._node_events(now)
-        foreign = count_by_node(gangs.foreign.values())
+        numbered, counted = gangs.unaccounted()
+        foreign = count_by_node([*gangs.foreign.values(), *counted])
         suspects = [
             name
             for name, node in self._found.items()
-            if name in self._ours and (self._failed_gpus(node) or name in foreign or self._gpus.get(name))
+            if name in self._ours
+            and (self._failed_gpus(node) or name in foreign or name in numbered or self._gpus.get(name))
         ]
         leased = gangs.leased() if suspects else {}
         for name in sorted(suspects):
-            events += self._gpu_events(name, leased.get(name, set()), foreign.get(name, 0), now)
+            used = numbered.get(name, set()) - leased.get(name, set())
+            events += self._gpu_events(name, leased.get(name, set()), used, foreign.get(name, 0), now)
         return events
 
     def _node_events(self, now: float) -> list[Event]:
@@ -125,13 +128,15 @@ class Nodes:
         self._told = dict(self._ours)
         return events
 
-    def _gpu_events(self, name: str, leased: set[int], foreign: int, now: float) -> list[Event]:
-        before = self._gpus.get(name, {})
-        after = unusable(self._ours[name].gpus, self._failed_gpus(self._found[name]), foreign, leased, before)
+    def _gpu_events(self, name: str, leased: set[int], used: set[int], foreign: int, now: float) -> list[Event]:
+        count, before = self._ours[name].gpus, self._gpus.get(name, {})
+        failed = self._failed_gpus(self._found[name])
+        after = unusable(count, failed, foreign, leased | used, before) | dict.fromkeys(used, GpuState.FOREIGN)
         self._gpus[name] = after
+        notes = dict.fromkeys(used, "used by a pod that has no lease")
         note = "used by pods of other schedulers"
         return [
-            GpuChanged(now, Gpu(name, number), state, note if state is GpuState.FOREIGN else "")
+            GpuChanged(now, Gpu(name, number), state, notes.get(number, note) if state is GpuState.FOREIGN else "")
             for number in sorted(before.keys() | after.keys())
             if (state := after.get(number, GpuState.USABLE)) is not before.get(number, GpuState.USABLE)
         ]

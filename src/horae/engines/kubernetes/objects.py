@@ -85,6 +85,7 @@ class JobObject(NamedTuple):
     is_deleting: bool
     is_suspended: bool  # the job controller has carried the suspension out
     active: int  # pods that the job controller counts
+    succeeded: int  # pods that need not run again, also those of earlier leases
     finished: bool
     failed: bool
     failure: str
@@ -109,7 +110,8 @@ class JobObject(NamedTuple):
     @property
     def epoch(self) -> int:
         """Of the lease under which its pods may run; -1 without one."""
-        active = not self.suspend and self.lease is not None and self.lease.epoch > self.ended.epoch
+        runs = not self.suspend and not self.is_over
+        active = runs and self.lease is not None and self.lease.epoch > self.ended.epoch
         return self.lease.epoch if active and self.lease is not None else -1
 
 
@@ -169,6 +171,7 @@ def read_job(found: Json) -> JobObject:
     conditions = {each["type"]: each for each in status.get("conditions") or () if each.get("status") == "True"}
     template = (spec.get("template") or {}).get("spec") or {}
     failure = conditions.get("Failed", {})
+    own = notes if notes.get(names.UID) == metadata["uid"] else {}  # a copy of a Job has its annotations, too
     return JobObject(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -182,13 +185,14 @@ def read_job(found: Json) -> JobObject:
         is_deleting="deletionTimestamp" in metadata,
         is_suspended="Suspended" in conditions,
         active=int(status.get("active") or 0),
+        succeeded=int(status.get("succeeded") or 0),
         finished="Complete" in conditions,
         failed="Failed" in conditions,
         failure=f"{failure.get('reason', '')}: {failure.get('message', '')}" if failure else "",
-        job_id=notes.get(names.JOB, ""),
-        lease=LeaseNote.parse(notes[names.LEASE]) if names.LEASE in notes else None,
-        ended=(EndNote.parse(notes[names.ENDED]) if names.ENDED in notes else None) or NEVER,
-        saved_steps=_steps(notes),
+        job_id=own.get(names.JOB, ""),
+        lease=LeaseNote.parse(own[names.LEASE]) if names.LEASE in own else None,
+        ended=(EndNote.parse(own[names.ENDED]) if names.ENDED in own else None) or NEVER,
+        saved_steps=_steps(own),
         waits_for=str(conditions.get(names.WAITING, {}).get("message", "")),
     )
 

@@ -132,8 +132,11 @@ class PodGang(Gang):
 
     # Pods
 
-    def update_pod(self, pod: PodObject) -> None:
-        super().update_pod(pod)
+    def has_lease(self, epoch: int) -> bool:
+        return self.granted is not None and self.epoch == epoch
+
+    def update_pod(self, pod: PodObject, *, is_listed: bool) -> None:
+        super().update_pod(pod, is_listed=is_listed)
         pod = self.pods[pod.uid]
         if pod.node and self._is_granted(pod):
             if not pod.is_terminal or pod.uid in self.tried:
@@ -347,8 +350,8 @@ class PodGangs(Gangs):
         gang.requests[pod.uid] = request
         return gang
 
-    def _apply_pod(self, uid: str, found: Json | None) -> Gang | None:
-        gang = super()._apply_pod(uid, found)
+    def _apply_pod(self, uid: str, found: Json | None, is_listed: bool) -> Gang | None:
+        gang = super()._apply_pod(uid, found, is_listed)
         if isinstance(gang, PodGang):
             self._tie(gang)
         return gang

@@ -36,8 +36,8 @@ class Pods(NamedTuple):
     lost_nodes: frozenset[str] = frozenset()  # that do not exist, or are out of service
 
     @property
-    def alive(self) -> list[PodObject]:
-        """Without those that have ended, which stay until their Job goes."""
+    def live(self) -> list[PodObject]:
+        """Those that have not ended; a suspension leaves the others where they are."""
         return [pod for pod in self.all if not pod.is_terminal]
 
 
@@ -73,14 +73,14 @@ def reconcile(job: JobObject, pods: Pods, wanted: Wanted, term: int) -> Step:
 def _over(job: JobObject, wanted: Wanted) -> Step:
     """The Job is complete or has failed: its last lease, and one that was granted too late, have ended that way."""
     ending = Ending.FINISHED if job.finished else Ending.FAILED
-    epochs = {each.epoch for each in (job.lease, wanted.lease) if each is not None}
+    epochs = {each.epoch for each in (job.lease, wanted.lease) if each is not None} | ({wanted.stopped} - {-1})
     reports = tuple(Report(epoch, None, ending, job.saved_steps, job.failure) for epoch in sorted(epochs))
     return Step(reports=reports)
 
 
 def _deleted(job: JobObject, pods: Pods) -> Step:
     """The Job goes, with its pods; its lease ends with the last of them."""
-    if pods.alive or job.lease is None:
+    if pods.live or job.lease is None:
         return Step(_remove_lost(pods))
     return Step(reports=(Report(job.lease.epoch, None, Ending.STOPPED, job.saved_steps, "its Job was deleted"),))
 
@@ -93,12 +93,12 @@ def _active(job: JobObject, pods: Pods, wanted: Wanted, term: int) -> Step:
     if lease is None or lease.epoch <= job.ended.epoch:
         remark = "Horae starts the pods of its Jobs itself: this Job was unsuspended, and is suspended again"
         return Step((Suspend(job, None),), remark=remark)
-    end = _end_of(job, lease, pods, wanted)
+    end = _end_of(job, lease, pods, wanted) or _misfit(lease, job, pods)
     if end is not None:
         return Step((Suspend(job, end),))
     mine = [pod for pod in pods.all if pod.epoch == lease.epoch]
     places = places_of(lease.gpus, job.pod_gpus)
-    if len(mine) < len(places):
+    if len(mine) + job.succeeded < len(places):
         return Step(reports=(Report(lease.epoch, Phase.QUEUED, steps=_steps(job, pods)),))
     taken = set(pods.placed.values())
     free = [gpus for gpus in places if gpus not in taken]
@@ -108,7 +108,8 @@ def _active(job: JobObject, pods: Pods, wanted: Wanted, term: int) -> Step:
         for pod, gpus in zip(unbound, free, strict=False)  # a Job may have more pods than its lease: they wait
     )
     bound = [pod for pod in mine if pod.uid in pods.placed]
-    phase = Phase.RUNNING if len(bound) == len(places) and all(map(_runs, bound)) else Phase.STARTING
+    is_placed = len(bound) >= min(len(mine), len(places))
+    phase = Phase.RUNNING if is_placed and all(map(_runs, bound)) else Phase.STARTING
     return Step(bindings, (Report(lease.epoch, phase, steps=_steps(job, pods)),))
 
 
@@ -133,6 +134,14 @@ def _again(end: EndNote, last: EndNote) -> EndNote:
         return end
     count = last.false_starts + 1
     return end._replace(false_starts=count, ending=Ending.FAILED if count >= FALSE_STARTS_MAX else end.ending)
+
+
+def _misfit(lease: LeaseNote, job: JobObject, pods: Pods) -> EndNote | None:
+    """How a lease ends whose GPUs are not what the pods ask for: the Job was edited since it was submitted."""
+    sizes = {job.pod_gpus, *(pod.resource_gpus for pod in pods.all if pod.epoch == lease.epoch)}
+    if sizes == {len(gpus) for gpus in places_of(lease.gpus, job.pod_gpus)}:
+        return None
+    return EndNote(lease.epoch, Ending.FAILED, "its pods ask for another number of GPUs than when it was submitted")
 
 
 def failure_of(epoch: int, pod: PodObject) -> EndNote | None:
@@ -162,7 +171,7 @@ def rank_of(pod: PodObject) -> tuple[int, str]:
 
 
 def _idle(job: JobObject, pods: Pods, wanted: Wanted) -> Step:
-    if pods.alive:
+    if pods.live:
         return Step(_remove_lost(pods))
     steps = _steps(job, pods)
     if steps > job.saved_steps:  # before the end is reported, so that it is not forgotten
@@ -177,13 +186,16 @@ def _idle(job: JobObject, pods: Pods, wanted: Wanted) -> Step:
         return Step((NoteEnd(job, EndNote(wanted.stopped, Ending.STOPPED)),), tuple(reports))
     if wanted.lease is None or wanted.lease.epoch <= ended.epoch or not job.is_suspended or job.active:
         return Step(reports=tuple(reports))
+    misfit = _misfit(wanted.lease, job, pods)
+    if misfit is not None:
+        return Step((NoteEnd(job, misfit),), tuple(reports))
     count = len(places_of(wanted.lease.gpus, job.pod_gpus))
     return Step((Unsuspend(job, wanted.lease, count),), tuple(reports))
 
 
 def _remove_lost(pods: Pods) -> tuple[Action, ...]:
     """Pods that must go, and whose kubelet cannot say that they have."""
-    return tuple(ForceDelete(pod) for pod in pods.alive if pod.is_deleting and pod.node in pods.lost_nodes)
+    return tuple(ForceDelete(pod) for pod in pods.live if pod.is_deleting and pod.node in pods.lost_nodes)
 
 
 # Places
@@ -196,7 +208,7 @@ def places_of(gpus: Sequence[Gpu], pod_gpus: int) -> list[tuple[Gpu, ...]]:
     places: list[tuple[Gpu, ...]] = []
     for _, group in groupby(ordered, key=lambda gpu: gpu.node):
         on_node = tuple(group)
-        places += [on_node[start : start + pod_gpus] for start in range(0, len(on_node), pod_gpus)]
+        places += [on_node[start : start + pod_gpus] for start in range(0, len(on_node), max(pod_gpus, 1))]
     return places
 
 

@@ -30,6 +30,7 @@ _TEXTS = {  # annotations that are fields of a job file, with the same text
 _NUMBERS = {"steps": "steps", "retries": "retries"}
 _OWN = {"tenant", "gpu-types", "locality", "prefer", "pods", "speed", "checkpoint", *_TEXTS, *_NUMBERS}
 _BY_HORAE = {each.removeprefix(names.PREFIX) for each in (names.JOB, names.LEASE, names.ENDED, names.RECORDED)} | {
+    "uid",
     "term",
     "reason",
     "saved-steps",
