@@ -16,22 +16,37 @@ from profiles import examples
 
 from horae.engines.kubernetes import names
 from horae.engines.kubernetes.actions import Bind
-from horae.engines.kubernetes.api import PODS
+from horae.engines.kubernetes.api import NODES as NODE_KIND
+from horae.engines.kubernetes.api import PODS, Json
 from horae.engines.kubernetes.engine import WATCHED, KubernetesEngine
+from horae.engines.kubernetes.hardware import Labels
 from horae.engines.kubernetes.informer import Change, Synced
 from horae.engines.kubernetes.objects import PodObject
 from horae.engines.kubernetes.pod_gangs import PodRules, Request
 from horae.model.cluster import Cluster, Gpu, Node
 from horae.model.commands import Command, Start, Stop, Survey
-from horae.model.events import Event, JobEnded, Surveyed
+from horae.model.events import Ending, Event, JobEnded, Surveyed
 
 NODES = tuple(Node(f"n{index}", "A100", 4, levels=(("pair", 2),)) for index in range(4))
+LABELS = Labels(inside={"A100": {"pair": 2}})
 GANGS: Mapping[str, tuple[int, ...]] = {"one": (2,), "two": (2, 2), "mixed": (4, 2, 1, 1)}
 PARTS = [(group, index) for group, sizes in GANGS.items() for index in range(len(sizes))]
 OPERATIONS = (
-    *("create", "create", "delete", "end", "fail", "tell", "tell", "tell", "run", "run", "run", "turn", "turn"),
-    *("lose request", "lose answer", "start", "start", "start", "stop", "lead", "tell all", "run all", "finish"),
+    *("create", "create", "create", "create", "delete", "end", "fail", "finish", "tell", "tell", "tell all"),
+    *("run", "run", "run all", "turn", "turn", "turn", "lose request", "lose answer", "start", "start", "stop", "lead"),
 )
+
+
+def node_object(node: Node) -> Json:
+    amounts = {names.GPU_RESOURCE: node.gpus}
+    return {
+        "metadata": {"name": node.name, "resourceVersion": "1", "labels": {LABELS.product: node.accelerator}},
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
 
 
 def read_request(pod: PodObject) -> Request | str:
@@ -68,6 +83,7 @@ class World:
         """Another process leads: it lists what there is; of the former one, what is under way may still happen."""
         if self.term:
             self.former.append(self.executor)
+            self.engine.close()
         self.term += 1
         self.executor = Waiting()
         self.executor.on_submit = self.submitted
@@ -77,12 +93,14 @@ class World:
             lambda: self.clock,
             term=self.term,
             type_of=str,
+            labels=LABELS,
             executor=self.executor,
             pods=PodRules(read_request),
         )
         self.api.news.clear()
         listed = [Change(PODS, uid, found) for uid, found in self.api.pods.items()]
-        self.engine.tell([*listed, *map(Synced, WATCHED)])
+        nodes = [Change(NODE_KIND, node.name, node_object(node)) for node in NODES]
+        self.engine.tell([*nodes, *listed, *map(Synced, WATCHED)])
         again: list[Command] = [self.start_of(job) for job in self.leases if self.leases[job][0] not in self.begun]
         again += [Stop(epoch, job, 0.0) for job, epoch in self.stopped.items()]
         self.execute([*again, Survey()])
@@ -123,14 +141,17 @@ class World:
     def take(self, events: Sequence[Event]) -> None:
         for event in events:
             if isinstance(event, JobEnded) and self.leases.get(event.job_id, (-1,))[0] == event.epoch:
-                self.end(event.job_id)
+                self.end(event.job_id, event.ending)
             if isinstance(event, Surveyed):
                 self.survey(event)
 
-    def end(self, job: str) -> None:
+    def end(self, job: str, ending: Ending) -> None:
+        """A job whose lease was stopped or lost waits again, until the service cancels it because its pods are gone."""
         epoch, _ = self.leases.pop(job)
         self.ended.add(epoch)
         self.stopped.pop(job, None)
+        if ending in (Ending.STOPPED, Ending.LOST) and job not in self.cancelled:
+            self.waiting.append(job)
 
     def survey(self, found: Surveyed) -> None:
         running = {run.epoch: run for run in found.running}
@@ -139,7 +160,7 @@ class World:
                 assert running[epoch].job_id == job
                 assert set(running[epoch].gpus) == set(gpus)
             elif epoch in self.begun:
-                self.end(job)
+                self.end(job, Ending.LOST)
 
     # The scheduler
 

@@ -292,7 +292,7 @@ class KubernetesEngine:
             self._poll(due_at - now)
 
     def execute(self, commands: Sequence[Command]) -> Sequence[Event]:
-        if self._unsynced:  # what is there is not known yet: a lease that is not seen may well run
+        if not self.is_synced:  # a lease that is not seen may well run, or a former leader may be about to start it
             self._early += commands
             return []
         return self._carry_out(commands)
@@ -341,7 +341,9 @@ class KubernetesEngine:
             if at <= now:
                 del self._retry_at[uid]
                 self._dirty[uid] = None
-        early, self._early = self._early, []
+        early: list[Command] = []
+        if self.is_synced:
+            early, self._early = self._early, early
         self._events += self._carry_out(early)
         hardware = self._nodes.events(self._gangs, now)
         in_use = {gpu.node for gang in self._gangs if gang.is_on_gpus for gpu in gang.gpus}
@@ -402,7 +404,7 @@ class KubernetesEngine:
     # Reconciling
 
     def _reconcile_all(self, now: float) -> None:
-        if self._unsynced:
+        if not self.is_synced:
             return
         while self._dirty:
             uid = next(iter(self._dirty))
@@ -616,6 +618,7 @@ class KubernetesEngine:
         if gang is None:
             return
         gang.in_flight -= 1
+        self._gangs.drop_if_empty(gang)
         if isinstance(result, dict):
             gang.failures = 0
             self._take_object(result)

@@ -252,7 +252,7 @@ class Gangs:
         if found is None:
             if gang is not None:
                 gang.former, gang.job = gang.job or gang.former, None
-                self._drop_if_empty(gang)
+                self.drop_if_empty(gang)
             return gang
         if gang is None:
             if not self._is_ours(found["spec"].get("template") or {}):
@@ -273,7 +273,7 @@ class Gangs:
             gang = self._by_uid.get(self._owner.pop(uid, ""))
             if gang is not None:
                 gang.remove_pod(uid)
-                self._drop_if_empty(gang)
+                self.drop_if_empty(gang)
             return gang
         pod = read_pod(found)
         if pod.scheduler != self._scheduler:
@@ -303,8 +303,8 @@ class Gangs:
         else:
             self.foreign.pop(pod.uid, None)
 
-    def _drop_if_empty(self, gang: Gang) -> None:
-        if gang.job is None and not gang.pods and not gang.job_id:
+    def drop_if_empty(self, gang: Gang) -> None:
+        if gang.job is None and not gang.pods and not gang.job_id and not gang.in_flight:
             self._by_uid.pop(gang.uid, None)
 
     def forget(self, gang: Gang) -> None:
@@ -316,7 +316,7 @@ class Gangs:
     def release(self, job_id: str, gang: Gang) -> None:
         """The gang is no longer this job."""
         self.by_job.pop(job_id, None)
-        self._drop_if_empty(gang)
+        self.drop_if_empty(gang)
 
     def leased(self) -> dict[str, set[int]]:
         """By node: the numbers of the GPUs that leases have, or shall get."""
