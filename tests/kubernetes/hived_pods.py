@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from live_service import Service
 
+from horae.service.models import JobView
 from kubernetes import objects
 from kubernetes.client import Json, eventually
 from kubernetes.cluster import Cluster
@@ -92,7 +93,7 @@ class Lab:
 
         return eventually(all_of_them)
 
-    def bound_or_not(self, name: str) -> Json:
+    def get(self, name: str) -> Json:
         return self.cluster.client.get(f"{self.path}/{name}")
 
     def wait_until_gone(self, pod: Json) -> None:
@@ -105,13 +106,18 @@ class Lab:
         found = self.cluster.client.items(path, fieldSelector=f"involvedObject.name={name}")
         return [event["message"] for event in found if event["reason"] == reason]
 
-    def job_state(self, name: str) -> str:
-        """Of the latest job for a group."""
-        jobs = [job for job in self.service.client().jobs() if job.name == name]
-        return max(jobs, key=lambda job: int(job.id)).state if jobs else ""
+    def job(self, name: str) -> JobView:
+        """The latest job for a group."""
+        with self.service.client() as client:
+            return max((job for job in client.jobs() if job.name == name), key=lambda job: int(job.id))
 
     def wait_until_job(self, name: str, *states: str) -> None:
-        eventually(lambda: self.job_state(name) in states)
+        def is_there() -> bool:
+            with self.service.client() as client:
+                jobs = [job for job in client.jobs() if job.name == name]
+            return bool(jobs) and max(jobs, key=lambda job: int(job.id)).state in states
+
+        eventually(is_there)
 
     def restart(self, config: Path) -> None:
         """The service starts anew with another configuration."""

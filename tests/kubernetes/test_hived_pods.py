@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -67,7 +68,7 @@ def lab(cluster: Cluster, config: Path, tmp_path: Path) -> Iterator[Lab]:
         yield running
 
 
-def asked(name: str, pods: int, gpus: int, **more: object) -> dict[str, object]:
+def asked(name: str, pods: int, gpus: int, **more: Any) -> dict[str, Any]:
     return group(name, pods, gpus, "VC1", **more)
 
 
@@ -111,7 +112,7 @@ def test_a_gang_is_bound_when_all_of_its_pods_are_there(lab: Lab) -> None:
     lab.create(hived_pod("w-0", asked("w", 2, 2)))
     lab.create(hived_pod("later", asked("later", 1, 1)))
     lab.bound("later")  # the service has seen what came before
-    assert "nodeName" not in lab.bound_or_not("w-0")["spec"]
+    assert "nodeName" not in lab.get("w-0")["spec"]
     lab.create(hived_pod("w-1", asked("w", 2, 2)))
     lab.bound("w-0", "w-1")
 
@@ -132,7 +133,9 @@ def test_a_higher_priority_deletes_the_pods_of_a_lower_one_and_their_successors_
 
 
 def test_a_pod_that_ends_leaves_the_others_and_its_successor_gets_its_gpus(lab: Lab) -> None:
-    lab.create(hived_pod("w-0", asked("w", 2, 2), {"horae.test/runs-for": "0.1s"}), hived_pod("w-1", asked("w", 2, 2)))
+    lab.create(
+        hived_pod("w-0", asked("w", 2, 2), {"horae.test/fails-after": "0.1s"}), hived_pod("w-1", asked("w", 2, 2))
+    )
     first, second = lab.bound("w-0", "w-1")
     eventually(lambda: lab.bound("w-0")[0]["status"].get("phase") in ("Succeeded", "Failed"))
     lab.create(hived_pod("w-0-retry", asked("w", 2, 2)))
@@ -141,7 +144,7 @@ def test_a_pod_that_ends_leaves_the_others_and_its_successor_gets_its_gpus(lab: 
     assert retry["metadata"]["annotations"]["horae.io/epoch"] == second["metadata"]["annotations"]["horae.io/epoch"]
     (other,) = lab.bound("w-1")
     assert other["metadata"]["uid"] == second["metadata"]["uid"]
-    assert lab.job_state("w") == "running"
+    assert lab.job("w").state == "running"
 
 
 def test_a_service_without_its_store_goes_on_with_the_gangs_that_it_finds(lab: Lab, config: Path) -> None:

@@ -74,6 +74,8 @@ class World:
         self.begun: set[int] = set()
         self.bindings: list[Bind] = []  # that were submitted in this turn
         self.former: list[Waiting] = []
+        self.executor: Waiting
+        self.engine: KubernetesEngine
         self.count = 0
         self.lead()
 
