@@ -109,11 +109,11 @@ def test_a_pod_is_told_where_its_gang_is_as_hived_tells_it(lab: Lab) -> None:
 
 
 def test_a_gang_is_bound_when_all_of_its_pods_are_there(lab: Lab) -> None:
-    lab.create(hived_pod("w-0", asked("w", 2, 2)))
+    lab.create(hived_pod("w-0", asked("w", 2, 1)))
     lab.create(hived_pod("later", asked("later", 1, 1)))
     lab.bound("later")  # the service has seen what came before
     assert "nodeName" not in lab.get("w-0")["spec"]
-    lab.create(hived_pod("w-1", asked("w", 2, 2)))
+    lab.create(hived_pod("w-1", asked("w", 2, 1)))
     lab.bound("w-0", "w-1")
 
 
