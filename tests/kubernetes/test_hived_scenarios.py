@@ -26,7 +26,7 @@ from kubernetes.hived_pods import GPUS, PLACEMENT, Lab, hived_lab, hived_pod, ma
 SCENARIOS = (
     *("doc-vc-safety", "doc-pinned", "doc-gang", "doc-opportunistic", "doc-sku-any", "doc-intra-vc-immediate"),
     *("doc-buddy", "doc-reconfig-add-physical", "doc-reconfig-add-node", "doc-reconfig-delete-vc"),
-    *("upstream-defect-beingpreempted-second-pod", "upstream-defect-reconfig-safety-hole"),
+    "upstream-defect-beingpreempted-second-pod",
 )
 WAITS = (
     "pending",

@@ -354,6 +354,8 @@ class PodGangs(Gangs):
         gang = super()._apply_pod(uid, found, is_listed)
         if isinstance(gang, PodGang):
             self._tie(gang)
+            if gang.job_id:  # as its pods name it
+                self.by_job[gang.job_id] = gang
         return gang
 
     def _tie(self, gang: PodGang) -> None:
