@@ -16,14 +16,17 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from horae.cells.binding import CellBinding
 from horae.engines.kubernetes import names
 from horae.engines.kubernetes.hardware import Labels
+from horae.engines.kubernetes.hived_notes import HivedNode
 from horae.model.cluster import Cluster, Node
 from horae.model.errors import InputError
 from horae.model.serialization import from_plain, to_plain
 from horae.model.setup import Cadence, PoolSpec, Setup
 from horae.policies.registry import make_policy
+from horae.service.hived_file import read_hived_cluster
 from horae.service.models import GRACE_SECONDS_MAX, Role
 from horae.service.store.database import sqlite_url
 from horae.traces.clusters.file import ClusterFile, Name, NodeGroup, PoolEntry, Tenant, setup_of
+from horae.traces.clusters.hived import is_hived
 from horae.traces.clusters.shorthand import parse_cluster
 from horae.traces.units import seconds
 from horae.traces.yaml_files import YamlFile, compose, read_yaml
@@ -91,6 +94,7 @@ class KubernetesEntry(_Strict):
     kubeconfig: Path | None = None  # none: the pod's service account, KUBECONFIG, or ~/.kube/config
     context: str | None = None
     scheduler: Name = names.SCHEDULER  # the schedulerName of the pods that are ours
+    hived: Path | None = None  # HiveD's configuration: its cells and virtual clusters are the nodes and tenants
     product_label: Name = Labels().product
     types: dict[str, Name] = Field(default_factory=dict)  # by product: the GPU type
     topology: dict[Name, Name] = Field(default_factory=lambda: dict(Labels().above))  # by level: the label
@@ -132,6 +136,7 @@ class ServiceConfig:
     webhooks: dict[str, Webhook] = field(default_factory=dict)  # by tenant
     engine: EngineName = "local"
     kubernetes: KubernetesEntry = field(default_factory=KubernetesEntry)
+    hived: dict[str, HivedNode] = field(default_factory=dict)  # by node: as HiveD's configuration names it
 
     @property
     def is_embedded(self) -> bool:
@@ -152,6 +157,7 @@ class ServiceConfig:
             "webhooks": {tenant: hook.model_dump() for tenant, hook in self.webhooks.items()},
             "engine": self.engine,
             "kubernetes": self.kubernetes.model_dump(mode="json"),
+            "hived": to_plain(self.hived),
         }
         temporary = path.with_suffix(".new")
         temporary.unlink(missing_ok=True)  # it would keep its rights
@@ -177,6 +183,7 @@ def load_config(path: Path) -> ServiceConfig:
         {tenant: Webhook.model_validate(hook) for tenant, hook in plain["webhooks"].items()},
         plain["engine"],
         KubernetesEntry.model_validate(plain["kubernetes"]),
+        from_plain(dict[str, HivedNode], plain["hived"]),
     )
 
 
@@ -203,12 +210,18 @@ def configure(
     With Kubernetes the nodes are those that `discover` finds in its cluster.
     """
     value, read = ServiceFile(), None
-    if file is not None:
+    if file is not None and is_hived(file):
+        value = ServiceFile(engine="kubernetes", kubernetes=KubernetesEntry(hived=file.absolute()))
+    elif file is not None:
         read = read_yaml(file, ServiceFile)
         value = read.value
-    chosen = engine or value.engine
+    chosen, hived = engine or value.engine, dict[str, HivedNode]()
     if chosen == "kubernetes":
-        _take_nodes(value, file, emulate, discover(value.kubernetes))
+        found = discover(value.kubernetes)
+        if value.kubernetes.hived is None:
+            _take_nodes(value, file, emulate, found)
+        else:
+            hived = _take_hived(value, file, emulate, value.kubernetes.hived)
         detected = []
     if emulate and value.nodes:
         raise InputError("both --emulate and a file with nodes", field="--emulate", remedy="give one of the two")
@@ -243,14 +256,42 @@ def configure(
         },
         engine=chosen,
         kubernetes=value.kubernetes,
+        hived=hived,
     )
+
+
+def _take_hived(value: ServiceFile, file: Path | None, emulate: list[str], hived: Path) -> dict[str, HivedNode]:
+    """Fills in the cells and virtual clusters of HiveD's configuration, which the file may give policies and weights.
+
+    Left out, they are HiveD's own: strict priorities in a virtual cluster, first come first served outside of them.
+    """
+    _check_no_nodes(value, file, emulate)
+    value.kubernetes.hived = ((Path() if file is None else file.parent) / hived).absolute()
+    found = read_hived_cluster(value.kubernetes.hived)
+    for name, given in found.tenants.items():
+        entry = value.tenants.get(name, TenantEntry())
+        taken = entry.model_fields_set & {"nodes", "cells", "pinned"}
+        if taken:
+            problem, remedy = f"is that of {hived}", f"remove it here, or {hived} under kubernetes.hived"
+            raise InputError(problem, file=str(file), field=f"tenants.{name}.{min(taken)}", remedy=remedy)
+        own = {"policy": ("priority", {}), "borrow": False} if given else {}
+        kept = {key: each for key, each in own.items() if key not in entry.model_fields_set}
+        value.tenants[name] = entry.model_copy(update={**given, **kept})
+    if "policy" not in value.spare.model_fields_set:
+        value.spare = value.spare.model_copy(update={"policy": ("fifo", {"backfill": True})})
+    value.nodes = found.nodes
+    return found.named
+
+
+def _check_no_nodes(value: ServiceFile, file: Path | None, emulate: list[str]) -> None:
+    if value.nodes or emulate:
+        field, path = ("--emulate", "") if emulate else ("nodes", str(file))
+        raise InputError("the nodes are those of the Kubernetes cluster", file=path, field=field, remedy="remove it")
 
 
 def _take_nodes(value: ServiceFile, file: Path | None, emulate: list[str], found: list[Node]) -> None:
     """Fills in the nodes of the cluster."""
-    if value.nodes or emulate:
-        field, path = ("--emulate", "") if emulate else ("nodes", str(file))
-        raise InputError("the nodes are those of the Kubernetes cluster", file=path, field=field, remedy="remove it")
+    _check_no_nodes(value, file, emulate)
     if not found:
         remedy = "install the device plug-in of its GPUs, or remove the label horae.io/ignore from nodes"
         raise InputError(f"no node of the cluster has {names.GPU_RESOURCE}", field="engine", remedy=remedy)

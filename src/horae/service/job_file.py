@@ -105,16 +105,20 @@ def to_job(
         tenant=spec.tenant or "default",
         user=spec.user or submitted_by,
         model=spec.model,
-        priority=PRIORITIES[spec.priority],
+        priority=spec.priority if isinstance(spec.priority, int) else PRIORITIES[spec.priority],
         steps_total=spec.steps,
         deadline_at=deadline_at(spec.deadline, at, unix_offset),
         restart_seconds=setup.cluster.restart_seconds,
         min_runtime_seconds=spec.min_runtime,
         # A job that has not shown that it can resume would lose all its work.
-        preemptions_max=0 if spec.checkpoint is None else inf,
+        preemptions_max=inf if _is_preemptible(spec) else 0,
         borrows=spec.priority != "interactive",  # what is borrowed has to be given back
         grace_seconds=spec.grace,
         member_gpus=spec.member_gpus,
+        members=tuple(spec.members),
+        nodes=tuple(spec.nodes),
+        pinned=spec.pinned or "",
+        lazy=spec.lazy,
         retries_max=spec.retries,
         cpus_per_gpu=spec.cpus_per_gpu,
         memory_bytes_per_gpu=spec.memory_per_gpu,
@@ -123,6 +127,10 @@ def to_job(
         bids=spec.bids,
         limit_seconds=inf if spec.max_duration is None else spec.max_duration,
     )
+
+
+def _is_preemptible(spec: JobSpec) -> bool:
+    return spec.checkpoint is not None if spec.preemptible is None else spec.preemptible
 
 
 def deadline_at(text: str | None, at: float, unix_offset: float) -> float:

@@ -51,6 +51,7 @@ STOP, RANDOM = "stop", "random"  # keys of a sweep that are no parameters
 TRIAL_REPORTED = "TrialReported"  # a request to the loop: a trial has got to the end of its rung
 Role = Literal["viewer", "user", "tenant-admin", "operator"]
 Priority = Literal["opportunistic", "low", "normal", "high", "interactive"]
+PRIORITY_MIN, PRIORITY_MAX = -1, 1000  # -1: opportunistic
 PRIORITIES: dict[str, int] = {"opportunistic": -1, "low": 0, "normal": 1, "high": 2, "interactive": 2}
 
 
@@ -107,10 +108,14 @@ class JobSpec(Strict):
     env: dict[Name, Annotated[str, StringConstraints(max_length=COMMAND_CHARACTERS_MAX)]] = Field(default_factory=dict)
     gpus: Count | GpuRange = 1
     member_gpus: Count = 1  # the gang consists of members of so many GPUs; none spans nodes
+    members: list[Count] = Field(default_factory=list)  # GPUs of each, where sizes differ; as many as `gpus` together
+    pinned: Name | None = None  # the pinned cell of its tenant in which it must run
+    nodes: list[Name] = Field(default_factory=list)  # on which it may run; none: all
+    lazy: bool = False  # when preempted in its cells, it continues without a guarantee until its GPUs are needed
     # In order of preference; none: any. (Here and below, factories are faster than values, which are copied deeply.)
     gpu_type: Annotated[list[Name], BeforeValidator(_one_or_many)] = Field(default_factory=list)
     locality: Locality = Field(default_factory=Locality)
-    priority: Priority = "normal"
+    priority: Priority | Annotated[int, Field(ge=PRIORITY_MIN, le=PRIORITY_MAX, strict=True)] = "normal"
     app: Name | None = None  # None: an app of its own
     model: Annotated[str, StringConstraints(max_length=NAME_CHARACTERS_MAX)] = ""
     steps: Positive | None = None  # in all; None: unknown
@@ -118,6 +123,7 @@ class JobSpec(Strict):
     min_runtime: Seconds = 0.0
     grace: Seconds = 30.0
     checkpoint: Checkpoint | None = None
+    preemptible: bool | None = None  # whether it may be preempted in its pool; None: if it saves its work
     max_duration: Annotated[Seconds, Field(gt=0)] | None = None  # None: no limit
     deadline: str | None = None  # a date, or a time from now such as 12h
     retries: Annotated[int, Field(ge=0, le=1000, strict=True)] = 0

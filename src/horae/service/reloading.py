@@ -118,6 +118,7 @@ def needs_restart(present: ServiceConfig, wanted: ServiceConfig) -> str:
         ("api.port", present.port, wanted.port),
         ("engine", present.engine, wanted.engine),
         ("kubernetes", present.kubernetes, wanted.kubernetes),
+        ("physicalCluster", present.hived, wanted.hived),
         ("nodes", present.emulated, wanted.emulated),
     ):
         if before != after:

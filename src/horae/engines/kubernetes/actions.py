@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from horae.engines.kubernetes import names
@@ -112,6 +114,7 @@ class Bind(NamedTuple):
     epoch: int
     gpus: tuple[Gpu, ...]
     cells: tuple[str, ...]
+    further: Mapping[str, str] = MappingProxyType({})  # annotations
 
     def body(self) -> Json:
         notes = {
@@ -119,6 +122,7 @@ class Bind(NamedTuple):
             names.EPOCH: str(self.epoch),
             names.GPUS: ",".join(str(gpu.number) for gpu in self.gpus),
             names.CELLS: ",".join(self.cells),
+            **self.further,
         }
         metadata = {
             "name": self.pod.name,
@@ -128,6 +132,12 @@ class Bind(NamedTuple):
         }
         target = {"kind": "Node", "name": self.gpus[0].node}
         return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+
+
+class Delete(NamedTuple):
+    """Ends a pod, with its grace."""
+
+    pod: PodObject
 
 
 class Touch(NamedTuple):
@@ -173,6 +183,7 @@ Action: TypeAlias = (
     | Explain
     | Bind
     | Touch
+    | Delete
     | ForceDelete
     | PutOutOfService
     | PutInService
@@ -195,9 +206,13 @@ def perform(action: Action, api: KubernetesApi) -> Json | None:
             kind = JOBS if isinstance(found, JobObject) else PODS
             body = {"metadata": {"uid": found.uid, "annotations": {names.TERM: str(action.term)}}}
             return api.patch(kind, found.namespace, found.name, body)
+        case Delete(pod):
+            api.delete(PODS, pod.namespace, pod.name, {"preconditions": {"uid": pod.uid}})
+            return None  # the answer has a pod that may be gone
         case ForceDelete(pod):
             options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
-            return api.delete(PODS, pod.namespace, pod.name, options)
+            api.delete(PODS, pod.namespace, pod.name, options)
+            return None
         case PutOutOfService():
             return _taint(api, action.node, action.version, [*action.taints, OUT_OF_SERVICE])
         case PutInService():

@@ -21,8 +21,8 @@ from horae.engines.engine import Moment
 from horae.engines.kubernetes import names
 from horae.engines.kubernetes.actions import (
     Action,
-    Annotate,
     Bind,
+    Delete,
     Explain,
     GiveUp,
     PutOutOfService,
@@ -44,12 +44,13 @@ from horae.engines.kubernetes.api import (
     Kind,
     KubernetesApi,
 )
-from horae.engines.kubernetes.gangs import Gang, Gangs
+from horae.engines.kubernetes.gangs import Gang, Subject, Surroundings
 from horae.engines.kubernetes.hardware import Labels
 from horae.engines.kubernetes.informer import Change, Informer, News, Synced
 from horae.engines.kubernetes.nodes import Nodes
 from horae.engines.kubernetes.objects import JobObject, LeaseNote, PodObject, read_namespace
-from horae.engines.kubernetes.reconcile import Report, reconcile
+from horae.engines.kubernetes.pod_gangs import NO_PODS, PodGangs, PodRules
+from horae.engines.kubernetes.reconcile import Report
 from horae.engines.kubernetes.remarks import Remark, event_of
 from horae.model.cluster import Cluster, Gpu
 from horae.model.commands import Command, Start, Stop, Survey
@@ -89,11 +90,12 @@ class _Done(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A Job that is new."""
+    """A Job that is new, or pods without one."""
 
-    job: JobObject
-    raw: Json
+    job: Subject
+    raw: Json  # of a Job
     tenants: tuple[str, ...]  # that its namespace may use; the first is the default
+    nodes_with: Callable[[Mapping[str, str]], list[str]]  # names of the nodes that have these labels
 
 
 class KubernetesEngine:
@@ -109,16 +111,17 @@ class KubernetesEngine:
         scheduler: str = names.SCHEDULER,
         unreachable_seconds: float = UNREACHABLE_SECONDS,
         executor: Executor | None = None,
+        pods: PodRules = NO_PODS,
         on_log: Callable[[str, int, str, str], None] = lambda job_id, epoch, pod, text: None,
     ) -> None:
-        """`executor` carries actions out; without one, threads do. `on_log` is called, in any thread, with the end of
-        the output of pods that are about to be deleted."""
+        """`executor` carries actions out; without one, threads do. `pods`: what to do with pods without a Job. `on_log`
+        is called, in any thread, with the end of the output of pods that are about to be deleted."""
         self._on_log = on_log
         self._api = api
         self._now = now
         self._term = term
-        self._gangs = Gangs(scheduler)
-        self._nodes = Nodes(cluster, labels or Labels(), type_of, unreachable_seconds)
+        self._gangs = PodGangs(scheduler, pods)
+        self._nodes = Nodes(cluster, labels or Labels(), type_of, unreachable_seconds, is_fixed=bool(pods.nodes))
         self._news: queue.SimpleQueue[list[News] | _Done] = queue.SimpleQueue()
         self._pool = executor or ThreadPoolExecutor(THREADS, "act")
         self._dirty: dict[str, None] = {}  # gangs to be reconciled, in order
@@ -207,9 +210,9 @@ class KubernetesEngine:
         shown, self._found = list(self._found), {}
         gangs = [gang for uid in shown if (gang := self._gangs.get(uid)) is not None]
         return [
-            Found(gang.job, gang.raw, self._tenants.get(gang.job.namespace, ()))
+            Found(subject, gang.raw, self._tenants.get(subject.namespace, ()), self._nodes.with_labels)
             for gang in gangs
-            if gang.job is not None and not gang.is_registered
+            if not gang.is_registered and (subject := gang.subject) is not None
         ]
 
     def take_gone(self) -> dict[str, str]:
@@ -236,8 +239,7 @@ class KubernetesEngine:
 
     def specification(self, job_id: str) -> Plain | None:
         gang = self._gangs.by_job.get(job_id)
-        lease = None if gang is None or gang.job is None else gang.job.lease
-        return None if lease is None else lease.specification
+        return None if gang is None or gang.lease is None else gang.lease.specification
 
     def forget(self, job_id: str) -> None:
         gang = self._gangs.by_job.get(job_id)
@@ -246,8 +248,9 @@ class KubernetesEngine:
         job = gang.job
         if job is not None and not job.is_over and gang.told_end >= 0 and gang.ended_as is Ending.FAILED:
             self._submit(gang, GiveUp(job))
-        elif job is not None and not job.is_recorded:
-            self._submit(gang, Annotate(job, {names.RECORDED: "true"}))
+        else:
+            for action in gang.annotate({names.RECORDED: "true"}):
+                self._submit(gang, action)
         self._gangs.forget(gang)
 
     def waiting(self) -> list[str]:
@@ -264,15 +267,15 @@ class KubernetesEngine:
         if gang is not None and gang.job is not None and not gang.job.is_over and gang.job.waits_for != message:
             self._submit(None, Explain(gang.job, message, waits))
 
-    def remark(self, job: JobObject, remark: Remark) -> None:
-        """Shows the owner of a Job what is wrong with it, as an event of Kubernetes."""
-        self._pool.submit(self._write_remark, job, remark)
+    def remark(self, about: Subject, remark: Remark) -> None:
+        """Shows the owner of a Job or of pods what is wrong with it, as an event of Kubernetes."""
+        self._pool.submit(self._write_remark, about, remark)
 
-    def _write_remark(self, job: JobObject, remark: Remark) -> None:
+    def _write_remark(self, about: Subject, remark: Remark) -> None:
         try:
-            event_of(job, remark, self._api)
+            event_of(about.namespace, about.reference, remark, self._api)
         except ApiProblem as problem:
-            log.warning("an event cannot be written", job=job.path, problem=str(problem))
+            log.warning("an event cannot be written", about=about.path, problem=str(problem))
 
     def stop_all(self) -> None:
         """Stops all gangs; their ends are reported by `wait`."""
@@ -296,7 +299,7 @@ class KubernetesEngine:
             self._poll(due_at - now)
 
     def execute(self, commands: Sequence[Command]) -> Sequence[Event]:
-        if self._unsynced:  # what is there is not known yet: a lease that is not seen may well run
+        if not self.is_synced:  # a lease that is not seen may well run, or a former leader may be about to start it
             self._early += commands
             return []
         return self._carry_out(commands)
@@ -347,7 +350,9 @@ class KubernetesEngine:
                 self._dirty[uid] = None
                 for touch in self._again.pop(uid, ()):
                     self._submit(self._gangs.get(uid), touch)
-        early, self._early = self._early, []
+        early: list[Command] = []
+        if self.is_synced:
+            early, self._early = self._early, early
         self._events += self._carry_out(early)
         hardware = self._nodes.events(self._gangs, now)
         in_use = {pod.node for gang in self._gangs for pod in gang.pods.values() if not pod.is_terminal}
@@ -384,7 +389,7 @@ class KubernetesEngine:
         if self._tenants.get(namespace.name) != namespace.tenants:
             self._tenants[namespace.name] = namespace.tenants
             for gang in self._gangs:  # what was refused may be accepted now
-                if gang.job is not None and gang.job.namespace == namespace.name:
+                if gang.namespace == namespace.name:
                     gang.shown_as = None
                     self._touch(gang)
 
@@ -398,11 +403,8 @@ class KubernetesEngine:
         self._has_taken_over = True
         self._gangs.adopt()
         for gang in self._gangs:
-            if gang.job is not None and gang.epoch >= 0:
-                self._take_over(gang, gang.job)
-            for pod in gang.pods.values():
-                if not pod.node and not pod.is_deleting:
-                    self._take_over(gang, pod)
+            for found in gang.fenced:
+                self._take_over(gang, found)
 
     _has_taken_over = False
 
@@ -414,7 +416,7 @@ class KubernetesEngine:
     # Reconciling
 
     def _reconcile_all(self, now: float) -> None:
-        if self._unsynced:
+        if not self.is_synced:
             return
         while self._dirty:
             uid = next(iter(self._dirty))
@@ -424,33 +426,52 @@ class KubernetesEngine:
                 self._reconcile(found, now)
 
     def _reconcile(self, gang: Gang, now: float) -> None:
-        job = gang.job
-        if job is None:
+        if gang.is_absent:
             self._vanished(gang, now)
             return
         if gang.is_to_be_shown:
             gang.show()
             self._found[gang.uid] = None
-        if max([job.term, *(pod.term for pod in gang.pods.values())]) > self._term:
+        terms = [each.term for each in (gang.job, *gang.pods.values()) if each is not None]
+        if max(terms, default=-1) > self._term:
             return  # another process leads since, and this one has not noticed yet
-        if gang.job_id and job.job_id != gang.job_id and not job.is_over:  # first, so that a survey can name its lease
-            self._submit(gang, claim(job, gang.job_id))
+        if (job := gang.job) is not None and gang.job_id and job.job_id != gang.job_id and not job.is_over:
+            self._submit(gang, claim(job, gang.job_id))  # first, so that a survey can name its lease
             return
-        step = reconcile(job, gang.seen(self._nodes.lost), gang.wanted, self._term)
+        for pod, problem in gang.take_problems():
+            self.remark(pod, Remark("Rejected", problem, is_warning=True))
+        step = gang.step(Surroundings(self._term, self._nodes.lost, self._nodes.cell_sizes))
         for report in step.reports:
             self._report(gang, report, now)
-        if step.remark:
-            self.remark(job, Remark("Suspended", step.remark, is_warning=True))
+        if step.remark and gang.job is not None:
+            self.remark(gang.job, Remark("Suspended", step.remark, is_warning=True))
         for action in step.actions:
-            if isinstance(action, Bind):
-                gang.placed[action.pod.uid] = action.gpus
-            if isinstance(action, Suspend):
+            self._act(gang, action)
+        if gang.job is not None and (gang.job.is_over or gang.job.is_deleting):
+            self._is_over(gang, gang.job)
+        self._leave(gang)
+
+    def _act(self, gang: Gang, action: Action) -> None:
+        match action:
+            case Bind():
+                gang.begin(action)
+            case Suspend(job):
                 self._before_suspension(gang, job, action)
-            if isinstance(action, Unsuspend) and job.waits_for:
+            case Unsuspend(job) if job.waits_for:
                 self._submit(None, Explain(job, "", waits=False))
-            self._submit(gang, action)
-        if job.is_over or job.is_deleting:
-            self._is_over(gang, job)
+            case Delete(pod) if gang.job_id and pod.phase != "Pending":
+                self._pool.submit(self._keep_log, gang.job_id, gang.epoch, pod)
+        self._submit(gang, action)
+
+    def _leave(self, gang: Gang) -> None:
+        """Pods without a Job that were replaced by others are a new job; the service cancels the former one."""
+        job_id = gang.job_id
+        reason = gang.left()
+        if gang.job_id != job_id:
+            self._gangs.release(job_id, gang)
+            self._touch(gang)
+        if reason:
+            self._gone[job_id] = reason
 
     def _before_suspension(self, gang: Gang, job: JobObject, action: Suspend) -> None:
         """The pods will be deleted: what they have written is kept, and the owner is told why."""
@@ -491,8 +512,8 @@ class KubernetesEngine:
         """The events of the last `wait` are in the log: Jobs that are over need not be reported again."""
         over, self._unrecorded = self._unrecorded, []
         for gang in over:
-            if gang.job is not None and not gang.job.is_recorded:
-                self._submit(gang, Annotate(gang.job, {names.RECORDED: "true"}))
+            for action in gang.annotate({names.RECORDED: "true"}):
+                self._submit(gang, action)
 
     def _report(self, gang: Gang, report: Report, now: float) -> None:
         if not gang.job_id:
@@ -522,10 +543,10 @@ class KubernetesEngine:
         if len(command.job_ids) > 1:
             message = "on Kubernetes two jobs cannot share GPUs"
             return [JobEnded(now, each, command.epoch, Ending.LOST, 0.0, message) for each in command.job_ids]
-        if gang is not None and gang.job is None and gang.has_live_pods:
+        if gang is not None and gang.is_absent and gang.has_live_pods:
             self._stop(gang, command.epoch)  # its Job was deleted, and it ends with the last of its pods
             return []
-        if gang is None or gang.job is None:
+        if gang is None or gang.is_absent:
             if gang is not None:
                 gang.wanted = gang.wanted._replace(lease=None)
             self._gone[command.job_ids[0]] = "its Job is not in the cluster"  # it was deleted while no service ran
@@ -614,12 +635,13 @@ class KubernetesEngine:
         if isinstance(action, PutOutOfService) and problem is not None:
             self._nodes.unmark(action.node)
         if isinstance(action, Bind) and gang is not None:
-            gang.bound(action, succeeded=problem is None)
+            gang.bound(action, problem)
         if problem is not None:
             self._failed(gang, action, problem)
         if gang is None:
             return
         gang.in_flight -= 1
+        self._gangs.drop_if_empty(gang)
         if problem is None:
             gang.failures = 0
         if done.found is not None:

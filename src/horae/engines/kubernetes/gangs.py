@@ -4,15 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
-from horae.engines.kubernetes.actions import Bind
-from horae.engines.kubernetes.api import JOBS, PODS, Json, Kind
+from horae.engines.kubernetes import names
+from horae.engines.kubernetes.actions import Action, Annotate, Bind
+from horae.engines.kubernetes.api import JOBS, PODS, ApiProblem, Json, Kind
+from horae.engines.kubernetes.members import CellSizes
 from horae.engines.kubernetes.names import SCHEDULER
 from horae.engines.kubernetes.objects import JobObject, LeaseNote, PodObject, read_job, read_pod
-from horae.engines.kubernetes.reconcile import Pods, Report, Wanted
+from horae.engines.kubernetes.reconcile import Pods, Report, Step, Wanted, reconcile
 from horae.model.cluster import Gpu
 from horae.model.events import Ending, Phase
 from horae.model.serialization import Plain
+
+
+class Subject(Protocol):
+    """A Job, or something that stands for pods without one."""
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def uid(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def reference(self) -> Json:
+        """The object that events about it name."""
+        ...
+
+
+class Surroundings(NamedTuple):
+    """What a step depends on besides the gang."""
+
+    term: int
+    lost_nodes: frozenset[str]
+    cell_sizes: CellSizes
 
 
 @dataclass
@@ -39,20 +71,36 @@ class Gang:
     failures: int = 0  # of actions, in a row
 
     @property
+    def subject(self) -> Subject | None:
+        """What is shown to the service, and what events are about; None: it is not there."""
+        return self.job
+
+    @property
+    def is_absent(self) -> bool:
+        return self.job is None
+
+    @property
+    def namespace(self) -> str:
+        return "" if self.job is None else self.job.namespace
+
+    @property
+    def lease(self) -> LeaseNote | None:
+        """That it has, or had last."""
+        job = self.job or self.former
+        return None if job is None else job.lease
+
+    @property
     def epoch(self) -> int:
         """Of its active lease; -1: none."""
         return -1 if self.job is None else self.job.epoch
 
     @property
-    def lease(self) -> LeaseNote | None:
-        """The lease that it has, or had last."""
-        job = self.job or self.former
-        return None if job is None else job.lease
-
-    @property
     def is_on_gpus(self) -> bool:
         """Whether its last lease has pods, or may still get them."""
         return self.lease is not None and (self.epoch >= 0 or any(pod.node for pod in self._live()))
+
+    def has_lease(self, epoch: int) -> bool:
+        return any(pod.epoch == epoch for pod in self.pods.values())
 
     @property
     def has_live_pods(self) -> bool:
@@ -64,7 +112,7 @@ class Gang:
 
     @property
     def is_to_be_shown(self) -> bool:
-        """Whether it is a Job that the service does not know, or that it has rejected and that has changed since."""
+        """Whether it is new to the service, or was rejected by it and has changed since."""
         if self.job is None or self.is_registered or self.job.is_over or self.is_on_gpus:
             return False
         return not self.job.is_recorded and self.shown_as != self._appearance
@@ -83,13 +131,38 @@ class Gang:
             return self.lease.gpus
         return () if self.wanted.lease is None else self.wanted.lease.gpus
 
-    def seen(self, lost_nodes: frozenset[str]) -> Pods:
-        return Pods(tuple(self.pods.values()), self.placed, self.saved_steps, lost_nodes)
+    @property
+    def fenced(self) -> list[JobObject | PodObject]:
+        """The objects that a former leader may still be about to write."""
+        found: list[JobObject | PodObject] = [] if self.job is None or self.epoch < 0 else [self.job]
+        return [*found, *(pod for pod in self.pods.values() if not pod.node and not pod.is_deleting)]
+
+    def step(self, around: Surroundings) -> Step:
+        assert self.job is not None
+        pods = Pods(tuple(self.pods.values()), self.placed, self.saved_steps, around.lost_nodes)
+        return reconcile(self.job, pods, self.wanted, around.term)
+
+    def take_problems(self) -> list[tuple[PodObject, str]]:
+        """Pods that cannot be part of a gang, with the reason; each is told once."""
+        return []
+
+    def annotate(self, notes: dict[str, str | None]) -> list[Action]:
+        """What writes these annotations, as far as they differ."""
+        if self.job is None:
+            return []
+        same = all(self.job.annotations.get(key) == value for key, value in notes.items())
+        if same and (names.RECORDED not in notes or self.job.is_recorded):  # a copy of a Job has its annotations, too
+            return []
+        return [Annotate(self.job, notes)]
 
     def adopt(self) -> None:
         """Continues the lease that the Job has, until the scheduler says otherwise."""
         if self.job is not None and self.epoch >= 0:
             self.wanted = self.wanted._replace(lease=self.job.lease)
+
+    def begin(self, action: Bind) -> None:
+        """A pod is about to be bound."""
+        self.placed[action.pod.uid] = action.gpus
 
     def update_job(self, raw: Json, *, is_listed: bool) -> None:
         """Takes over what was seen, unless it is older: an answer may overtake what the watch tells."""
@@ -111,13 +184,20 @@ class Gang:
             self.saved_steps = max(self.saved_steps, pod.saved_steps)
             self._place(pod)
 
+    def remove_pod(self, uid: str) -> None:
+        self.pods.pop(uid, None)
+
     def _place(self, pod: PodObject) -> None:
         if pod.node and pod.epoch == self.epoch and pod.gpu_numbers:
             self.placed[pod.uid] = tuple(Gpu(pod.node, number) for number in pod.gpu_numbers)
 
-    def bound(self, action: Bind, *, succeeded: bool) -> None:
-        if not succeeded and not self._is_bound(action.pod.uid):
+    def bound(self, action: Bind, problem: ApiProblem | None) -> None:
+        if problem is not None and not self._is_bound(action.pod.uid):
             self.placed.pop(action.pod.uid, None)
+
+    def left(self) -> str:
+        """Why the gang is no longer the job that it was submitted as; "": it is, or that job has ended."""
+        return ""
 
     def _is_bound(self, uid: str) -> bool:
         return uid in self.pods and bool(self.pods[uid].node)
@@ -154,8 +234,8 @@ class Gangs:
         return self._by_uid.get(uid)
 
     def register(self, job_id: str, uid: str) -> Gang:
-        """Ties a job of the service to the Job of this uid."""
-        gang = self._by_uid.setdefault(uid, Gang(uid))
+        """Ties a job of the service to the Job of this uid, or to the pods of this key."""
+        gang = self.get(uid) or self._by_uid.setdefault(uid, Gang(uid))
         gang.job_id, gang.is_registered = job_id, True
         self.by_job[job_id] = gang
         return gang
@@ -164,7 +244,7 @@ class Gangs:
         """The gang of a job. Where its Job is gone or was forgotten, its pods still name the lease."""
         found = self.by_job.get(job_id)
         if found is None:
-            found = next((gang for gang in self if any(pod.epoch == epoch for pod in gang.pods.values())), None)
+            found = next((gang for gang in self if gang.has_lease(epoch)), None)
         return None if found is None else self.register(job_id, found.uid)
 
     def apply(self, kind: Kind, key: str, found: Json | None, *, is_listed: bool = False) -> Gang | None:
@@ -178,11 +258,10 @@ class Gangs:
         if found is None:
             if gang is not None:
                 gang.former, gang.job = gang.job or gang.former, None
-                self._drop_if_empty(gang)
+                self.drop_if_empty(gang)
             return gang
         if gang is None:
-            template = (found["spec"].get("template") or {}).get("spec") or {}
-            if template.get("schedulerName") != self._scheduler:
+            if not self._is_ours(found["spec"].get("template") or {}):
                 return None
             gang = self._by_uid[uid] = Gang(uid)
         gang.update_job(found, is_listed=is_listed)
@@ -190,29 +269,35 @@ class Gangs:
             self.by_job[gang.job_id] = gang
         return gang
 
+    def _is_ours(self, template: Json) -> bool:
+        return bool((template.get("spec") or {}).get("schedulerName") == self._scheduler)
+
     def _apply_pod(self, uid: str, found: Json | None, is_listed: bool) -> Gang | None:
         if found is None:
             self.foreign.pop(uid, None)
             self.strays.pop(uid, None)
             gang = self._by_uid.get(self._owner.pop(uid, ""))
             if gang is not None:
-                gang.pods.pop(uid, None)
-                self._drop_if_empty(gang)
+                gang.remove_pod(uid)
+                self.drop_if_empty(gang)
             return gang
         pod = read_pod(found)
         if pod.scheduler != self._scheduler:
             self._note_foreign(pod)
             return None
-        if not pod.owner:  # created without a Job, or its Job was deleted without its pods
+        gang = self._gang_of(pod)
+        if gang is None:  # created without a Job, or its Job was deleted without its pods
             self.strays[uid] = pod
             former = self._by_uid.get(self._owner.pop(uid, ""))
             if former is not None:
-                former.pods.pop(uid, None)
+                former.remove_pod(uid)
             return former
-        self._owner[uid] = pod.owner
-        gang = self._by_uid.setdefault(pod.owner, Gang(pod.owner))
+        self._owner[uid] = gang.uid
         gang.update_pod(pod, is_listed=is_listed)
         return gang
+
+    def _gang_of(self, pod: PodObject) -> Gang | None:
+        return self._by_uid.setdefault(pod.owner, Gang(pod.owner)) if pod.owner else None
 
     def has_pod(self, uid: str) -> bool:
         gang = self._by_uid.get(self._owner.get(uid, ""))
@@ -224,8 +309,8 @@ class Gangs:
         else:
             self.foreign.pop(pod.uid, None)
 
-    def _drop_if_empty(self, gang: Gang) -> None:
-        if gang.job is None and not gang.pods and not gang.job_id:
+    def drop_if_empty(self, gang: Gang) -> None:
+        if gang.job is None and not gang.pods and not gang.job_id and not gang.in_flight:
             self._by_uid.pop(gang.uid, None)
 
     def forget(self, gang: Gang) -> None:
@@ -239,9 +324,16 @@ class Gangs:
         edit of its Job."""
         taken: set[Gpu] = set()
         for gang in sorted(self, key=lambda gang: -gang.epoch):
-            if gang.epoch >= 0 and gang.job_id and taken.isdisjoint(gang.gpus):
+            if gang.epoch < 0:
+                gang.adopt()
+            elif (gang.job_id or gang.job is None) and taken.isdisjoint(gang.gpus):
                 taken.update(gang.gpus)
                 gang.adopt()
+
+    def release(self, job_id: str, gang: Gang) -> None:
+        """The gang is no longer this job."""
+        self.by_job.pop(job_id, None)
+        self.drop_if_empty(gang)
 
     def leased(self) -> dict[str, set[int]]:
         """By node: the numbers of the GPUs that leases have, or shall get."""
@@ -252,7 +344,9 @@ class Gangs:
         its annotations were removed. By number by node; and of pods that no scheduler of ours has placed, by count."""
         pods = [pod for gang in self if not (gang.job_id and gang.is_on_gpus) for pod in gang.pods.values()]
         using = [
-            pod for pod in (*pods, *self.strays.values()) if pod.node and pod.resource_gpus and not pod.is_terminal
+            pod
+            for pod in (*pods, *self.strays.values())
+            if pod.node and (pod.resource_gpus or pod.gpu_numbers) and not pod.is_terminal
         ]
         numbered = _by_node(Gpu(pod.node, number) for pod in using for number in pod.gpu_numbers)
         return numbered, [(pod.node, pod.resource_gpus) for pod in using if not pod.gpu_numbers]

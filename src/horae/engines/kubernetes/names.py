@@ -15,6 +15,7 @@ UID = PREFIX + "uid"  # of a Job: its uid; with another one, the annotations bel
 LEASE = PREFIX + "lease"  # of a Job: the lease that it has, or had last, as JSON
 ENDED = PREFIX + "ended"  # of a Job: the last lease that has ended or shall end, as JSON
 RECORDED = PREFIX + "recorded"  # of a Job that has ended: the service knows it
+GANG = PREFIX + "gang"  # of a pod without a Job: which pods were submitted together
 WAITING = PREFIX + "Waiting"  # a condition of a Job, with the reason for which it waits
 
 EPOCH = PREFIX + "epoch"  # of a pod
@@ -22,3 +23,8 @@ TERM = PREFIX + "term"  # of a pod, and of a Job: which leader has written it la
 GPUS = PREFIX + "gpus"  # of a pod: the numbers of its GPUs within the node
 CELLS = PREFIX + "cells"  # of a pod: the levels of the cells that hold its GPUs
 SAVED_STEPS = PREFIX + "saved-steps"  # of a pod, by the job; of a Job, what the last lease had saved
+
+_HIVED = "hivedscheduler.microsoft.com/"
+HIVED_REQUEST = _HIVED + "pod-scheduling-spec"  # of a pod: what it asks HiveD for
+HIVED_PLACEMENT = _HIVED + "pod-bind-info"  # of a pod, by the binding: where its gang is
+HIVED_GPUS = _HIVED + "pod-leaf-cell-isolation"  # of a pod, by the binding: its GPUs, as its container is told them

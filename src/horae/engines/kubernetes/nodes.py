@@ -17,15 +17,23 @@ class Nodes:
     """Remembers what was told, and tells what differs from it."""
 
     def __init__(
-        self, cluster: Cluster, labels: Labels, type_of: Callable[[str], str], unreachable_seconds: float
+        self,
+        cluster: Cluster,
+        labels: Labels,
+        type_of: Callable[[str], str],
+        unreachable_seconds: float,
+        *,
+        is_fixed: bool = False,
     ) -> None:
+        """`is_fixed`: the nodes are those of the configuration; others are not ours, absent ones have failed."""
+        self._fixed = {node.name: node for node in cluster.nodes} if is_fixed else None
         self._labels = labels
         self._type_of = type_of
         self._unreachable_seconds = unreachable_seconds
         self._found: dict[str, NodeObject] = {}
         self._names: dict[str, str] = {}  # by uid
-        self._ours: dict[str, Node] = {}
-        self._is_dirty = False
+        self._ours: dict[str, Node] = dict(self._fixed or {})
+        self._is_dirty = True
         self._told: dict[str, Node] = {node.name: node for node in cluster.nodes}
         self._health: dict[str, Health] = {}
         self._gpus: dict[str, dict[int, GpuState]] = {}
@@ -47,15 +55,30 @@ class Nodes:
             if name in self._names.values():
                 return  # another of this name has been listed before
             self._found.pop(name, None)
-            self._ours.pop(name, None)
+            if self._fixed is None:
+                self._ours.pop(name, None)
             return
         node = read_node(found)
         self._names[uid] = node.name
         self._found[node.name] = node
+        if self._fixed is not None:
+            return
         if is_ours(node):
             self._ours[node.name] = as_node(node, self._labels, self._type_of)
         else:
             self._ours.pop(node.name, None)
+
+    def with_labels(self, labels: Mapping[str, str]) -> list[str]:
+        """The nodes of ours that have all of these."""
+        return [
+            name
+            for name, node in sorted(self._found.items())
+            if name in self._ours and labels.items() <= node.labels.items()
+        ]
+
+    def cell_sizes(self, name: str) -> list[int]:
+        """GPUs of the cells inside a node, the smallest first."""
+        return sorted(gpus for _, gpus in self._ours[name].levels) if name in self._ours else []
 
     @property
     def lost(self) -> frozenset[str]:
@@ -80,7 +103,7 @@ class Nodes:
             name
             for name, node in self._found.items()
             if name in self._ours
-            and (node.usable_gpus < node.gpus or name in foreign or name in numbered or self._gpus.get(name))
+            and (self._failed_gpus(node) or name in foreign or name in numbered or self._gpus.get(name))
         ]
         leased = gangs.leased() if suspects else {}
         for name in sorted(suspects):
@@ -94,7 +117,7 @@ class Nodes:
         if changed:
             events.append(ClusterChanged(now, changed))
         for name in sorted(self._told.keys() | self._ours.keys()):
-            health = self._found[name].health if name in self._ours else Health.FAILED
+            health = self._found[name].health if name in self._ours and name in self._found else Health.FAILED
             if self._health.get(name, Health.HEALTHY) is not health:
                 events.append(NodeChanged(now, name, health))
                 self._health[name] = health
@@ -108,9 +131,9 @@ class Nodes:
         return events
 
     def _gpu_events(self, name: str, leased: set[int], used: set[int], foreign: int, now: float) -> list[Event]:
-        node, before = self._found[name], self._gpus.get(name, {})
-        failed = max(node.gpus - node.usable_gpus, 0)
-        after = unusable(node.gpus, failed, foreign, leased | used, before) | dict.fromkeys(used, GpuState.FOREIGN)
+        count, before = self._ours[name].gpus, self._gpus.get(name, {})
+        failed = self._failed_gpus(self._found[name])
+        after = unusable(count, failed, foreign, leased | used, before) | dict.fromkeys(used, GpuState.FOREIGN)
         self._gpus[name] = after
         notes = dict.fromkeys(used, "used by a pod that has no lease")
         note = "used by pods of other schedulers"
@@ -119,6 +142,10 @@ class Nodes:
             for number in sorted(before.keys() | after.keys())
             if (state := after.get(number, GpuState.USABLE)) is not before.get(number, GpuState.USABLE)
         ]
+
+    def _failed_gpus(self, node: NodeObject) -> int:
+        """How many cannot be used. Where no device plug-in counts them, as HiveD needs none, all can."""
+        return max(self._ours[node.name].gpus - node.usable_gpus, 0) if node.gpus else 0
 
     def actions(self, in_use: set[str], now: float) -> list[Action]:
         """Nodes with pods of ours that have been unreachable for long are put out of service, and back when ready."""

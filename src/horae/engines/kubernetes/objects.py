@@ -25,6 +25,7 @@ _UNREADABLE = (
     OverflowError,
     RecursionError,
 )  # users may write anything
+GRACE_SECONDS = 30.0  # of pods that do not say it, as Kubernetes has it
 
 
 class LeaseNote(NamedTuple):
@@ -119,6 +120,10 @@ class JobObject(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
     @property
+    def reference(self) -> Json:
+        return _reference("batch/v1", "Job", self)
+
+    @property
     def is_over(self) -> bool:
         return self.finished or self.failed
 
@@ -153,15 +158,32 @@ class PodObject(NamedTuple):
     message: str
     exit_code: int | None  # of a container that has failed
     is_disrupted: bool
+    annotations: Mapping[str, str]
+    grace_seconds: float
+    node_selector: Mapping[str, str]
 
     @property
     def is_terminal(self) -> bool:
         return self.phase in ("Succeeded", "Failed")
 
+    @property
+    def path(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def reference(self) -> Json:
+        return _reference("v1", "Pod", self)
+
 
 class NamespaceObject(NamedTuple):
     name: str
     tenants: tuple[str, ...]  # the first is the default
+
+
+def _reference(version: str, kind: str, found: JobObject | PodObject) -> Json:
+    """The object, as an event names it."""
+    named = {"namespace": found.namespace, "name": found.name, "uid": found.uid}
+    return {"apiVersion": version, "kind": kind, **named}
 
 
 def read_job(found: Json) -> JobObject:
@@ -231,6 +253,9 @@ def read_pod(found: Json) -> PodObject:
         message=status.get("message") or "",
         exit_code=next((int(code) for code in codes if code), None),
         is_disrupted=_DISRUPTED in conditions,
+        annotations=notes,
+        grace_seconds=float(spec.get("terminationGracePeriodSeconds", GRACE_SECONDS)),
+        node_selector=spec.get("nodeSelector") or {},
     )
 
 

@@ -113,9 +113,9 @@ def _active(job: JobObject, pods: Pods, wanted: Wanted, term: int) -> Step:
         return Step(reports=(Report(lease.epoch, Phase.QUEUED, steps=_steps(job, pods)),))
     taken = set(pods.placed.values())
     free = [gpus for gpus in places if gpus not in taken]
-    unbound = sorted((pod for pod in mine if not pod.node and pod.uid not in pods.placed), key=_rank)
+    unbound = sorted((pod for pod in mine if not pod.node and pod.uid not in pods.placed), key=rank_of)
     bindings = tuple(
-        Bind(pod, term, lease.epoch, gpus, _cells_of(lease, gpus))
+        Bind(pod, term, lease.epoch, gpus, cells_of(lease, gpus))
         for pod, gpus in zip(unbound, free, strict=False)  # a Job may have more pods than its lease: they wait
     )
     bound = [pod for pod in mine if pod.uid in pods.placed]
@@ -139,7 +139,7 @@ def _end_of(job: JobObject, lease: LeaseNote, pods: Pods, wanted: Wanted) -> End
     gone = [gpus for uid, gpus in pods.placed.items() if uid not in present]
     if gone:
         return EndNote(lease.epoch, Ending.LOST, f"a pod on {gone[0][0].node} was deleted")
-    ends = [end for pod in pods.all if pod.epoch == lease.epoch and (end := _failure(lease.epoch, pod)) is not None]
+    ends = [end for pod in pods.all if pod.epoch == lease.epoch and (end := failure_of(lease.epoch, pod)) is not None]
     own = [end for end in ends if end.ending is Ending.FAILED]
     first = next(iter([*own, *ends]), None)  # if one pod fails, others are often lost with it
     return None if first is None else _again(first, job.ended)
@@ -161,7 +161,7 @@ def _misfit(lease: LeaseNote, job: JobObject, pods: Pods) -> EndNote | None:
     return EndNote(lease.epoch, Ending.FAILED, "its pods ask for another number of GPUs than when it was submitted")
 
 
-def _failure(epoch: int, pod: PodObject) -> EndNote | None:
+def failure_of(epoch: int, pod: PodObject) -> EndNote | None:
     """How a lease ends because of one of its pods."""
     which = f"pod {pod.name}" + (f" on {pod.node}" if pod.node else "")
     if pod.phase == "Failed" and (pod.reason.startswith(_REJECTED) or pod.is_disrupted or pod.is_deleting):
@@ -180,7 +180,7 @@ def _runs(pod: PodObject) -> bool:
     return pod.phase == "Succeeded" or (pod.phase == "Running" and pod.is_ready)
 
 
-def _rank(pod: PodObject) -> tuple[int, str]:
+def rank_of(pod: PodObject) -> tuple[int, str]:
     return pod.rank, pod.name
 
 
@@ -232,7 +232,7 @@ def places_of(gpus: Sequence[Gpu], pod_gpus: int) -> list[tuple[Gpu, ...]]:
     return places
 
 
-def _cells_of(lease: LeaseNote, gpus: Sequence[Gpu]) -> tuple[str, ...]:
+def cells_of(lease: LeaseNote, gpus: Sequence[Gpu]) -> tuple[str, ...]:
     if not lease.cells:
         return ()
     levels = dict(zip(lease.gpus, lease.cells, strict=True))

@@ -1,4 +1,4 @@
-"""What Horae tells the owner of a Job, as events of Kubernetes: `kubectl describe job` shows them."""
+"""What Horae tells the owner of a Job or a pod, as events of Kubernetes: `kubectl describe` shows them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from horae.engines.kubernetes.api import EVENTS, Json, KubernetesApi
-from horae.engines.kubernetes.objects import JobObject
 
 _MESSAGE_CHARACTERS_MAX = 1024
 
@@ -18,18 +17,12 @@ class Remark(NamedTuple):
     is_warning: bool = False
 
 
-def event_of(job: JobObject, remark: Remark, api: KubernetesApi) -> None:
-    """Writes an event about a Job."""
+def event_of(namespace: str, reference: Json, remark: Remark, api: KubernetesApi) -> None:
+    """Writes an event about an object."""
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     body: Json = {
-        "metadata": {"name": f"{job.name[:200]}.{uuid4().hex[:16]}", "namespace": job.namespace},
-        "involvedObject": {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "namespace": job.namespace,
-            "name": job.name,
-            "uid": job.uid,
-        },
+        "metadata": {"name": f"{reference['name'][:200]}.{uuid4().hex[:16]}", "namespace": namespace},
+        "involvedObject": reference,
         "reason": remark.reason,
         "message": remark.message[:_MESSAGE_CHARACTERS_MAX],
         "type": "Warning" if remark.is_warning else "Normal",
@@ -38,4 +31,4 @@ def event_of(job: JobObject, remark: Remark, api: KubernetesApi) -> None:
         "lastTimestamp": now,
         "count": 1,
     }
-    api.create(EVENTS, job.namespace, body)
+    api.create(EVENTS, namespace, body)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from horae.engines.kubernetes.api import JOBS, NODES, ApiProblem, KubernetesApi
+from horae.engines.kubernetes import names
+from horae.engines.kubernetes.api import JOBS, NODES, PODS, ApiProblem, KubernetesApi
 from horae.engines.kubernetes.connection import connect
 from horae.engines.kubernetes.hardware import as_node, is_ours, read_node
-from horae.engines.kubernetes.objects import read_job
+from horae.engines.kubernetes.objects import read_job, read_pod
 from horae.engines.local.nvml import type_of
 from horae.model.cluster import Node
 from horae.model.errors import InputError
@@ -44,10 +45,17 @@ def nodes_of(entry: KubernetesEntry) -> list[Node]:
 
 def records_of(api: KubernetesApi) -> Records:
     terms, numbers = [0], [0]
+    for pod in map(read_pod, api.list(PODS).items):
+        terms += [pod.term, pod.epoch >> INCARNATION_BITS]
+        numbers.append(_number(pod.annotations.get(names.JOB, "")))
     for job in map(read_job, api.list(JOBS).items):
         epochs = [job.ended.epoch, -1 if job.lease is None else job.lease.epoch]
         terms += [job.term, 0 if job.lease is None else job.lease.term, *(each >> INCARNATION_BITS for each in epochs)]
-        first = job.job_id.partition("_")[0]
-        numbers.append(int(first) if first.isdecimal() and len(first) <= DIGITS_MAX else 0)
+        numbers.append(_number(job.job_id))
     # Without the admission policies, users can write these annotations: what no service has written counts for nothing.
     return Records(max(term for term in terms if term <= TERMS_MAX), max(numbers))
+
+
+def _number(job_id: str) -> int:
+    first = job_id.partition("_")[0]
+    return int(first) if first.isdecimal() and len(first) <= DIGITS_MAX else 0

@@ -10,7 +10,10 @@ from typing import NamedTuple
 from sqlalchemy import Engine as Database
 
 from horae.engines.kubernetes.engine import Found
+from horae.engines.kubernetes.objects import JobObject
+from horae.engines.kubernetes.pod_gangs import GroupObject
 from horae.model.errors import JobError
+from horae.model.setup import Setup
 from horae.service.api.context import Context
 from horae.service.api.database import clock
 from horae.service.api.identity import Identity
@@ -21,6 +24,7 @@ from horae.service.api.submission_writes import Submission
 from horae.service.api.submissions import Checker, ModelOf, prepare, read_speeds
 from horae.service.api.writer import put_in_inbox
 from horae.service.kubernetes.job_specs import spec_of
+from horae.service.kubernetes.pod_specs import spec_of_pods
 from horae.service.models import JobSpec
 from horae.service.store.database import reading, writing
 
@@ -55,7 +59,7 @@ class Intake:
                 self._checker = known.version, Checker(known.setup)
             for each in found:
                 try:
-                    spec = spec_of(each.job, each.raw, each.tenants)
+                    spec = self._spec(each, known.setup)
                     who = Identity(each.job.namespace, "user", spec.tenant or "", via="cluster")
                     speeds = read_speeds(connection, {ModelOf(spec.tenant or "", spec.model)})
                     groups = prepare([spec], who, self._checker[1], now, speeds, self._context)
@@ -65,6 +69,12 @@ class Intake:
         if waiting:
             results += self._write(waiting)
         return results
+
+    def _spec(self, found: Found, setup: Setup) -> JobSpec:
+        if isinstance(found.job, JobObject):
+            return spec_of(found.job, found.raw, found.tenants)
+        assert isinstance(found.job, GroupObject)
+        return spec_of_pods(found.job, found.tenants, setup, found.nodes_with)
 
     def _write(self, waiting: Sequence[tuple[str, Submission]]) -> list[Accepted | Rejected]:
         with writing(self._database) as connection:

@@ -54,7 +54,7 @@ def spec_of(job: JobObject, raw: Json, tenants: Sequence[str]) -> JobSpec:
     fields.setdefault("retries", int(raw["spec"].get("backoffLimit", BACKOFF_LIMIT)))
     fields |= {
         "name": job.name,
-        "tenant": _tenant(notes.get("tenant", ""), job.namespace, tenants),
+        "tenant": tenant_of_namespace(notes.get("tenant", ""), job.namespace, tenants, _named("tenant")),
         "user": job.namespace,
         "run": f"job/{job.namespace}/{job.name}",
         "workload": f"{job.namespace}/{job.name}/{job.uid}",
@@ -96,13 +96,14 @@ def _check_gang(job: JobObject, spec: Mapping[str, Any]) -> None:
         raise JobError(f"is {shown(spec['managedBy'])}", field="spec.managedBy", remedy="leave it out")
 
 
-def _tenant(chosen: str, namespace: str, tenants: Sequence[str]) -> str:
+def tenant_of_namespace(chosen: str, namespace: str, tenants: Sequence[str], field: str) -> str:
+    """The chosen one of the namespace's tenants, or the first."""
     if not tenants:
         remedy = f"ask an administrator for: kubectl label namespace {namespace} {names.TENANT}=TENANT"
         raise JobError(f"namespace {namespace} belongs to no tenant", field="metadata.namespace", remedy=remedy)
     if chosen and chosen not in tenants:
         problem = f"namespace {namespace} may not use tenant {shown(chosen)}"
-        raise JobError(problem, field=_named("tenant"), remedy=f"use {', '.join(tenants)}")
+        raise JobError(problem, field=field, remedy=f"use {', '.join(tenants)}")
     return chosen or tenants[0]
 
 

@@ -20,6 +20,7 @@ import structlog
 from sqlalchemy import Engine as Database
 
 from horae.engines.kubernetes.engine import KubernetesEngine
+from horae.engines.kubernetes.pod_gangs import PodRules
 from horae.engines.local.engine import LocalEngine
 from horae.engines.local.fence import Fenced, term_on_record
 from horae.engines.local.job_files import highest_number
@@ -41,6 +42,7 @@ from horae.service.kubernetes.intake import Intake
 from horae.service.kubernetes.leader_label import label_own_pod
 from horae.service.kubernetes.machine import KubernetesJobs
 from horae.service.kubernetes.outputs import Outputs
+from horae.service.kubernetes.pod_specs import read_request
 from horae.service.local_jobs import LocalJobs, runs_as_root
 from horae.service.log_output import configure_log
 from horae.service.loop.live_engine import LiveEngine
@@ -101,6 +103,7 @@ def kubernetes_machine(config: ServiceConfig, clock: LogClock, term: int, contac
         labels=config.kubernetes.labels,
         scheduler=config.kubernetes.scheduler,
         unreachable_seconds=config.kubernetes.unreachable,
+        pods=PodRules(read_request, config.hived),
         on_log=Outputs(config.state).keep,
     )
     label_own_pod(config.kubernetes)

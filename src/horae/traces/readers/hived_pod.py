@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import yaml
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from horae.model.errors import InputError, JobError
 from horae.traces.yaml_files import load
@@ -50,8 +50,15 @@ class AffinityGroup(BaseModel):
     members: Annotated[list[Member], Field(min_length=1)]
 
 
+def _without_nulls(given: object) -> object:
+    """A field without a value has its default, as in HiveD."""
+    return {key: value for key, value in given.items() if value is not None} if isinstance(given, dict) else given
+
+
 class PodSpec(BaseModel):
     model_config = ConfigDict(populate_by_name=True)
+
+    _defaults = model_validator(mode="before")(_without_nulls)
 
     virtualCluster: Annotated[str, Field(min_length=1)]  # noqa: N815
     priority: Annotated[int, Field(ge=OPPORTUNISTIC, le=PRIORITY_MAX, strict=True)] = 0
