@@ -6,12 +6,9 @@ the thread that calls `wait` and `execute`.
 
 from __future__ import annotations
 
-import os
 import queue
-import selectors
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Executor
 from math import inf
 from typing import NamedTuple
 
@@ -30,8 +27,8 @@ from horae.engines.kubernetes.actions import (
     Touch,
     Unsuspend,
     claim,
-    perform,
 )
+from horae.engines.kubernetes.alarm import Alarm
 from horae.engines.kubernetes.api import (
     CONFLICT,
     JOBS,
@@ -51,7 +48,8 @@ from horae.engines.kubernetes.nodes import Nodes
 from horae.engines.kubernetes.objects import JobObject, LeaseNote, PodObject, read_namespace
 from horae.engines.kubernetes.pod_gangs import NO_PODS, PodGangs, PodRules
 from horae.engines.kubernetes.reconcile import Report
-from horae.engines.kubernetes.remarks import Remark, event_of
+from horae.engines.kubernetes.remarks import Remark
+from horae.engines.kubernetes.writers import Done, OnLog, Writers
 from horae.model.cluster import Cluster, Gpu
 from horae.model.commands import Command, Start, Stop, Survey
 from horae.model.events import (
@@ -69,24 +67,13 @@ from horae.model.events import (
 )
 from horae.model.serialization import Plain
 
-THREADS = 16
 WATCHED = (NODES, NAMESPACES, JOBS, PODS)
 UNREACHABLE_SECONDS = 300.0
 RETRY_SECONDS = (0.05, 0.2, 1.0, 2.0, 5.0)
-LOGS_MAX, LOG_LINES = 4, 200  # pods of a gang whose output is kept when they are deleted, and how much of it
+LOGS_MAX = 4  # pods of a gang whose output is kept when they are deleted
 REFUSED_RETRY_SECONDS = 30.0  # of an action that the server refuses: a right is missing, or a policy forbids it
-_SLEEP_SECONDS_MAX = 60.0
 
 log = structlog.get_logger("kubernetes")
-
-
-class _Done(NamedTuple):
-    """An action was carried out, or not."""
-
-    uid: str  # of the gang; "": of none
-    action: Action
-    found: Json | None = None  # the object as it is afterwards
-    problem: ApiProblem | None = None
 
 
 class Found(NamedTuple):
@@ -112,18 +99,18 @@ class KubernetesEngine:
         unreachable_seconds: float = UNREACHABLE_SECONDS,
         executor: Executor | None = None,
         pods: PodRules = NO_PODS,
-        on_log: Callable[[str, int, str, str], None] = lambda job_id, epoch, pod, text: None,
+        on_log: OnLog = lambda job_id, epoch, pod, text: None,
     ) -> None:
         """`executor` carries actions out; without one, threads do. `pods`: what to do with pods without a Job. `on_log`
         is called, in any thread, with the end of the output of pods that are about to be deleted."""
-        self._on_log = on_log
         self._api = api
         self._now = now
         self._term = term
         self._gangs = PodGangs(scheduler, pods)
         self._nodes = Nodes(cluster, labels or Labels(), type_of, unreachable_seconds, is_fixed=bool(pods.nodes))
-        self._news: queue.SimpleQueue[list[News] | _Done] = queue.SimpleQueue()
-        self._pool = executor or ThreadPoolExecutor(THREADS, "act")
+        self._news: queue.SimpleQueue[list[News] | Done] = queue.SimpleQueue()
+        self._alarm = Alarm()
+        self._writers = Writers(api, executor, self._is_done, on_log)
         self._dirty: dict[str, None] = {}  # gangs to be reconciled, in order
         self._retry_at: dict[str, float] = {}  # by gang
         self._events: list[Event] = []
@@ -137,15 +124,7 @@ class KubernetesEngine:
         self._touching = 0  # writes by which this leader takes over
         self._again: dict[str, list[Touch]] = {}  # those that have failed, by gang: nothing goes on there before
         self._survey_asked = False
-        self._is_woken = False
-        self._watched: set[int] = set()
-        self._woken, self._alarm = os.pipe()
-        for descriptor in (self._woken, self._alarm):
-            os.set_blocking(descriptor, False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._woken, selectors.EVENT_READ)
         self._informers: list[Informer] = []
-        self._leads: Callable[[], bool] = lambda: True
 
     def start(self, leads: Callable[[], bool] = lambda: True) -> None:
         """Begins to watch the cluster; nothing is told to the scheduler before everything was listed.
@@ -153,7 +132,7 @@ class KubernetesEngine:
         `leads` is asked before every write: a process that was stopped for long and goes on may not lead any more, and
         would otherwise decide by what its watches tell, before it learns of its successor.
         """
-        self._leads = leads
+        self._writers.leads = leads
         self._informers = [Informer(self._api, kind, self.tell) for kind in WATCHED]
         for informer in self._informers:
             informer.start()
@@ -162,34 +141,28 @@ class KubernetesEngine:
         """Leaves everything running, for the next engine."""
         for informer in self._informers:
             informer.stop()
-        self._pool.shutdown(cancel_futures=True)
-        self._selector.close()
-        for descriptor in (self._woken, self._alarm) if self._alarm >= 0 else ():
-            os.close(descriptor)
-        self._woken = self._alarm = -1
+        self._writers.close()
+        self._alarm.close()
         self._api.close()
 
     # Waking
 
     def wake(self) -> None:
         """Interrupts a wait, from any thread or from a signal handler."""
-        self._is_woken = True
-        self._ring()
-
-    def _ring(self) -> None:
-        with suppress(OSError):  # full: it is awake anyway; closed: this thread has outlived the engine
-            if self._alarm >= 0:
-                os.write(self._alarm, b"\0")
+        self._alarm.wake()
 
     def watch(self, descriptor: int) -> None:
         """Lets `wait` return whenever this descriptor is readable, too."""
-        self._watched.add(descriptor)
-        self._selector.register(descriptor, selectors.EVENT_READ)
+        self._alarm.watch(descriptor)
 
     def tell(self, news: list[News]) -> None:
         """Takes what a watch has seen, from any thread."""
         self._news.put(news)
-        self._ring()
+        self._alarm.ring()
+
+    def _is_done(self, done: Done) -> None:
+        self._news.put(done)
+        self._alarm.ring()
 
     # What the service asks and tells
 
@@ -269,13 +242,7 @@ class KubernetesEngine:
 
     def remark(self, about: Subject, remark: Remark) -> None:
         """Shows the owner of a Job or of pods what is wrong with it, as an event of Kubernetes."""
-        self._pool.submit(self._write_remark, about, remark)
-
-    def _write_remark(self, about: Subject, remark: Remark) -> None:
-        try:
-            event_of(about.namespace, about.reference, remark, self._api)
-        except ApiProblem as problem:
-            log.warning("an event cannot be written", about=about.path, problem=str(problem))
+        self._writers.remark(about, remark)
 
     def stop_all(self) -> None:
         """Stops all gangs; their ends are reported by `wait`."""
@@ -292,11 +259,11 @@ class KubernetesEngine:
             self._take_news()
             now = self._now()
             events = self._take_events(now)
-            if events or self._is_woken or self._found or self._gone or now >= until:
-                self._is_woken = False
+            if events or self._alarm.is_woken or self._found or self._gone or now >= until:
+                self._alarm.is_woken = False
                 return Moment(now, events)
             due_at = min(until, min(self._retry_at.values(), default=inf), self._nodes.next_at())
-            self._poll(due_at - now)
+            self._alarm.wait(due_at - now)
 
     def execute(self, commands: Sequence[Command]) -> Sequence[Event]:
         if not self.is_synced:  # a lease that is not seen may well run, or a former leader may be about to start it
@@ -318,21 +285,13 @@ class KubernetesEngine:
         events = [*replies, *self._take_survey(self._now())]
         return [*self._nodes.events(self._gangs, self._now()), *events] if events else []  # GPUs of others first
 
-    def _poll(self, seconds: float) -> None:
-        for key, _ in self._selector.select(max(min(seconds, _SLEEP_SECONDS_MAX), 0.0)):
-            if key.fd == self._woken:
-                with suppress(BlockingIOError):
-                    os.read(self._woken, 1 << 16)
-            else:
-                self._is_woken = True
-
     def _take_news(self) -> None:
         while True:
             try:
                 news = self._news.get_nowait()
             except queue.Empty:
                 return
-            if isinstance(news, _Done):
+            if isinstance(news, Done):
                 self._take_result(news)
                 continue
             for each in news:
@@ -460,7 +419,7 @@ class KubernetesEngine:
             case Unsuspend(job) if job.waits_for:
                 self._submit(None, Explain(job, "", waits=False))
             case Delete(pod) if gang.job_id and pod.phase != "Pending":
-                self._pool.submit(self._keep_log, gang.job_id, gang.epoch, pod)
+                self._writers.keep_output(gang.job_id, gang.epoch, pod)
         self._submit(gang, action)
 
     def _leave(self, gang: Gang) -> None:
@@ -480,13 +439,7 @@ class KubernetesEngine:
         if gang.job_id and action.ended is not None:
             wrote = [pod for pod in gang.pods.values() if pod.phase != "Pending" and pod.epoch == action.ended.epoch]
             for pod in sorted(wrote, key=lambda pod: (pod.phase != "Failed", pod.rank))[:LOGS_MAX]:
-                self._pool.submit(self._keep_log, gang.job_id, action.ended.epoch, pod)
-
-    def _keep_log(self, job_id: str, epoch: int, pod: PodObject) -> None:
-        try:
-            self._on_log(job_id, epoch, pod.name, self._api.log_tail(pod.namespace, pod.name, LOG_LINES))
-        except (ApiProblem, OSError) as problem:
-            log.info("the output of a pod cannot be kept", pod=f"{pod.namespace}/{pod.name}", problem=str(problem))
+                self._writers.keep_output(gang.job_id, action.ended.epoch, pod)
 
     def _vanished(self, gang: Gang, now: float) -> None:
         """The Job is gone: its lease ends with the last of its pods."""
@@ -604,30 +557,9 @@ class KubernetesEngine:
     def _submit(self, gang: Gang | None, action: Action) -> None:
         if gang is not None:
             gang.in_flight += 1
-        self._pool.submit(self._perform, "" if gang is None else gang.uid, action)
+        self._writers.carry_out("" if gang is None else gang.uid, action)
 
-    def _perform(self, uid: str, action: Action) -> None:
-        try:
-            if not self._leads():
-                raise ApiProblem(0, "NotLeading", "this process may not lead any more")
-            done = _Done(uid, action, perform(action, self._api))
-        except ApiProblem as problem:
-            done = _Done(uid, action, self._present(action) if problem.status == CONFLICT else None, problem)
-        except Exception as error:
-            log.exception("an action failed", action=type(action).__name__)
-            done = _Done(uid, action, None, ApiProblem(500, type(error).__name__, str(error)))
-        self._news.put(done)
-        self._ring()
-
-    def _present(self, action: Action) -> Json | None:
-        """The Job that has changed meanwhile, as it is now; the action is then decided anew."""
-        found = action.object if isinstance(action, Touch) else getattr(action, "job", None)
-        if isinstance(found, JobObject):
-            with suppress(ApiProblem):
-                return self._api.get(JOBS, found.namespace, found.name)
-        return None
-
-    def _take_result(self, done: _Done) -> None:
+    def _take_result(self, done: Done) -> None:
         action, problem = done.action, done.problem
         gang = self._gangs.get(done.uid) if done.uid else None
         if isinstance(action, Touch):
