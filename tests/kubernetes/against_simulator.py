@@ -87,11 +87,13 @@ class Comparison:
         )
 
 
-def draw(count: int, seed: int, arrival_seconds: float) -> list[Gang]:
+def draw(count: int, seed: int, arrival_seconds: float, work_seconds: tuple[float, float, float]) -> list[Gang]:
+    """`work_seconds`: the least, the mean of what is added, and the most of a gang's work on A100s."""
+    least, more, most = work_seconds
     random, gangs, at = Random(seed), list[Gang](), 0.0
     for index in range(count):
         model = random.choice(sorted(SPEEDS))
-        seconds = min(20.0 + random.expovariate(1 / 25.0), 120.0)
+        seconds = min(least + random.expovariate(1 / more), most)
         steps = round(seconds * SPEEDS[model]["A100"])
         gangs.append(Gang(f"gang-{index:02}", random.choice(TENANTS), at, random.choice((1, 1, 1, 2, 2)), model, steps))
         at += random.expovariate(1 / arrival_seconds)
