@@ -179,7 +179,9 @@ def _use_two_replicas(cluster: Cluster, replicas: list[Service]) -> None:
     eventually(lambda: _leaders(cluster.client) == ["horae-0"])
     # One tenant has everything until the other comes; then each has a half.
     for index in range(2):
-        cluster.client.create_job(first, job(f"long-{index}", annotations=_resumes(), pod_annotations=HOURS))
+        cluster.client.create_job(
+            first, job(f"long-{index}", annotations=_resumes(), pod_annotations=HOURS, backoff_limit=100)
+        )
     eventually(lambda: _running(cluster, first) == 2)
     cluster.client.create_job(second, job("short", pod_annotations=AT_ONCE | training(1, "H100=1e9")))
     eventually(lambda: _is_complete(cluster, second, "short"))
@@ -189,7 +191,7 @@ def _use_two_replicas(cluster: Cluster, replicas: list[Service]) -> None:
     _lose_a_node(cluster, first)
     cluster.client.create_job(second, job("later", pod_annotations=AT_ONCE | training(1, "H100=1e9")))
     eventually(lambda: _is_complete(cluster, second, "later"))
-    cluster.client.create_job(first, job("third", annotations=_resumes(), pod_annotations=HOURS))
+    cluster.client.create_job(first, job("third", annotations=_resumes(), pod_annotations=HOURS, backoff_limit=100))
     eventually(lambda: any(condition(each, "horae.io/Waiting") for each in _jobs(cluster, first)))
     assert cluster.kubelets.violations() == []
 
