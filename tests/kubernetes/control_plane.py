@@ -42,7 +42,7 @@ class ControlPlane:
     """Runs between `start` and `stop`, or as a context.
 
     `flags` are for all parts of Kubernetes (`--emulated-version=1.34`, `--feature-gates=...`), `api_flags` for the API
-    server, `controller_flags` for the controllers only.
+    server, `controller_flags` for the controllers and `scheduler_flags` for kube-scheduler only.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class ControlPlane:
         flags: Sequence[str] = (),
         api_flags: Sequence[str] = (),
         controller_flags: Sequence[str] = (),
+        scheduler_flags: Sequence[str] = (),
         with_scheduler: bool = False,
     ) -> None:
         self.binary = binary
@@ -70,7 +71,7 @@ class ControlPlane:
             "kube-controller-manager": (*self._controller_flags(), *flags, *controller_flags),
         }
         if with_scheduler:
-            commands["kube-scheduler"] = (*self._scheduler_flags(), *flags)
+            commands["kube-scheduler"] = (*self._scheduler_flags(), *flags, *scheduler_flags)
         self._parts = {
             part: Process(part, (str(binary), part, *command), folder / f"{part}.log")
             for part, command in commands.items()
