@@ -1,8 +1,8 @@
 """Horae beside other schedulers of gangs on Kubernetes: the same nodes, the same Jobs, the same simulated kubelets.
 
 `python -m bench.kubernetes_compare --runs 3` prints one line per run and a table. Each run has a control plane of its
-own, which HORAE_CONTROL_PLANE names, 8 nodes of 8 GPUs, and three tenants, of which `vision` asks for more than there is.
-With each seed, all systems run one after the other on the same gangs.
+own (the program that HORAE_CONTROL_PLANE names), 8 nodes of 8 GPUs, and three tenants, of which `vision` asks for more
+than there is. With each seed, all systems run one after the other on the same gangs.
 """
 
 from __future__ import annotations
@@ -15,25 +15,28 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from bench.kubernetes_measures import GangTimes, PodTimes, measure
-from bench.kubernetes_systems import GPUS_PER_POD, RESTART_SECONDS, SYSTEMS, TENANTS, System
-from horae.engines.kubernetes.api import JOBS, PODS, Json, KubernetesApi
-from horae.engines.kubernetes.connection import read_kubeconfig
-from horae.engines.kubernetes.informer import Change, Informer, News
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from kubernetes.client import Client, condition, eventually
 from kubernetes.control_plane import ControlPlane
 from kubernetes.objects import nodes
 from kubernetes.simulated_nodes import SimulatedNodes
 
-NODE_COUNT = 8
+from bench.kubernetes_measures import GangTimes, PodTimes, measure, standstill
+from bench.kubernetes_systems import GPUS_PER_POD, NODE_COUNT, RESTART_SECONDS, SYSTEMS, TENANTS, System
+from horae.engines.kubernetes.api import JOBS, PODS, Json, KubernetesApi
+from horae.engines.kubernetes.connection import read_kubeconfig
+from horae.engines.kubernetes.informer import Change, Informer, News
+
 START_SCALE = 0.001  # containers start in 5 to 120 ms, and stop within 30 ms
 TRAINING_SECONDS = (3.0, 9.0)
-LIMIT_SECONDS = 240.0  # a run that is not done by then has come to a stop
+Figures = Mapping[str, float]
+LIMIT_SECONDS = 180.0  # a run that is not done by then has come to a stop
 
 
 class Gang(NamedTuple):
@@ -72,7 +75,7 @@ class Watch:
             self.gangs[gang.name] = GangTimes(gang.tenant, gang.pods, GPUS_PER_POD, time.perf_counter())
 
     def completed(self) -> int:
-        return sum(gang.completed < float("inf") for gang in self.gangs.values())
+        return sum(gang.completed < inf for gang in self.gangs.values())
 
     def close(self) -> None:
         for each in self._informers:
@@ -116,8 +119,8 @@ def _note(times: PodTimes, pod: Json | None, now: float) -> None:
         times.ended = min(times.ended, now)
 
 
-def run(name: str, seed: int, binary: Path) -> dict[str, float] | None:
-    """The figures of one run; None if it has not come to its end."""
+def run(name: str, seed: int, binary: Path) -> Figures | str:
+    """The figures of one run; if it has not come to its end, how it stands."""
     system = SYSTEMS[name]
     with tempfile.TemporaryDirectory() as folder_name:
         folder = Path(folder_name)
@@ -132,8 +135,8 @@ def run(name: str, seed: int, binary: Path) -> dict[str, float] | None:
             with system.running(plane, folder):
                 gangs = _train(system, plane, client, workload(seed))
             assert not kubelets.violations(), kubelets.violations()
-    if gangs is None:
-        return None
+    if any(gang.completed == inf for gang in gangs):
+        return standstill(gangs, time.perf_counter())
     return measure(gangs, NODE_COUNT * GPUS_PER_POD)
 
 
@@ -151,8 +154,8 @@ def _is_usable(node: Json) -> bool:
     return condition(node, "Ready") and not node["spec"].get("taints")
 
 
-def _train(system: System, plane: ControlPlane, client: Client, gangs: Sequence[Gang]) -> list[GangTimes] | None:
-    """Submits all gangs at their times and waits until they have completed."""
+def _train(system: System, plane: ControlPlane, client: Client, gangs: Sequence[Gang]) -> list[GangTimes]:
+    """Submits all gangs at their times and waits until they have completed, or until the limit."""
     watch = Watch(plane)
     begin = time.perf_counter()
     try:
@@ -165,12 +168,12 @@ def _train(system: System, plane: ControlPlane, client: Client, gangs: Sequence[
             time.sleep(0.2)
     finally:
         watch.close()
-    return list(watch.gangs.values()) if watch.completed() == len(gangs) else None
+    return list(watch.gangs.values())
 
 
-def table(results: Mapping[str, Sequence[Mapping[str, float] | None]]) -> str:
+def table(results: Mapping[str, Sequence[Figures | str]]) -> str:
     """One row per figure, one column per system: the mean, and the least and the most of all runs."""
-    done = {name: [each for each in runs if each is not None] for name, runs in results.items()}
+    done = {name: [each for each in runs if not isinstance(each, str)] for name, runs in results.items()}
     names = next((list(runs[0]) for runs in done.values() if runs), [])
     lines = ["| figure | " + " | ".join(results) + " |", "|---|" + "---:|" * len(results)]
     lines += [f"| {name} | " + " | ".join(_cell(runs, name) for runs in done.values()) + " |" for name in names]
@@ -178,29 +181,38 @@ def table(results: Mapping[str, Sequence[Mapping[str, float] | None]]) -> str:
     return "\n".join([*lines, "| runs that came to their end | " + " | ".join(counts) + " |"])
 
 
-def _cell(runs: Sequence[Mapping[str, float]], name: str) -> str:
+def _cell(runs: Sequence[Figures], name: str) -> str:
     if not runs:
-        return "–"
+        return "-"
     values = [run[name] for run in runs]
-    return f"{fmean(values):.3g} ({min(values):.3g}–{max(values):.3g})"
+    return f"{fmean(values):.3g} ({min(values):.3g} to {max(values):.3g})"
+
+
+def _line(found: Figures | str) -> str:
+    return found if isinstance(found, str) else ", ".join(f"{name} {value:.4g}" for name, value in found.items())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.kubernetes_compare", description=__doc__)
     parser.add_argument("--runs", type=int, default=3, help="runs of each system, with the seeds 1, 2, … (3)")
     parser.add_argument("--first-seed", type=int, default=1, help="the seed of the first run (1)")
-    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="SYSTEM",
-                        help=f"those to compare: {', '.join(SYSTEMS)} (all)")
+    parser.add_argument(
+        "--systems",
+        nargs="+",
+        choices=SYSTEMS,
+        default=list(SYSTEMS),
+        metavar="SYSTEM",
+        help=f"those to compare: {', '.join(SYSTEMS)} (all)",
+    )
     asked = parser.parse_args()
     binary = os.environ.get("HORAE_CONTROL_PLANE")
     if not binary:
         raise SystemExit("set HORAE_CONTROL_PLANE to the program that `make -C tools/controlplane build` makes")
-    results: dict[str, list[dict[str, float] | None]] = {name: [] for name in asked.systems}
+    results: dict[str, list[Figures | str]] = {name: [] for name in asked.systems}
     for seed in range(asked.first_seed, asked.first_seed + asked.runs):
         for name, runs in results.items():
             runs.append(found := run(name, seed, Path(binary)))
-            figures = "did not end" if found is None else ", ".join(f"{key} {value:.4g}" for key, value in found.items())
-            print(f"{name}, seed {seed}: {figures}", file=sys.stderr, flush=True)
+            print(f"{name}, seed {seed}: {_line(found)}", file=sys.stderr, flush=True)
     print(table(results))
 
 

@@ -61,11 +61,13 @@ class GangTimes:
         counts = [members for _, members in self._members()]
         return sum(before < self.size == now for before, now in pairwise([0, *counts]))
 
+    def members(self, at: float) -> int:
+        return sum(pod.is_member(at) for pod in self.pods.values())
+
     def _members(self) -> list[tuple[float, int]]:
         """The number of its bound pods after each change."""
         times = {time for pod in self.pods.values() for time in (pod.bound, pod.stopped, pod.ended)}
-        pods = self.pods.values()
-        return [(at, sum(pod.is_member(at) for pod in pods)) for at in sorted(times) if at < self.completed]
+        return [(at, self.members(at)) for at in sorted(times) if at < self.completed]
 
 
 def _merged(parts: Iterable[tuple[float, int, float]], gpus_per_pod: int) -> list[tuple[float, int]]:
@@ -100,6 +102,13 @@ def measure(gangs: Sequence[GangTimes], gpus: int) -> dict[str, float]:
         "partial gangs": float(len(partial)),
         "partial GPU-seconds": float(sum(used for _, used in partial)),
     }
+
+
+def standstill(gangs: Sequence[GangTimes], at: float) -> str:
+    """What is there when a run does not come to its end."""
+    left = [gang for gang in gangs if gang.completed == inf]
+    partly = [members for gang in left if 0 < (members := gang.members(at)) < gang.size]
+    return f"did not end: {len(left)} gangs are left, {len(partly)} of them partly bound, with {sum(partly)} pods"
 
 
 def _completion(gangs: Iterable[GangTimes]) -> float:

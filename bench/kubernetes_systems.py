@@ -16,13 +16,17 @@ from kubernetes.control_plane import ControlPlane
 from kubernetes.objects import job, training
 from kubernetes.service import Service
 
+from bench.kubernetes_kueue import QUEUE, kueue
+
+NODE_COUNT = 8
 GPUS_PER_POD = 8
 RESTART_SECONDS = 0.25
-ROUND_SECONDS = 3.0
+ROUND_SECONDS = 1.0
+TURN_ROUNDS = 3  # not the 10 by default: jobs here are shorter than that, and none would be preempted
 TENANTS = ("vision", "nlp", "speech")
 GATES = ("GenericWorkload", "GangScheduling", "WorkloadWithJob")
 _OF_ALL_TENANTS = "".join(f"  {tenant}: {{weight: 1}}\n" for tenant in TENANTS)
-_ROUNDS = f"cadence: rounds, round_seconds: {ROUND_SECONDS:g}"
+_ROUNDS = f"cadence: rounds, round_seconds: {ROUND_SECONDS:g}, rules: {{turn_rounds: {TURN_ROUNDS}}}"
 _SHARED = f"restart_seconds: {RESTART_SECONDS}\ntenants:\n{_OF_ALL_TENANTS}spare: {{policy: %s, {_ROUNDS}}}\n"
 _FIFO = f"restart_seconds: {RESTART_SECONDS}\ntenants:\n{_OF_ALL_TENANTS}spare: {{policy: fifo, cadence: events}}\n"
 _CELLS = f"""restart_seconds: {RESTART_SECONDS}
@@ -47,7 +51,7 @@ def horae(configuration: str) -> System:
     def running(plane: ControlPlane, folder: Path) -> Service:
         return Service(folder / "service", plane.kubeconfig, configuration)
 
-    return System(lambda binary, folder: ControlPlane(binary, folder), running, _gang_of_horae)
+    return System(ControlPlane, running, _gang_of_horae)
 
 
 def _gang_of_horae(name: str, pods: int, seconds: float) -> Json:
@@ -90,6 +94,20 @@ def _plain_gang(name: str, pods: int, seconds: float) -> Json:
     return job(name, pods, GPUS_PER_POD, pod_annotations=notes, scheduler="default-scheduler", suspend=False)
 
 
+def with_kueue() -> System:
+    def running(plane: ControlPlane, folder: Path) -> AbstractContextManager[None]:
+        return kueue(plane, folder / "kueue", TENANTS, NODE_COUNT * GPUS_PER_POD)
+
+    return System(lambda binary, folder: _plane_with_scheduler(binary, folder, ()), running, _gang_of_kueue)
+
+
+def _gang_of_kueue(name: str, pods: int, seconds: float) -> Json:
+    body = _plain_gang(name, pods, seconds)
+    body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": QUEUE}
+    body["spec"]["suspend"] = True
+    return body
+
+
 @contextmanager
 def _nothing(plane: ControlPlane, folder: Path) -> Iterator[None]:
     yield
@@ -100,6 +118,7 @@ SYSTEMS: dict[str, System] = {
     "horae-max-min": horae(_SHARED % "max-min"),
     "horae-cells": horae(_CELLS),
     "horae-fifo": horae(_FIFO),
+    "kueue": with_kueue(),
     "kube-scheduler-gangs": kube_scheduler(GATES),
     "kube-scheduler": kube_scheduler(),
 }

@@ -59,7 +59,7 @@ class ControlPlane:
         self.binary = binary
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._etcd, self._peer, self._api, self._controllers, self._scheduler = _free_ports(5)
+        self._etcd, self._peer, self._api, self._controllers, self._scheduler = free_ports(5)
         self._data = folder / "etcd"
         self._certificate = folder / "certificates" / "apiserver.crt"
         self._credentials = Credentials(folder, self.url, self._certificate)
@@ -243,7 +243,7 @@ class ControlPlane:
         )
 
 
-def _free_ports(count: int) -> tuple[int, ...]:
+def free_ports(count: int) -> tuple[int, ...]:
     """Not of those that the kernel gives to clients: a client that tries to reach a server that is down could be given
     the server's port."""
     ports: list[int] = []
