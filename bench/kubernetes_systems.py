@@ -31,9 +31,9 @@ _SHARED = f"restart_seconds: {RESTART_SECONDS}\ntenants:\n{_OF_ALL_TENANTS}spare
 _FIFO = f"restart_seconds: {RESTART_SECONDS}\ntenants:\n{_OF_ALL_TENANTS}spare: {{policy: fifo, cadence: events}}\n"
 _CELLS = f"""restart_seconds: {RESTART_SECONDS}
 tenants:
-  vision: {{cells: {{H100.node: 4}}, policy: fifo, cadence: events}}
-  nlp: {{cells: {{H100.node: 2}}, policy: fifo, cadence: events}}
-  speech: {{cells: {{H100.node: 2}}, policy: fifo, cadence: events}}
+  vision: {{weight: 1}}
+  nlp: {{cells: {{H100.node: 4}}, policy: fifo, cadence: events}}
+  speech: {{cells: {{H100.node: 4}}, policy: fifo, cadence: events}}
 spare: {{policy: fifo, cadence: events}}
 """
 
