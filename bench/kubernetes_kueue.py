@@ -1,7 +1,7 @@
 """Kueue beside a control plane, without containers: its process, its definitions and webhooks, and a queue per tenant.
 
-HORAE_KUEUE names a folder with the program `kueue` and its sources in `src`, from which the definitions are taken; how
-both are made is said in docs/reference/kubernetes-results.md.
+HORAE_KUEUE names a folder with the program `kueue` and its sources in `src`, from which the definitions are taken:
+`make -C tools/kueue build` makes it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def kueue(plane: ControlPlane, folder: Path, tenants: Sequence[str], gpus: int) 
     """Runs it, with fair sharing between queues of equal nominal quota, which lend what they do not use."""
     named = os.environ.get("HORAE_KUEUE")
     if not named:
-        raise SystemExit("set HORAE_KUEUE to a folder with Kueue: see docs/reference/kubernetes-results.md")
+        raise SystemExit("set HORAE_KUEUE to the folder that `make -C tools/kueue build` makes")
     source, client = Path(named) / "src" / "config" / "components", plane.client()
     folder.mkdir()
     _define(client, source / "crd" / "bases")
