@@ -42,7 +42,7 @@ class ControlPlane:
     """Runs between `start` and `stop`, or as a context.
 
     `flags` are for all parts of Kubernetes (`--emulated-version=1.34`, `--feature-gates=...`), `api_flags` for the API
-    server, `controller_flags` for the controllers only.
+    server, `controller_flags` for the controllers and `scheduler_flags` for kube-scheduler only.
     """
 
     def __init__(
@@ -53,12 +53,13 @@ class ControlPlane:
         flags: Sequence[str] = (),
         api_flags: Sequence[str] = (),
         controller_flags: Sequence[str] = (),
+        scheduler_flags: Sequence[str] = (),
         with_scheduler: bool = False,
     ) -> None:
         self.binary = binary
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._etcd, self._peer, self._api, self._controllers, self._scheduler = _free_ports(5)
+        self._etcd, self._peer, self._api, self._controllers, self._scheduler = free_ports(5)
         self._data = folder / "etcd"
         self._certificate = folder / "certificates" / "apiserver.crt"
         self._credentials = Credentials(folder, self.url, self._certificate)
@@ -70,7 +71,7 @@ class ControlPlane:
             "kube-controller-manager": (*self._controller_flags(), *flags, *controller_flags),
         }
         if with_scheduler:
-            commands["kube-scheduler"] = (*self._scheduler_flags(), *flags)
+            commands["kube-scheduler"] = (*self._scheduler_flags(), *flags, *scheduler_flags)
         self._parts = {
             part: Process(part, (str(binary), part, *command), folder / f"{part}.log")
             for part, command in commands.items()
@@ -242,7 +243,7 @@ class ControlPlane:
         )
 
 
-def _free_ports(count: int) -> tuple[int, ...]:
+def free_ports(count: int) -> tuple[int, ...]:
     """Not of those that the kernel gives to clients: a client that tries to reach a server that is down could be given
     the server's port."""
     ports: list[int] = []

@@ -52,7 +52,7 @@ class Process:
                 stdout=log,
                 stderr=log,
                 env=self._environment,
-                preexec_fn=_end_with_parent,  # noqa: PLW1509 - it only makes a system call
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 - it only makes system calls
             )
 
     def kill(self) -> None:
@@ -91,3 +91,4 @@ class Process:
 
 def _end_with_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # what a shell runs in the background ignores it, and so would this

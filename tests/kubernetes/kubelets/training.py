@@ -54,9 +54,10 @@ class Trainings:
         job, epoch = _gang_of(pod)
         if epoch not in self._gangs[job]:
             notes, saved = self.notes(pod), self._saved.get(job, 0.0)
-            resume_seconds = self._resume_seconds if saved else 0.0
-            self._gangs[job][epoch] = Gang(float(notes[STEPS]), speeds(notes[SPEED]), saved, resume_seconds)
+            self._gangs[job][epoch] = Gang(float(notes[STEPS]), speeds(notes[SPEED]), saved)
         gang = self._gangs[job][epoch]
+        if not gang.members and self._saved.get(job):
+            gang.resume_seconds = self._resume_seconds
         gang.members[pods.uid_of(pod)] = node
         self._update(job, epoch, gang)
         return gang
@@ -103,7 +104,7 @@ class Gang:
     steps_total: float
     speeds: Mapping[str, float]
     steps: float
-    resume_seconds: float  # that are left
+    resume_seconds: float = 0.0  # that are left
     members: dict[str, Node] = field(default_factory=dict)
     is_done: asyncio.Event = field(default_factory=asyncio.Event)
     _speed: float = 0.0
