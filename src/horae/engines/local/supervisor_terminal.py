@@ -253,18 +253,20 @@ def _listen(folder: bytes) -> socket:
     made = socket(AF_UNIX, SOCK_STREAM)
     os.chdir(folder)
     try:
+        new = _NAME + b".new"
         try:
-            os.unlink(_NAME)  # of a start that was cut short
+            os.unlink(new)  # of a start that was cut short
         except OSError:
             pass
         before = os.umask(0o177)
         try:
-            made.bind(_NAME)
+            made.bind(new)
         finally:
             os.umask(before)
+        made.listen(_BACKLOG)
+        os.rename(new, _NAME)  # noqa: PTH104  only now: a program that finds it can connect
     finally:
         os.chdir("/")
-    made.listen(_BACKLOG)
     made.setblocking(False)
     os.set_inheritable(made.fileno(), False)
     return made
