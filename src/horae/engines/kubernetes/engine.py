@@ -262,7 +262,7 @@ class KubernetesEngine:
             if events or self._alarm.is_woken or self._found or self._gone or now >= until:
                 self._alarm.is_woken = False
                 return Moment(now, events)
-            due_at = min(until, min(self._retry_at.values(), default=inf), self._nodes.next_at())
+            due_at = min(until, min(self._retry_at.values(), default=inf), self._nodes.next_at(now))
             self._alarm.wait(due_at - now)
 
     def execute(self, commands: Sequence[Command]) -> Sequence[Event]:
@@ -314,12 +314,14 @@ class KubernetesEngine:
             early, self._early = self._early, early
         self._events += self._carry_out(early)
         hardware = self._nodes.events(self._gangs, now)
-        in_use = {pod.node for gang in self._gangs for pod in gang.pods.values() if not pod.is_terminal}
-        for action in self._nodes.actions(in_use, now):
+        for action in self._nodes.actions(self._has_pods_on, now):
             self._submit(None, action)
         survey = self._take_survey(now)
         events, self._events = [*hardware, *self._events, *survey], []
         return events
+
+    def _has_pods_on(self, node: str) -> bool:
+        return any(pod.node == node and not pod.is_terminal for gang in self._gangs for pod in gang.pods.values())
 
     # News from the cluster
 

@@ -86,10 +86,11 @@ class Nodes:
         missing = self._told.keys() - self._found.keys()
         return frozenset({*missing, *(name for name, node in self._found.items() if node.is_out_of_service)})
 
-    def next_at(self) -> float:
-        """When a node will have been unreachable for too long."""
-        waiting = (since for name, since in self._unready_since.items() if name not in self._marked)
-        return min(waiting, default=inf) + self._unreachable_seconds
+    def next_at(self, now: float) -> float:
+        """When a node will have been unreachable for too long; those that have been for longer matter no more until one
+        of our pods is there, which is news."""
+        due = (since + self._unreachable_seconds for since in self._unready_since.values())
+        return min((at for at in due if at > now), default=inf)
 
     def events(self, gangs: Gangs, now: float) -> list[Event]:
         """Everything that differs from what was told; it is then taken as told."""
@@ -147,7 +148,7 @@ class Nodes:
         """How many cannot be used. Where no device plug-in counts them, as HiveD needs none, all can."""
         return max(self._ours[node.name].gpus - node.usable_gpus, 0) if node.gpus else 0
 
-    def actions(self, in_use: set[str], now: float) -> list[Action]:
+    def actions(self, is_in_use: Callable[[str], bool], now: float) -> list[Action]:
         """Nodes with pods of ours that have been unreachable for long are put out of service, and back when ready."""
         found: list[Action] = []
         for name, node in self._found.items():
@@ -158,8 +159,8 @@ class Nodes:
                 self._marked.discard(name)
                 continue
             since = self._unready_since.setdefault(name, now)
-            is_due = now >= since + self._unreachable_seconds and name in in_use
-            if is_due and not node.is_out_of_service and name not in self._marked:
+            is_due = now >= since + self._unreachable_seconds
+            if is_due and not node.is_out_of_service and name not in self._marked and is_in_use(name):
                 self._marked.add(name)
                 found.append(PutOutOfService(name, node.version, node.taints))
         for name in self._unready_since.keys() - self._found.keys():
