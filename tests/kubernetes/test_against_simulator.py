@@ -14,12 +14,12 @@ pytestmark = pytest.mark.kubernetes
 
 
 def test_a_few_gangs_take_about_as_long_as_simulated(control_plane: ControlPlane, tmp_path: Path) -> None:
-    """The bound is loose: start-ups of a busy machine are longer than their mean."""
+    """One-sided: a machine that is slow makes real gangs take longer, never simulated ones."""
     with simulated_cluster(control_plane, tmp_path / "kubelets", scale=0.02) as cluster:
         found = compare(cluster, tmp_path / "service", draw(12, 0, 3.0, (8.0, 8.0, 20.0)))
         print(found)
         assert len(found.real) == 12
-        assert abs(found.difference) < 0.5
+        assert found.difference < 0.5
 
 
 @pytest.mark.nightly

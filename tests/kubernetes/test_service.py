@@ -180,10 +180,13 @@ def test_an_image_that_cannot_be_pulled_fails_the_job_after_three_leases(cluster
     namespace = tenant_of(cluster, "nlp")
     cluster.client.create_job(namespace, trained("bad", 2, image="missing/image"))
     cluster.eventually(lambda: "ImagePullBackOff" in told(cluster, namespace, "bad"))
-    ended = cluster.eventually(
-        lambda: cluster.client.job(namespace, "bad")["metadata"]["annotations"].get("horae.io/ended", "")
-    )
-    assert json.loads(ended)["ending"] in ("lost", "failed")
+
+    def ended() -> bool:
+        notes = cluster.client.job(namespace, "bad")["metadata"]["annotations"]
+        found = json.loads(notes.get("horae.io/ended", "{}"))
+        return (found.get("ending"), found.get("false_starts")) == ("failed", 3)
+
+    cluster.eventually(ended)
 
 
 def test_pods_of_others_keep_their_gpus(cluster: Cluster, service: Service) -> None:
