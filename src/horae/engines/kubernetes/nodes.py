@@ -87,8 +87,8 @@ class Nodes:
         return frozenset({*missing, *(name for name, node in self._found.items() if node.is_out_of_service)})
 
     def next_at(self, now: float) -> float:
-        """When a node will have been unreachable for too long; those that have been for longer no longer matter until one
-        of our pods is there, which is news."""
+        """When a node will next have been unreachable for too long. One that has been matters again when a pod of ours
+        is there, which is news."""
         due = (since + self._unreachable_seconds for since in self._unready_since.values())
         return min((at for at in due if at > now), default=inf)
 
